@@ -112,12 +112,15 @@ def number(t):
 
 
 def typed(model):
-    """Parameters in 16 bits where the plan says model.to(bfloat16); adapters stay in fp32, as PEFT keeps them."""
-    if options.get("model_dtype") == "bf16":
+    """In 16 bits where the plan says so: all, by model.to(bfloat16), or what adapters leave frozen, as from_pretrained() loads it."""
+    if options.get("model_dtype") != "bf16":
+        return
+    if plan.get("train") != "lora":
         model.to(torch.bfloat16)
-        for name, p in model.named_parameters():
-            if ".lora_" in name:
-                p.data = p.data.float()
+        return
+    for p in model.parameters():
+        if not p.requires_grad:
+            p.data = p.data.to(torch.bfloat16)
 
 
 class Trainer:
@@ -165,7 +168,7 @@ class Trainer:
             self.model.set_requires_gradient_sync(sync)
         elif not sync:
             quiet = self.model.no_sync()
-        cast = strategy in ("ddp", "zero1") and BF16 and not options.get("model_dtype")
+        cast = strategy in ("ddp", "zero1") and BF16 and (plan.get("train") == "lora" or not options.get("model_dtype"))     # adapters are in fp32
         with quiet, cut.parallel.loss_parallel() if cut.loss_is_cut else contextlib.nullcontext():
             with torch.autocast(device.type, torch.bfloat16) if cast else contextlib.nullcontext():
                 loss = loss_of(self.model, ids, labels, cut.cut_loss if cut.loss_is_cut else None) / plan["accumulation"]

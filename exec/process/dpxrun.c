@@ -239,13 +239,42 @@ static int check(struct dpxrun *r)
     return checkpoints_check(r) < 0 ? -1 : can_run(&r->plan);
 }
 
-/* What is for engines alone. */
+/* The first option that was given and that dpxrun's own kernels alone follow, or NULL. */
+static const char *own_alone(const struct options *o)
+{
+    const struct { const char *name; bool given; } own[] = {
+        { "adapters", o->adapters }, { "save", o->save }, { "save-grads", o->save_grads }, { "grads-step", o->grads_step != 1 },
+        { "loss-scale", o->loss_scale >= 0 }, { "memory", o->memory > 0 }, { "comm", o->comm >= 0 }, { "rank", o->rank },
+        { "algorithm", o->algorithm }, { "bf16-sum", o->sum }, { "share-cores", o->share_cores }, { "offload-dir", o->offload_dir },
+        { "offload-io", o->offload_io }, { "hostfile", o->hostfile }, { "trace", o->trace }, { "no-check-for-nan", o->allow_nan },
+        { "kernels", o->kernels }, { "guarded", o->guarded }, { "reference", o->reference }, { "no-compute", o->no_compute },
+        { "brief", o->brief },
+    };
+
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (own[i].given)
+            return own[i].name;
+    return NULL;
+}
+
+/* What is for engines alone, or not for them. */
 static int check_engine(struct options *o)
 {
     const char *only = o->plans.n > 1 ? "several plans" : o->python ? "--python" : o->launcher ? "--launcher" : o->budget ? "--budget" : o->reduce ? "--reduce" : NULL;
 
     o->plan = o->plans.at[0];
+    if (o->engine && own_alone(o))
+        return fail("--%s: --engine %s does not follow it: leave it out, or run with dpxrun's own kernels", own_alone(o), engine_name((enum engine)o->engine));
     return only && !o->engine ? fail("%s: needs an --engine", only) : 0;
+}
+
+static int settle(struct options *o)
+{
+    if (parse_betas(o) < 0 || check_engine(o) < 0)
+        return -1;
+    if (!o->offload_dir)
+        o->offload_dir = cluster_host_folder();
+    return 0;
 }
 
 /* The plan as its framework has it, kernels and all. */
@@ -625,11 +654,9 @@ int main(int argc, char **argv)
     rc = parse(argc, argv, &r.o);
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if (!r.o.offload_dir)
-        r.o.offload_dir = cluster_host_folder();
     if (check_streams() < 0)
         status = EXIT_FAILED;
-    else if (parse_betas(&r.o) < 0 || check_engine(&r.o) < 0)
+    else if (settle(&r.o) < 0)
         status = EXIT_MISUSE;
     else if (r.o.plans.n > 1)
         status = dpxrun_in_turn(&r);

@@ -70,6 +70,7 @@ struct family {
     bool               norm_bias, head_bias, router_bias;
     bool               scaled_logits;   /* logits are multiplied by a number of the config */
     bool               experts_in_out;  /* experts' weights are [expert, in, out] */
+    bool               wide_router;     /* from_pretrained() leaves the router in fp32 (_keep_in_fp32_modules_strict; transformers 5.24 and later) */
 };
 
 /* NULL when unknown. */

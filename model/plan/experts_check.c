@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/family.h"
 #include "model/arch/training.h"
 #include "model/plan/expert_capacity.h"
 #include "model/plan/local_share.h"
@@ -347,6 +348,19 @@ const char *experts_base_note(const struct plan *p)
 {
     return p->model.experts == 0 || p->train.base == BASE_PLAIN ? NULL
          : "base_dtype: bitsandbytes packs nn.Linear layers alone, which experts are not since transformers 5: they stay in 16 bits";
+}
+
+const char *experts_router_note(const struct plan *p)
+{
+    const struct family *f = family_find(p->model.family);
+
+    if (!f || !f->wide_router || plan_recipe(p).kept != DT_BF16 || (p->dialect != DIALECT_TORCH && p->dialect != DIALECT_TORCH_FSDP1))
+        return NULL;
+    return p->strategy == STRAT_FSDP
+         ? "Routers: all parameters are bf16, by model.to(bfloat16). transformers 5.24 loads routers in fp32, and FSDP then stops: \"FSDP expects "
+           "uniform original parameter dtype\"."
+         : "Routers: all parameters are bf16, by model.to(bfloat16). transformers 5.24 loads routers in fp32; left so, each of their weights "
+           "takes at least 8 bytes more.";
 }
 
 int experts_check(const struct plan *p, const char *where)

@@ -26,4 +26,7 @@ const char *experts_base_note(const struct plan *p);
 /* What is assumed of a plan whose rows do not divide evenly; NULL: nothing. */
 const char *experts_note(const struct plan *p);
 
+/* Of a family whose routers transformers loads in fp32, where the plan keeps all parameters in bf16: what differs, in sentences, or NULL. */
+const char *experts_router_note(const struct plan *p);
+
 #endif

@@ -27,6 +27,15 @@ static double reduce_dtype(const struct plan *p)
     return DT_FP32;
 }
 
+/* Weights that adapters leave frozen are bf16, as trainers load them and as FSDP's are (framework_fsdp.c); beside packed ones the rest is in
+ * fp32, as PEFT's prepare_model_for_kbit_training() leaves it. */
+static double loaded_dtype(const struct plan *p)
+{
+    bool loaded = training_is_lora(&p->train) && p->train.base == BASE_PLAIN && p->kernels != KERNELS_DPX;
+
+    return loaded && p->precision == DT_BF16 ? DT_BF16 : -1;
+}
+
 static void resolve(struct plan *p) { p->reduce_dtype = plan_ddp_wire(p); }
 
 static void recipe(const struct plan *p, struct recipe *r)
@@ -92,5 +101,6 @@ static int check_run(const struct plan *p)
 
 const struct framework framework_torch_dp  = { PYTORCH, .check = check_dp, .meets_tied_grads = true };
 const struct framework framework_torch_ddp = { PYTORCH, .sync_is_choice = EVERY_STRATEGY, .check = check_ddp,
-                                               .check_pipeline = titan_check_pipeline, .wide_adapters = wide_adapters };
+                                               .check_pipeline = titan_check_pipeline, .wide_adapters = wide_adapters,
+                                               .model_dtype = loaded_dtype };
 const struct framework framework_torch_zro = { PYTORCH, .sync_is_choice = EVERY_STRATEGY, .check = check_ddp };

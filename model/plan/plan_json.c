@@ -342,6 +342,8 @@ static void late_defaults(const json_t *j, struct plan *p)
         p->ds.communication_dtype = (int)p->reduce_dtype;
     if (p->fsdp.model_dtype == DT_FP32)
         p->fsdp.model_dtype = -1;
+    if (p->ddp.model_dtype == DT_FP32)
+        p->ddp.model_dtype = -1;
     resolved = *p;
     plan_resolve(&resolved);
     if (!given(j, "reduce_dtype"))

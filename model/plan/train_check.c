@@ -79,7 +79,7 @@ static int check_base(const struct plan *p, const char *where)
 
     if (p->strategy == STRAT_DDP && plan_has_wide_adapters(p) && p->train.modules_to_save[0])
         return fail("%s: lora.modules_to_save: PEFT keeps copies in the %s of the frozen weights and adapters in fp32: an optimizer of two dtypes is "
-                    "not planned: a model that is kept in fp32 has one", where, dtype_name(plan_recipe(p).frozen));
+                    "not planned: a model in fp32 has one (ddp.model_dtype null)", where, dtype_name(plan_recipe(p).frozen));
     if (p->train.base == BASE_PLAIN)
         return 0;
     if (p->train.base == BASE_AO_INT4 || p->train.base == BASE_AO_INT4_TILED)

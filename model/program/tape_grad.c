@@ -257,101 +257,47 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
         return;
     }
     switch (n->kind) {
-    case NODE_PASS:
-        run_pass(t, n, out, got);
-        break;
-    case NODE_IN_PLACE:
-        run_in_place(t, n, out);
-        break;
-    case NODE_MUL:
-        run_mul(t, n, out, got);
-        break;
-    case NODE_MUL_ROWS:
-    case NODE_SCALE:
-        run_mul_reduced(t, n, out, got);
-        break;
-    case NODE_LINEAR:
-        run_linear(t, n, out);
-        break;
-    case NODE_MATMUL:
-        run_matmul(t, n, out);
-        break;
-    case NODE_RMS:
-        run_rms(t, n, out);
-        break;
-    case NODE_POWER:
-        run_power(t, n, out);
-        break;
+    case NODE_PASS:           run_pass(t, n, out, got); break;
+    case NODE_IN_PLACE:       run_in_place(t, n, out); break;
+    case NODE_MUL:            run_mul(t, n, out, got); break;
+    case NODE_MUL_ROWS: case NODE_SCALE:
+                              run_mul_reduced(t, n, out, got); break;
+    case NODE_LINEAR:         run_linear(t, n, out); break;
+    case NODE_MATMUL:         run_matmul(t, n, out); break;
+    case NODE_RMS:            run_rms(t, n, out); break;
+    case NODE_POWER:          run_power(t, n, out); break;
     case NODE_MADE: case NODE_CUT_LOSS:
-        tape_run_loss(t, n, out);
-        break;
+                              tape_run_loss(t, n, out); break;
     case NODE_LIGER_NORM: case NODE_LIGER_GLU: case NODE_LIGER_ROPE:
-        tape_run_liger(t, n, out);
-        break;
-    case NODE_LISTED:
-        run_listed(t, n, out);
-        break;
-    case NODE_COLLECTIVE:
-    case NODE_PARALLEL_LOSS:
-        tape_run_collective(t, n, out);
-        break;
-    case NODE_RING:
-        tape_run_ring(t, n, out);
-        break;
-    case NODE_EXCHANGE:
-    case NODE_EXCHANGE_LISTS:
-    case NODE_GATHER_LIST:
-    case NODE_GATHER_JOINED:
+                              tape_run_liger(t, n, out); break;
+    case NODE_LISTED:         run_listed(t, n, out); break;
+    case NODE_COLLECTIVE: case NODE_PARALLEL_LOSS:
+                              tape_run_collective(t, n, out); break;
+    case NODE_RING:           tape_run_ring(t, n, out); break;
+    case NODE_EXCHANGE: case NODE_EXCHANGE_LISTS: case NODE_GATHER_LIST: case NODE_GATHER_JOINED:
     case NODE_SUM_IN_PLACE:
-        tape_run_exchange(t, n, out);
-        break;
-    case NODE_PACKED:
-        tape_run_packed(t, n, out);
-        break;
-    case NODE_TE_NORM: case NODE_TE_COLUMN: case NODE_TE_ROW: case NODE_TE_ADD: case NODE_TE_ACTIVATION: case NODE_TE_MOVE:
-    case NODE_TE_LOSS:
-        tape_run_te(t, n, out, got);
-        break;
+                              tape_run_exchange(t, n, out); break;
+    case NODE_PACKED:         tape_run_packed(t, n, out); break;
+    case NODE_TE_NORM: case NODE_TE_COLUMN: case NODE_TE_ROW: case NODE_TE_ADD: case NODE_TE_ACTIVATION:
+    case NODE_TE_MOVE: case NODE_TE_LOSS:
+                              tape_run_te(t, n, out, got); break;
     case NODE_TE_COLUMNS: case NODE_TE_ATTACHED:
-        tape_run_te_mtp(t, n, out);
-        break;
-    case NODE_TE_BIAS:
-        tape_run_te_bias(t, n, out);
-        break;
+                              tape_run_te_mtp(t, n, out); break;
+    case NODE_TE_BIAS:        tape_run_te_bias(t, n, out); break;
     case NODE_TE_GROUPED: case NODE_TE_PAD:
-        tape_run_te_grouped(t, n, out);
-        break;
-    case NODE_TE_LATENT:
-        tape_run_te_latent(t, n, out);
-        break;
-    case NODE_TE_RING:
-        tape_run_te_ring(t, n, out);
-        break;
-    case NODE_DISPATCH:
-        tape_run_dispatch(t, n, out);
-        break;
-    case NODE_FLOAT8:
-    case NODE_FLOAT8_BACK:
-        tape_run_float8(t, n, out);
-        break;
+                              tape_run_te_grouped(t, n, out); break;
+    case NODE_TE_LATENT:      tape_run_te_latent(t, n, out); break;
+    case NODE_TE_RING:        tape_run_te_ring(t, n, out); break;
+    case NODE_DISPATCH:       tape_run_dispatch(t, n, out); break;
+    case NODE_FLOAT8: case NODE_FLOAT8_BACK:
+                              tape_run_float8(t, n, out); break;
     case NODE_TE_GATHERED: case NODE_TE_HEADS: case NODE_TE_POSITIONS: case NODE_TE_SINKS:
-        tape_run_te_context(t, n, out);
-        break;
-    case NODE_PUT:
-        tape_put_backward(t, n, out);
-        break;
-    case NODE_WEIGH:
-        tape_weigh_backward(t, n, out, got);
-        break;
-    case NODE_EMBEDDING:
-        run_embedding(t, n, out);
-        break;
-    case NODE_COPY:
-    case NODE_EACH:
-    case NODE_LAYER_NORM:
-    case NODE_JOIN:
-        run_each(t, n, out);
-        break;
+                              tape_run_te_context(t, n, out); break;
+    case NODE_PUT:            tape_put_backward(t, n, out); break;
+    case NODE_WEIGH:          tape_weigh_backward(t, n, out, got); break;
+    case NODE_EMBEDDING:      run_embedding(t, n, out); break;
+    case NODE_COPY: case NODE_EACH: case NODE_LAYER_NORM: case NODE_JOIN:
+                              run_each(t, n, out); break;
     }
 }
 

@@ -8,6 +8,7 @@
 #include "base/size.h"
 #include "base/page.h"
 #include "model/arch/sample.h"
+#include "sim/price/flops.h"
 #include "sim/search/lack.h"
 
 /* Three digits, and never an exponent. */
@@ -167,6 +168,10 @@ static const char *rests_on(enum basis b)
 
 void answer_step(const struct plan *p, const struct timing *t, FILE *to)
 {
-    fprintf(to, "  Step %s (90 %%: %s), %s, MFU %.1f %%.\n  Times rest on %s.\n", answer_seconds(t->line.step_s).s,
-            answer_interval(t->low_s, t->line.step_s, t->high_s).s, answer_rate(p, t->tokens_per_s).s, 100 * t->mfu, rests_on(t->basis));
+    char mfu[32] = "";
+
+    if (flops_peak(&p->cluster, p->precision) > 0)      /* of processor cores none is known */
+        snprintf(mfu, sizeof mfu, ", MFU %.1f %%", 100 * t->mfu);
+    fprintf(to, "  Step %s (90 %%: %s), %s%s.\n  Times rest on %s.\n", answer_seconds(t->line.step_s).s,
+            answer_interval(t->low_s, t->line.step_s, t->high_s).s, answer_rate(p, t->tokens_per_s).s, mfu, rests_on(t->basis));
 }

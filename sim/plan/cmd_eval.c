@@ -7,6 +7,7 @@
 #include "base/page.h"
 #include "base/size.h"
 #include "model/arch/sample.h"
+#include "model/arch/training.h"
 #include "model/plan/elsewhere.h"
 #include "model/plan/experts_check.h"
 #include "sim/plan/answer_words.h"
@@ -26,6 +27,8 @@ static void print_experts(const struct plan *p, FILE *to)
     char line[256];
 
     fprintf(to, "%" PRId64 " experts a block, %" PRId64 " for each token: %s.\n", m->experts, m->experts_used, experts_routing_of(p));
+    if (experts_router_note(p))
+        fprintf(to, "%s\n", experts_router_note(p));
     if (p->parallel.expert > 1) {
         experts_ranks_words(p, line, sizeof line);
         fprintf(to, "%s\n", line);
@@ -52,8 +55,11 @@ static void print_plan(const struct plan *p, FILE *to)
     plan_words_settings(p, words, sizeof words);
     if (words[0])
         fprintf(to, "  Settings: %s.\n", words);
-    fprintf(to, "  A step has %" PRId64 " sample%s of %s, in %s.\n", plan_global_batch(p), plan_global_batch(p) == 1 ? "" : "s",
+    fprintf(to, "  A step has %" PRId64 " sample%s of %s, in %s", plan_global_batch(p), plan_global_batch(p) == 1 ? "" : "s",
             sample_text(&p->model, p->seq).s, dtype_name(p->precision));
+    if (training_is_lora(&p->train) && p->train.base == BASE_PLAIN && p->precision != DT_FP32)
+        fprintf(to, "; frozen weights are kept in %s", dtype_name(plan_recipe(p).frozen));
+    fprintf(to, ".\n");
     if (m->experts)
         print_experts(p, to);
 }
@@ -228,8 +234,10 @@ static void print_time(const struct plan *p, const struct schedules *s, const st
     if (all) {
         flops_peak_text(p, peak, sizeof peak);
         fprintf(to, "  communication in all %.4f s; without contention the step would take %.4g s\n", l->comm_s, t->free_s);
-        fprintf(to, "  step %.6g s, HFU %.1f %%, MFU %.1f %%%s\n  FLOPs are %s\n", step, 100 * t->hfu, 100 * t->mfu, peak,
-                flop_convention_of(&p->model, FLOPS_PALM));
+        fprintf(to, "  step %.6g s", step);
+        if (peak[0])
+            fprintf(to, ", HFU %.1f %%, MFU %.1f %%%s", 100 * t->hfu, 100 * t->mfu, peak);
+        fprintf(to, "\n  FLOPs are %s\n", flop_convention_of(&p->model, FLOPS_PALM));
     }
     if (gpu_lacks(&p->cluster.gpu, p->precision))
         fprintf(to, "  %s\n", gpu_lacks(&p->cluster.gpu, p->precision));

@@ -272,13 +272,14 @@ static bool stays(const struct plan *p, const struct plan *plain, int row, const
     return !p->stated.all || has_another_default(plain, k, ch);
 }
 
-/* A usual value of a key that says something only beside another: it goes with that one. */
-static bool follows_another(const struct plan *p, const struct knob *k)
+/* A usual value of a key that says something only beside another: it goes with that one.  Where the plan changes so does one that follows from
+ * another, such as what trains: it is made anew. */
+static bool follows_another(const struct plan *p, const struct knob *k, bool changes)
 {
     bool number = k->type == KNOB_INT || k->type == KNOB_BOOL || k->type == KNOB_REAL || k->type == KNOB_WORD;
     double v = knob_get(p, k), usual = knob_default(p, k);
 
-    return k->idle && number && !(v < usual) && !(v > usual);
+    return (k->idle || (changes && k->follows)) && number && !(v < usual) && !(v > usual);
 }
 
 /* What departs from defaults, what a plan must have, and what stays when it is changed (ch; NULL: nothing does). */
@@ -303,7 +304,7 @@ static json_t *brief(const struct plan *p, const struct change *ch)
         if (!(k->cells & knob_cell(p)) || k->required || !strcmp(k->name, "precision") || !strcmp(k->name, "framework_version"))
             continue;                   /* the last: `plain` has it too, for the defaults that it makes */
         v = json_object_get(in, k->name);
-        if (v && !stays(p, &plain, i, k, ch) && (json_equal(v, json_object_get(of, k->name)) || follows_another(p, k)))
+        if (v && !stays(p, &plain, i, k, ch) && (json_equal(v, json_object_get(of, k->name)) || follows_another(p, k, ch)))
             json_object_del(in, k->name);
         drop_empty(doc, k->object);
     }

@@ -30,7 +30,7 @@
 #include "sim/plan/search_args.h"
 
 enum { SWEEP_AXES = 8, SWEEP_WHAT = 200 };
-#define SWEEP_POINTS 1000000
+#define SWEEP_POINTS 500000
 
 struct sweep_axis {
     char   key[96];             /* as it was typed */

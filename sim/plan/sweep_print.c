@@ -63,7 +63,7 @@ static int fields_of(const struct sweep *s, int64_t i, const struct sweep_row *r
     f[n] = (struct field){ "a GPU", 8, 5, "" };
     put_into(&f[n++], timed, count_text((int64_t)r->each).s);
     f[n] = (struct field){ "MFU", 6, 4, "" };
-    number_into(&f[n++], timed ? 100 * r->mfu : -1, "%.1f%%");
+    number_into(&f[n++], timed && r->mfu > 0 ? 100 * r->mfu : -1, "%.1f%%");
     f[n] = (struct field){ "reserved", 11, 0, "" };
     put_into(&f[n++], there && r->taken, size_text(r->taken).s);
     f[n] = (struct field){ "allocated", 11, 3, "" };
@@ -248,7 +248,7 @@ void sweep_csv_row(const struct sweep *s, int64_t i, const struct sweep_row *r, 
     csv_number(r->high_s, timed, to);
     csv_number(r->rate, timed && r->tokens, to);
     csv_number(r->each, timed && r->tokens, to);
-    csv_number(r->mfu, timed, to);
+    csv_number(r->mfu, timed && r->mfu > 0, to);
     fprintf(to, there ? "%" PRId64 ",%" PRId64 "," : ",,", r->bytes, r->available);
     csv_number(r->efficiency, timed && r->efficiency >= 0, to);
     csv_number(r->days, r->days >= 0, to);
@@ -309,7 +309,7 @@ json_t *sweep_row_json(const struct sweep *s, int64_t i, const struct sweep_row 
                      there ? "label" : "why_not", r->what, "gpus", there ? json_integer(r->gpus) : json_null(), "fits", fits,
                      "verdict", sweep_state_name(r->state), "decides", r->decides[0] ? json_string(r->decides) : json_null(), "step_s", real(r->step_s, timed), "low_s", real(r->low_s, timed),
                      "high_s", real(r->high_s, timed), "tokens_per_s", real(r->rate, timed && r->tokens),
-                     "tokens_per_s_per_gpu", real(r->each, timed && r->tokens), "mfu", real(r->mfu, timed),
+                     "tokens_per_s_per_gpu", real(r->each, timed && r->tokens), "mfu", real(r->mfu, timed && r->mfu > 0),
                      "memory_bytes", there ? json_integer(r->bytes) : json_null(),
                      "taken_bytes", r->taken ? json_integer(r->taken) : json_null(),
                      "available_bytes", there ? json_integer(r->available) : json_null(),

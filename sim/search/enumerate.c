@@ -161,15 +161,13 @@ enum kernel_set enumerate_kernels(const struct search_options *o, const struct p
     return o->usual_kernels && p->dialect == DIALECT_MEGATRON ? (enum kernel_set)knob_usual_kernels(p) : o->kernels;
 }
 
-/* As trainers run DDP.  One GPU's model is not wrapped, else DDP's buckets would hold the gradients a second time (but in a tool's config, which
- * is what it is); weights that adapters leave frozen are loaded in 16 bits, as FSDP's are (framework_fsdp.c). */
+/* As trainers run DDP: one GPU's model is not wrapped, else DDP's buckets would hold the gradients a second time (but in a tool's config, which
+ * is what it is). */
 static void as_trainers_do(const struct search_options *o, struct plan *p)
 {
     if (p->dialect != DIALECT_TORCH || p->strategy != STRAT_DDP)
         return;
     p->ddp.wrapped = o->cluster->world_size > 1 || o->settle;
-    if (training_is_lora(&p->train) && p->train.base == BASE_PLAIN && p->precision == DT_BF16 && p->kernels != KERNELS_DPX)
-        p->ddp.model_dtype = DT_BF16;
 }
 
 static int cell(struct walk *w, enum strategy s, enum dialect d)
@@ -188,6 +186,7 @@ static int cell(struct walk *w, enum strategy s, enum dialect d)
         plan_defaults(&p, s, d, o->precision);
         p.accumulation = each / b;
         p.kernels = enumerate_kernels(o, &p);
+        knob_follow(&p, NULL, NULL);            /* of the kernels, too */
         if (!choose_optimizer(w, &p))
             break;
         if (d == DIALECT_TORCH_FSDP1)

@@ -32,7 +32,6 @@ int ranking_departures(const struct plan *p)
     usual.clip = p->clip;
     usual.dropout = p->dropout;
     usual.ddp.wrapped = p->ddp.wrapped;
-    usual.ddp.model_dtype = p->ddp.model_dtype;        /* enumerate.c: as trainers run DDP */
     plan_resolve(&usual);
     for (int i = 0; (k = knob_at(i)); i++)
         if ((k->cells & knob_cell(p)) && k->offset != offsetof(struct plan, reduce_dtype))

@@ -14,6 +14,7 @@ ddp-llama-views-no_sync|2|LLAMA|ddp|torch|"accumulation": 2, "sync_every_micro_s
 ddp-llama-bf16|2|LLAMA|ddp|torch|"precision": "bf16"
 ddp-llama-recompute|2|LLAMA|ddp|torch|"recompute": "full"
 ddp-llama-lora|2|LLAMA|ddp|torch|LORA
+ddp-llama-lora-bf16|2|LLAMA|ddp|torch|"precision": "bf16", LORA
 ddp-moe|2|MOE|ddp|torch|"precision": "bf16", "ddp": { "model_dtype": "bf16" }
 zero1-gpt2|2|GPT2|zero1|torch|
 fsdp1-gpt2|2|GPT2|fsdp|torch-fsdp1|"unit": "block"

@@ -26,6 +26,17 @@ sed 's/"unit": "block"/"unit": "block", "fsdp": { "cpu_offload": true }/' "$dir/
 printf '#!/bin/sh\necho "{ \\"torch\\": null, \\"transformers\\": null, \\"deepspeed\\": null }"\n' >"$dir/bare"
 chmod +x "$dir/bare"
 refused 'a python without torch' 2 'has no torch' "$dir/plan.json" --engine torch --python "$dir/bare" --no-db
+# Every option of dpxrun is followed by engines or refused, in its name.
+followed=' engine python launcher reduce budget steps data sequential init seed lr min-lr warmup betas weight-decay clip device threads db no-db json help version color '
+for option in $("$B/dpxrun" --help | sed -n 's/^  \(-h, \)\{0,1\}--\([a-z0-9-]*\).*/\2/p'); do
+    case $followed in *" $option "*) continue ;; esac
+    case $option in
+    comm) value=mpi ;; algorithm) value=halving ;; bf16-sum) value=once ;; offload-io) value=threads ;; memory) value=1GB ;;
+    *) value=$("$B/dpxrun" --help | sed -n "s/^  --$option \([^ ]*\).*/2/p") ;;
+    esac
+    # shellcheck disable=SC2086
+    refused "--$option beside an engine" 2 "$option" "$dir/plan.json" --engine torch --python "$dir/bare" --no-db --$option $value
+done
 refused 'no such python' 2 'no such program' "$dir/plan.json" --engine torch --python "$dir/none" --no-db
 refused "another framework's plan" 2 'engine deepspeed runs this one' "$dir/ds.json" --engine torch --python "$dir/bare" --no-db
 refused "a plan that is not DeepSpeed's" 2 'engine torch runs that' "$dir/plan.json" --engine deepspeed --python "$dir/bare" --no-db

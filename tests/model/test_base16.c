@@ -186,6 +186,40 @@ static void plans_keep_weights_as_accelerate_does(void **state)
     assert_int_equal(older, 8);
 }
 
+/* What a plan means that does not say how its frozen weights are kept, under DDP and FSDP2: in bf16 beside adapters of PyTorch's kernels, as trainers
+ * load a model; null and "fp32" are fp32.  Of n weights that are frozen and t that train DDP keeps 2 n + 4 t or 4 (n + t) bytes, padding aside. */
+static void frozen_weights_are_kept_alike_under_ddp_and_fsdp(void **state)
+{
+    static const struct { const char *precision, *kernels, *dtype; bool half; } cases[] = {
+        { "bf16", "torch-sdpa", NULL, true }, { "bf16", "torch-eager", NULL, true }, { "bf16", "dpx", NULL, false },
+        { "fp32", "torch-sdpa", NULL, false }, { "bf16", "torch-sdpa", "fp32", false }, { "bf16", "torch-sdpa", "null", false },
+        { "bf16", "torch-sdpa", "bf16", true },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int fsdp = 0; fsdp < 2; fsdp++) {
+            json_t *j = json_pack("{s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-2-7b", "cluster", "2xa100-80gb",
+                                  "strategy", fsdp ? "fsdp" : "ddp", "dialect", "torch", "seq", 512, "micro_batch", 1,
+                                  "precision", cases[i].precision, "kernels", cases[i].kernels, "train", "lora");
+            struct plan p;
+            struct evaluation e;
+            if (cases[i].dtype)
+                json_object_set_new(j, fsdp ? "fsdp" : "ddp", json_pack("{s:o}", "model_dtype", !strcmp(cases[i].dtype, "null")
+                                                                         ? json_null() : json_string(cases[i].dtype)));
+            assert_int_equal(read_plan(j, &p), 0);
+            assert_int_equal(fsdp ? p.fsdp.model_dtype : p.ddp.model_dtype, cases[i].half ? DT_BF16 : -1);
+            assert_int_equal(plan_recipe(&p).frozen, cases[i].half ? DT_BF16 : DT_FP32);
+            if (!fsdp) {
+                assert_int_equal(evaluate(&p, &e), 0);
+                assert_close((double)e.m.ledger.persistent[CAT_PARAMS],
+                             (double)(p.model.params - p.model.trainable) * (cases[i].half ? 2 : 4) + (double)p.model.trainable * 4, 1e-4);
+                evaluation_free(&e);
+            }
+            plan_free(&p);
+        }
+}
+
 /* ---- what is known to fit ---- */
 
 /* Llama-3.1-70B on four A100 of 80 GB, which holds it (huggingface/accelerate#3844 and after): a rank has a quarter of 70.6e9 frozen weights of 2
@@ -303,6 +337,7 @@ int main(void)
         cmocka_unit_test(the_devices_memory_agrees),
         cmocka_unit_test(the_host_and_what_is_copied_agree_to_the_byte),
         cmocka_unit_test(plans_keep_weights_as_accelerate_does),
+        cmocka_unit_test(frozen_weights_are_kept_alike_under_ddp_and_fsdp),
         cmocka_unit_test(lora_of_70b_fits_on_four_cards_of_80_gb),
         cmocka_unit_test(mistral_takes_what_fms_acceleration_measured),
         cmocka_unit_test(what_is_not_planned_is_refused_by_name),

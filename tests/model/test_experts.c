@@ -241,6 +241,27 @@ static void chunks_of_llama4_go_with_positions(void **state)
     model_free(&m);
 }
 
+/* Routers that transformers 5.24 loads in fp32 (_keep_in_fp32_modules_strict of deepseek_v3 and glm4_moe) are told where a plan has all in bf16. */
+static void routers_that_are_loaded_in_fp32_are_told(void **state)
+{
+    static const struct { const char *model; bool told; } models[] = {
+        { "moonlight-16b-a3b", true }, { "glm-4.5-air", true }, { "qwen3-30b-a3b", false }, { "mixtral-8x7b", false },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        for (int fsdp = 0; fsdp < 2; fsdp++) {
+            struct plan p;
+            plan_of(&p, models[i].model, 8, 8, fsdp ? STRAT_FSDP : STRAT_DDP, DIALECT_TORCH, DT_BF16);
+            assert_null(experts_router_note(&p));
+            *(fsdp ? &p.fsdp.model_dtype : &p.ddp.model_dtype) = DT_BF16;
+            assert_int_equal(experts_router_note(&p) != NULL, models[i].told);
+            if (models[i].told)
+                assert_int_equal(strstr(experts_router_note(&p), "uniform original parameter dtype") != NULL, fsdp);
+            model_free(&p.model);
+        }
+}
+
 /* Llama 4 where it is not planned. */
 static void where_llama4_is_planned(void **state)
 {
@@ -544,6 +565,7 @@ int main(void)
         cmocka_unit_test(what_is_not_planned_is_refused_by_name),
         cmocka_unit_test(where_blocks_of_two_kinds_are_planned),
         cmocka_unit_test(chunks_of_llama4_go_with_positions),
+        cmocka_unit_test(routers_that_are_loaded_in_fp32_are_told),
         cmocka_unit_test(where_llama4_is_planned),
         cmocka_unit_test(blocks_of_llama4_are_of_three_kinds),
         cmocka_unit_test(every_expert_of_llama4_computes_every_token),

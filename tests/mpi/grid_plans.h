@@ -169,6 +169,8 @@ static bool grid_plan(const struct grid_choice *c, struct plan *p, char *why, si
     p->kernels = KERNELS_DPX;
     p->clip = n->clip;
     p->dropout = n->dropout;
+    if (p->ds.reduce_bucket_size > 1 << 16)
+        p->ds.reduce_bucket_size = 1 << 16;             /* all of the model; DeepSpeed's own is 2 GB, or two, which the arena makes real */
     p->accumulation = grid_accumulations[c->at[GRID_ACCUMULATION]];
     p->recompute = grid_recomputes[c->at[GRID_RECOMPUTE]].what;
     p->recompute_interval = grid_recomputes[c->at[GRID_RECOMPUTE]].interval;

@@ -251,6 +251,11 @@ check 'what list refused has is refused in its words, in a plan and by --set' "$
         [ $? = 2 ] && grep -qF -- "$why" "$tmp/out" || { echo "ddp.comm_hook=$value"; cat "$tmp/out"; }
     done)"
 # 312 TFLOP/s: NVIDIA's datasheet of the A100; 989.4 of the H100 SXM5.
+check 'no MFU is said of cores, whose peak nobody knows' "$(
+    "$B/dpxplan" eval gpt2 --cluster localhost:2 --seq 64 --global-batch 4 --set strategy=ddp dialect=paper --all >"$tmp/out" 2>"$tmp/err"
+    grep -q '^  Step .* tokens/s\.$' "$tmp/out" || cat "$tmp/out" "$tmp/err"
+    ! grep 'MFU' "$tmp/out"
+    "$B/dpxplan" sweep demo/8b-fsdp.json --set kernels=dpx model=gpt2 seq=64 --over cluster=localhost:2 --json 2>"$tmp/err" | grep -q '"mfu": *null' || cat "$tmp/err")"
 check 'MFU says of which peak it is' "$(
     "$B/dpxplan" eval --all "$tmp/plan.json" >"$tmp/out" 2>&1
     grep -q 'HFU [0-9.]* %, MFU [0-9.]* % of the dense bf16 peak, 312 TFLOP/s$' "$tmp/out" && grep -q '^  FLOPs are 6N' "$tmp/out" || grep MFU "$tmp/out"

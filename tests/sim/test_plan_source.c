@@ -526,6 +526,47 @@ static void another_precision_changes_only_what_the_file_does_not_say(void **sta
     }
 }
 
+#define ADAPTS "{\"dpx_plan\":1,\"model\":\"gpt2\",\"cluster\":\"8xh100\",\"seq\":64,\"micro_batch\":1,\"precision\":\"bf16\",\"train\":\"lora\",%s}"
+
+/* A change of a file that says no defaults is the file with that key in it: what follows from the key follows it. */
+static void a_change_is_the_file_with_that_key(void **state)
+{
+    static const char *const cells[] = { "\"strategy\":\"ddp\",\"dialect\":\"torch\"", "\"strategy\":\"fsdp\",\"dialect\":\"torch\"",
+                                         "\"strategy\":\"fsdp\",\"dialect\":\"torch-fsdp1\"", "\"strategy\":\"zero2\",\"dialect\":\"deepspeed\"" };
+    static const struct { const char *key, *word; } changes[] = {
+        { "precision", "fp32" }, { "precision", "fp16" }, { "kernels", "dpx" }, { "kernels", "torch-eager" }, { "train", "all" },
+        { "base_dtype", "nf4" }, { "recompute", "full" }, { "optimizer_form", "loop" }, { "loss", "fused-linear" }, { "unit", "block" },
+    };
+    int equal = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++)
+        for (size_t k = 0; k < sizeof changes / sizeof *changes; k++) {
+            char text[512], pair[64];
+            struct plan changed, written;
+            snprintf(text, sizeof text, ADAPTS, cells[i]);
+            snprintf(pair, sizeof pair, "%s=%s", changes[k].key, changes[k].word);
+            json_t *j = json_loads(text, 0, NULL);
+            json_object_set_new(j, changes[k].key, json_string(changes[k].word));
+            fail_capture(said, sizeof said);
+            bool good = plan_from_json(j, "test", &written) == 0;
+            fail_capture(NULL, 0);
+            json_decref(j);
+            assert_int_equal(change(text, pair, &changed) == 0, good);
+            if (!good)
+                continue;
+            json_t *a = plan_to_json(&changed), *b = plan_to_json(&written);
+            if (!json_equal(a, b))
+                fail_msg("%s with %s is another plan than the file with it:\n%s\n%s", cells[i], pair, json_dumps(a, 0), json_dumps(b, 0));
+            equal++;
+            json_decref(a);
+            json_decref(b);
+            plan_free(&changed);
+            plan_free(&written);
+        }
+    assert_true(equal >= 20);
+}
+
 /* A norm is the training's, whatever shares it out: DeepSpeed's default, said in the file, is not FSDP's. */
 static void a_norm_outlasts_the_framework(void **state)
 {
@@ -616,6 +657,7 @@ int main(void)
         cmocka_unit_test(no_limit_is_null_and_not_an_integer_beyond_doubles),
         cmocka_unit_test(another_version_changes_only_what_the_file_does_not_say),
         cmocka_unit_test(another_precision_changes_only_what_the_file_does_not_say),
+        cmocka_unit_test(a_change_is_the_file_with_that_key),
         cmocka_unit_test(a_norm_outlasts_the_framework),
         cmocka_unit_test(a_refused_plan_is_mended),
     };

@@ -154,7 +154,7 @@ def torch_cases(r, add):
     add("ddp-gpt2-biases-w2", BIASES, "ddp", r.GPT2_TINY, 2, ddp={"bucket_cap_mb": 0.001})
     add("ddp-gpt2-usual-static-w2", USUAL, "ddp", r.GPT2_TINY, 2, ddp=dict(few, static_graph=True))
     add("ddp-gpt2-usual-unused-w2", USUAL, "ddp", r.GPT2_TINY, 2, ddp=dict(few, find_unused_parameters=True))
-    add("ddp-llama-lora-autocast-w2", LORA, "ddp", r.LLAMA_TINY, 2, ddp=few, precision="bf16", autocast=True)
+    add("ddp-llama-lora-autocast-w2", LORA, "ddp", r.LLAMA_TINY, 2, ddp=dict(few, model_dtype=None), precision="bf16", autocast=True)
     add("fsdp2-llama-lora-w4", LORA, "fsdp2", r.LLAMA_TINY, 4)
     add("fsdp2-llama-usual-w3", USUAL, "fsdp2", r.LLAMA_TINY, 3)
     add("fsdp2-llama-saved-w4", SAVED, "fsdp2", r.LLAMA_TINY, 4)

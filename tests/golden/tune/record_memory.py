@@ -233,6 +233,8 @@ def plan_of(model, lora=None, train="lora", **options):
     plan["train"] = train
     if lora:
         plan["lora"] = lora
+    if plan["strategy"] == "ddp" and plan["precision"] == "bf16" and train == "lora":
+        plan["ddp"]["model_dtype"] = None       # the model is loaded in fp32
     return plan
 
 
@@ -244,8 +246,7 @@ def packed(model, base, lora, narrow=False, **options):
     plan = plan_of(model, lora, strategy="ddp", precision="bf16", **options)
     if base:
         plan["base_dtype"] = base
-    if narrow:
-        plan["ddp"]["model_dtype"] = "bf16"
+    plan["ddp"]["model_dtype"] = "bf16" if narrow else None
     return plan
 
 
@@ -311,7 +312,7 @@ def cases():
 def name_of(plan):
     if "train" not in plan:
         return steps.name_of(plan)
-    what = [plan.get("base_dtype", ""), str(plan.get("ddp", {}).get("model_dtype", "")), "lora"] + ["%s%s" % (k[0], "+".join(v) if isinstance(v, list) else v) for k, v in plan.get("lora", {}).items()]
+    what = [plan.get("base_dtype", ""), plan.get("ddp", {}).get("model_dtype") or "", "lora"] + ["%s%s" % (k[0], "+".join(v) if isinstance(v, list) else v) for k, v in plan.get("lora", {}).items()]
     return steps.name_of(plan).replace(" pure", "") + " " + (" ".join(w for w in what if w) if plan["train"] == "lora" else "train " + ",".join(plan["train"]))
 
 
