@@ -270,7 +270,7 @@ $(call room, exec/engine,           base model/arch model/cluster model/plan mod
 $(call room, exec/process,          base model/arch model/cluster model/plan model/schedule model/lower model/memory exec/device exec/kernels exec/cuda exec/data exec/run exec/train exec/engine)
 $(call room, calib/bench,           base model/arch model/cluster model/plan model/program model/schedule model/lower exec/device exec/kernels exec/comm exec/cuda exec/data exec/run exec/train calib/store)
 $(call room, reports/page,          base base/chart calib/store)
-$(call room, reports/kineto,        base model/cluster model/plan model/schedule model/lower model/memory sim/clock calib/store calib/trace)
+$(call room, reports/kineto,        base model/cluster model/plan model/schedule model/lower model/memory sim/clock sim/plan calib/store calib/trace)
 
 # With CUDA exec/cuda; without MPI or oneDNN files of the same names instead.
 instead  := $(if $(filter 0,$(MPI)),$(wildcard exec/nompi/*.c)) $(if $(filter 0,$(DNNL)),$(wildcard exec/nodnnl/*.c))

@@ -50,6 +50,8 @@ static const struct { const char *word, *options, *write; } others_words[] = {
     { "per-device-train-batch-size", "set", "--set micro_batch=2" }, { "mbs", "set", "--set micro_batch=2" },
     { "seq-len", "seq", NULL }, { "seq-length", "seq", NULL }, { "sequence-length", "seq", NULL }, { "max-length", "seq", NULL },
     { "max-seq-length", "seq", NULL }, { "context-length", "seq", NULL }, { "context", "seq", NULL }, { "block-size", "seq", NULL },
+    { "max-seq-len", "seq", NULL }, { "max-sequence-length", "seq", NULL }, { "sequence-len", "seq", NULL }, { "model-max-length", "seq", NULL },
+    { "cutoff-len", "seq", NULL }, { "ctx-len", "seq", NULL }, { "n-ctx", "seq", NULL },
     { "cluster", "train", "the type of GPU alone, as in: dpxplan fit MODEL h100" }, { "gpus", "train", "the type of GPU alone, as in: dpxplan fit MODEL h100" },
     { "gpu", "train", "the type of GPU alone, as in: dpxplan fit MODEL h100" },
     { "gpus", "cluster", "--cluster 8xh100" }, { "gpu", "cluster", "--cluster 8xh100" }, { "num-gpus", "cluster", "--cluster 8xh100" },
@@ -62,17 +64,23 @@ static const struct { const char *word, *options, *write; } others_words[] = {
     { "tp", "grid", "--grid, which tries all of them" }, { "tensor-parallel-size", "grid", "--grid, which tries all of them" },
     { "pp", "grid", "--grid, which tries all of them" }, { "pipeline-parallel-size", "grid", "--grid, which tries all of them" },
     { "cp", "grid", "--grid, which tries all of them" }, { "ep", "grid", "--grid, which tries all of them" },
+    { "bf16", "precision", "--precision bf16" }, { "fp16", "precision", "--precision fp16" }, { "optim", "optimizer", NULL },
+    { "cpu-offload", "offload", NULL }, { "fsdp", "strategy", "--strategy fsdp" },
     { "dtype", "precision", NULL }, { "dtype", "set", "--set precision=bf16" }, { "precision", "set", "--set precision=bf16" },
     { "model-name", "model", NULL }, { "model-name-or-path", "model", NULL },
     { "vram", "memory", "--memory 80GB" }, { "vram", "set", "--set memory=80GB" }, { "memory", "set", "--set memory=80GB" },
-    { "zero", "strategy", "--strategy zero2" }, { "zero-stage", "strategy", "--strategy zero2" }, { "zero", "set", "--set strategy=zero2" },
-    { "zero-stage", "set", "--set strategy=zero2" }, { "strategy", "set", "--set strategy=zero2" }, { "dialect", "set", "--set dialect=torch" },
+    { "zero", "strategy", "--strategy zero1, zero2 or zero3" }, { "zero-stage", "strategy", "--strategy zero1, zero2 or zero3" },
+    { "zero", "set", "--set strategy=zero1, zero2 or zero3" }, { "zero-stage", "set", "--set strategy=zero1, zero2 or zero3" }, { "strategy", "set", "--set strategy=zero2" }, { "dialect", "set", "--set dialect=torch" },
     { "gradient-checkpointing", "recompute", "--recompute full" }, { "activation-checkpointing", "recompute", "--recompute full" },
     { "gradient-checkpointing", "set", "--set recompute=full" }, { "activation-checkpointing", "set", "--set recompute=full" },
     { "recompute", "set", "--set recompute=full" },
     { "grad-accum", "accumulation", NULL }, { "gradient-accumulation-steps", "accumulation", NULL },
     { "grad-accum", "set", "--set accumulation=8" }, { "gradient-accumulation-steps", "set", "--set accumulation=8" },
     { "accumulation", "set", "--set accumulation=8" },
+    { "grad-accum", "global-batch", "--global-batch: samples of a whole step, all accumulation steps together" },
+    { "gradient-accumulation-steps", "global-batch", "--global-batch: samples of a whole step, all accumulation steps together" },
+    { "grad-accum", "batch", "--batch: samples of a whole step, all accumulation steps together" },
+    { "gradient-accumulation-steps", "batch", "--batch: samples of a whole step, all accumulation steps together" },
     { "lora-rank", "lora", NULL }, { "lora-r", "lora", NULL }, { "qlora", "train", "--train qlora" }, { "load-in-4bit", "train", "--train qlora" },
     { "qlora", "base-dtype", "--lora 16 --base-dtype nf4" }, { "load-in-4bit", "base-dtype", "--lora 16 --base-dtype nf4" },
     { "num-train-epochs", "epochs", NULL }, { "num-epochs", "epochs", NULL }, { "out", "output", NULL }, { "cost", "price", NULL },
@@ -229,6 +237,8 @@ static int positional(struct parser *p, const char *arg)
             p->word = o->bare ? arg : p->word;
             return opts_set_value(o, o->name, arg);
         }
+    if (arg[0] >= '1' && arg[0] <= '9' && strchr(arg, 'x') && has_option(p, "cluster", strlen("cluster")))
+        return fail("%s: '%.60s' is one argument too many; as a cluster it is --cluster %.60s", p->command, arg, arg);
     return fail("%s: '%.60s' is one argument too many", p->command, arg);
 }
 
@@ -270,6 +280,19 @@ int opts_parse(const char *command, const char *about, const struct opt *opts,
             return rc;
     }
     return check_required(&p);
+}
+
+int opts_parse_program(const char *program, const char *about, const struct opt *opts, int argc, char **argv)
+{
+    struct parser p = { .command = program, .about = about, .opts = opts, .argc = argc, .argv = argv };
+
+    if (argc < 2) {
+        opts_print_overview(program, about, opts);
+        return OPTS_DONE;
+    }
+    if (argc == 2 && (!strcmp(argv[1], "help") || !strcmp(argv[1], "version")))
+        return long_option(&p, argv[1]);
+    return opts_parse(program, about, opts, argc, argv);
 }
 
 /* ---- commands ---- */

@@ -74,6 +74,10 @@ enum { OPTS_ERROR = -1, OPTS_OK = 0, OPTS_DONE = 1 };
 int opts_parse(const char *command, const char *about, const struct opt *opts,
                int argc, char **argv);
 
+/* The same of a program without commands.  Alone it prints what it is for, its examples and what most people use (OPTS_DONE);
+ * `help` is --help, `version` is --version. */
+int opts_parse_program(const char *program, const char *about, const struct opt *opts, int argc, char **argv);
+
 /* The same from a JSON object: `global-batch` is the key "global_batch", `PLAN.json` the key "plan".  A number or its
  * text, true or false of a flag; of a list of words text with commas or an array; of KEY=VALUE an object.  null: not
  * given.  Texts that the variables then point to are added to the array `kept`.  0, or -1 with one line that begins with

@@ -130,25 +130,50 @@ static bool print_often(const struct opt *opts)
     return any;
 }
 
-void opts_print_help(const char *command, const char *about, const struct opt *opts)
+static void print_examples(const struct opt *opts)
 {
-    bool sorted, examples = false;
-    int positional = 0;
+    bool any = false;
 
     for (const struct opt *o = opts; o->name; o++)
         if (o->example) {
             printf("  %s\n", o->help);
-            examples = true;
+            any = true;
         }
-    fputs(examples ? "\n" : "", stdout);
+    fputs(any ? "\n" : "", stdout);
+}
+
+static void print_positional(const struct opt *opts)
+{
+    bool any = false;
+
+    for (const struct opt *o = opts; o->name; o++)
+        if (o->positional) {
+            fputs(any ? "" : "\n", stdout);
+            print_option(o);
+            any = true;
+        }
+}
+
+void opts_print_overview(const char *program, const char *about, const struct opt *opts)
+{
+    print_wrapped(about, 0, 0);
+    putchar('\n');
+    print_examples(opts);
+    print_usage(program, opts);
+    print_positional(opts);
+    print_often(opts);
+    printf("\n`%s help` lists every option, `%s version` prints the version.\n", program, program);
+}
+
+void opts_print_help(const char *command, const char *about, const struct opt *opts)
+{
+    bool sorted;
+
+    print_examples(opts);
     print_usage(command, opts);
     putchar('\n');
     print_wrapped(about, 0, 0);
-    for (const struct opt *o = opts; o->name; o++)
-        if (o->positional) {
-            fputs(positional++ ? "" : "\n", stdout);
-            print_option(o);
-        }
+    print_positional(opts);
     sorted = print_often(opts);
     for (const struct opt *o = opts; o->name; o++)
         if (opts_is_option(o) && !o->often && o->group) {

@@ -19,8 +19,9 @@ int opts_set_value(const struct opt *o, const char *what, const char *value);
 /* Neither a positional nor an example. */
 static inline bool opts_is_option(const struct opt *o) { return !o->positional && !o->example; }
 
-/* What --help of a command, and of a program of several, prints. */
+/* What --help of a command prints; a program without commands alone; --help of a program of several. */
 void opts_print_help(const char *command, const char *about, const struct opt *opts);
+void opts_print_overview(const char *program, const char *about, const struct opt *opts);
 void opts_print_commands(const char *program, const char *about, const struct command *commands);
 
 /* "FILE", "N", "bf16|fp16|fp32". */

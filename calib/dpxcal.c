@@ -74,23 +74,26 @@ static void wish_for(uint64_t words, struct bench_wish *w)
 
 static int parse_run(struct cal *c, int argc, char **argv)
 {
+    static const char what[] = "What is measured", how[] = "With which ranks";
     const struct opt opts[] = {
-        { "quick", "less than a minute, fewer points; without it, less than ten", .flag = &c->quick },
-        { "ranks", "processes, all of them busy at once; default: one a core, or one a GPU", .i = &c->ranks, .min = 1 },
+        OPTS_EXAMPLE("dpxcal run --quick"),
+        OPTS_EXAMPLE("dpxcal run --quick --ranks 2 --model demo/10m --seq 128"),
+        { "quick", "less than a minute, fewer points; without it, less than ten", .flag = &c->quick, .often = true },
+        { "ranks", "processes, all of them busy at once; default: one a core, or one a GPU", .i = &c->ranks, .min = 1, .often = true },
         { "model", "measure the exact shapes of these (names or config.json, with commas between), else a grid",
-          .str = &c->models, .value = "M" },
-        { "seq", "tokens of a sample", .length = &c->seq, .min = 1 },
-        { "micro-batch", "samples of a micro-batch, with commas between", .str = &c->micro_batches, .value = "N" },
+          .str = &c->models, .value = "M", .often = true },
+        { "seq", "tokens of a sample", .length = &c->seq, .min = 1, .often = true },
+        { "micro-batch", "samples of a micro-batch, with commas between", .str = &c->micro_batches, .value = "N", .group = what },
         { "degrees", "shapes that one of so many tensor- or context-parallel ranks has, with commas between; default 1 and, without "
-          "--quick, every number that divides the ranks", .str = &c->degrees, .value = "N" },
+          "--quick, every number that divides the ranks", .str = &c->degrees, .value = "N", .group = what },
         { "precision", "of plans, with commas between; default fp32, and without --quick bf16 as well", .set = &c->precision,
-          .words = precisions },
-        { "threads", "of a rank's compute; 0: its share of the cores", .i = &c->threads },
-        { "seconds", "to take in all, in place of those of --quick and the full run", .i = &c->seconds, .min = 1 },
-        { "device", "what computes, and is timed", .word = &c->device, .words = devices },
-        { "hostfile", "machines to start ranks on, as Open MPI's", .str = &c->hostfile, .value = "FILE" },
+          .words = precisions, .group = what },
+        { "threads", "of a rank's compute; 0: its share of the cores", .i = &c->threads, .group = how },
+        { "seconds", "to take in all, in place of those of --quick and the full run", .i = &c->seconds, .min = 1, .group = what },
+        { "device", "what computes, and is timed", .word = &c->device, .words = devices, .often = true },
+        { "hostfile", "machines to start ranks on, as Open MPI's", .str = &c->hostfile, .value = "FILE", .group = how },
         { "disk", "a folder whose disk is timed, with files of 1 GB in all, --quick 128 MB (default as dpxrun's "
-          "--offload-dir: $TMPDIR, else /var/tmp)", .str = &c->disk, .value = "DIR" },
+          "--offload-dir: $TMPDIR, else /var/tmp)", .str = &c->disk, .value = "DIR", .group = what },
         { "anew", "do not continue an interrupted calibration", .flag = &c->anew },
         { "db", "the database", .str = &c->db, .value = "FILE" },
         { 0 }
@@ -493,6 +496,7 @@ static int cmd_probe(int argc, char **argv)
 {
     static struct cal c = { .probe_s = 0.5 };
     const struct opt opts[] = {
+        OPTS_EXAMPLE("dpxcal probe"),
         { "ranks", "processes, all of them busy at once; default: one a core, or one a GPU", .i = &c.ranks, .min = 1 },
         { "device", "what computes", .word = &c.device, .words = devices },
         { "threads", "of a rank's compute; 0: its share of the cores", .i = &c.threads },
@@ -500,8 +504,8 @@ static int cmd_probe(int argc, char **argv)
         { "hostfile", "machines to start ranks on, as Open MPI's", .str = &c.hostfile, .value = "FILE" },
         { 0 }
     };
-    int rc = opts_parse("dpxcal probe", "The time of one small product, which calibrations are surrounded with: how fast "
-                        "this machine is at this moment.  Prints seconds.", opts, argc, argv);
+    int rc = opts_parse("dpxcal probe", "Prints the seconds of one small matrix product: how fast this machine is at this moment.  "
+                        "dpxcal run times it before and after everything else.", opts, argc, argv);
 
     if (rc == OPTS_OK)
         rc = check_ranks(&c);
@@ -517,6 +521,8 @@ static int cmd_show(int argc, char **argv)
     uint64_t precision = 1;
     bool fits = false;
     const struct opt opts[] = {
+        OPTS_EXAMPLE("dpxcal show"),
+        OPTS_EXAMPLE("dpxcal show --model demo/10m --seq 128 --ranks 2"),
         { "model", "what of these is not measured yet", .str = &models, .value = "M" },
         { "seq", "tokens of a sample", .length = &seq, .min = 1 },
         { "micro-batch", "samples of a micro-batch, with commas between", .str = &batches, .value = "N" },
@@ -529,8 +535,8 @@ static int cmd_show(int argc, char **argv)
         { 0 }
     };
     struct bench_list l = { 0 };
-    int rc = opts_parse("dpxcal show", "What is known of which machine: how old, how noisy; and what a model still "
-                        "misses.", opts, argc, argv);
+    int rc = opts_parse("dpxcal show", "What was measured on which machine, how old and how noisy it is; with --model what "
+                        "that model still lacks.", opts, argc, argv);
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
@@ -548,20 +554,33 @@ static int cmd_show(int argc, char **argv)
     return rc;
 }
 
+static const char about[] =
+    "Measures a machine, so that dpxplan and dpxrun predict with its own speeds instead of a datasheet's.\n"
+    "\n"
+    "  dpxcal run --quick\n"
+    "      times this machine's kernels, collectives and disk in less than a minute\n"
+    "  dpxcal show\n"
+    "      what is known now, how old and how noisy it is\n"
+    "  dpxcal export here.json\n"
+    "      writes it for another machine's `dpxcal import here.json`\n";
+
 int main(int argc, char **argv)
 {
     const struct command commands[] = {
+        OPTS_COMMANDS("Measure"),
         { "run",    "measure this machine", cmd_run },
+        { "probe",  "how fast is this machine at this moment?", cmd_probe },
+        OPTS_COMMANDS("Look"),
         { "show",   "what was measured on which machine, and what a model still lacks", cmd_show },
+        OPTS_COMMANDS("Take in and hand on"),
         { "import", "take in what was exported, the output of nccl-tests, or a trace of PyTorch's profiler", dpxcal_import },
         { "export", "calibrations as a file for another machine", dpxcal_export },
         { "fit",    "what dpxplan reads of a GPU's exported calibration, without the samples", dpxcal_fit },
-        { "probe",  "how fast is this machine at this moment?", cmd_probe },
         { 0 }
     };
 
     opts_version_note(build_info());
-    int rc = opts_command_run("dpxcal", "measures a machine, so that predictions become its seconds", commands, argc, argv);
+    int rc = opts_command_run("dpxcal", about, commands, argc, argv);
     /* A full disk shows only now. */
     bool lost = ferror(stdout) != 0;
     if ((fflush(stdout) != 0 || lost) && rc == EXIT_DONE) {

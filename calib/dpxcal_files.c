@@ -31,6 +31,7 @@ int dpxcal_export(int argc, char **argv)
     const char *file = NULL, *path = NULL;
     int64_t id = 0;
     const struct opt opts[] = {
+        OPTS_EXAMPLE("dpxcal export here.json"),
         { "FILE", "where to write it", .str = &file, .positional = true, .required = true },
         { "calibration", "only that one (its number in dpxcal's table)", .i = &id, .min = 1 },
         { "db", "the database", .str = &path, .value = "FILE" },
@@ -122,6 +123,9 @@ int dpxcal_import(int argc, char **argv)
     struct import_kineto traced = { 0 };
     const char *path = NULL;
     const struct opt opts[] = {
+        OPTS_EXAMPLE("dpxcal import here.json"),
+        OPTS_EXAMPLE("dpxcal import nccl-tests all_reduce.log --cluster mine"),
+        OPTS_EXAMPLE("dpxcal import kineto trace.json.gz --plan plan.json"),
         { "gpu", "of the logs, where their name for it is not known", .str = &how.gpu, .value = "NAME" },
         { "op", "the collective, where a log does not say", .word = &how.op, .words = ops },
         { "cluster", "what it is of, by a name: plans use it whose cluster has this name, or \"calibration\": NAME; default: "
@@ -172,6 +176,7 @@ int dpxcal_fit(int argc, char **argv)
 {
     const char *from = NULL, *to = NULL;
     const struct opt opts[] = {
+        OPTS_EXAMPLE("dpxcal fit h100.json h100.fits"),
         { "EXPORT.json", "a GPU's calibration, as dpxcal export writes it", .str = &from, .positional = true, .required = true },
         { "GPU.fits", "where to write its fits", .str = &to, .positional = true, .required = true },
         { 0 }

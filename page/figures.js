@@ -74,7 +74,7 @@ function show_verdict(d, how) {
             t ? figure('exposed communication', `${(100 * t.exposed_comm_s / t.step_s).toFixed(1)} %`) : null));
     if (m.verdict === 'tight')
         v.append(el('p', {}, m.taken_bytes > m.available_bytes
-            ? `Tight: it takes part of the headroom of 5 % that is otherwise left free.`
+            ? `Tight: less than 5 % of the card stays free.`
             : `Tight: PyTorch's allocator runs full and empties its cache, which takes time.`));
     if (d.why_not)
         v.append(el('p', {}, d.why_not));

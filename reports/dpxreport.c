@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/opts.h"
+#include "base/page.h"
 #include "base/size.h"
 #include "calib/store/db.h"
 #include "reports/kineto/kineto.h"
@@ -125,13 +126,15 @@ static int kineto(const struct args *a)
 {
     char title[4200], *text = NULL;
     size_t size = 0;
-    FILE *table = a->output ? open_memstream(&text, &size) : a->json ? NULL : stdout;
+    FILE *table = a->output ? open_memstream(&text, &size) : a->json ? NULL : stdout, *page = table ? page_open(table) : NULL;
 
-    if (a->output && !table) {
+    if ((a->output || !a->json) && !page) {
         fail("out of memory for the page");
         return EXIT_FAILED;
     }
-    int status = kineto_cmd(a->kineto, a->plan, a->db, table, a->json ? stdout : NULL);
+    int status = kineto_cmd(a->kineto, a->plan, a->db, page, a->json ? stdout : NULL);
+    if (page)
+        page_close(page);
     if (a->output && fclose(table) != 0 && status == EXIT_DONE)
         status = EXIT_FAILED;
     snprintf(title, sizeof title, "%s%s%s", a->kineto, a->plan ? " beside " : "", a->plan ? a->plan : "");
@@ -146,15 +149,21 @@ static int kineto(const struct args *a)
 int main(int argc, char **argv)
 {
     struct args a = { .db = NULL };
+    const char *runs;           /* taken out before: only --help reads its row */
     const struct opt opts[] = {
+        OPTS_EXAMPLE("dpxreport -o report"),
+        OPTS_EXAMPLE("dpxreport --sweep scaling.json -o report"),
+        OPTS_EXAMPLE("dpxreport --kineto trace.json.gz --plan plan.json"),
         { "output", "folder for index.html, summary.md, csv/ and figures/; with --kineto for its page", .str = &a.output, .letter = 'o',
-          .value = "DIR" },
-        { "db", "the database", .str = &a.db, .value = "FILE" },
-        { "sweep", "what dpxplan sweep --json wrote, as figures and a table; beside runs with --db or --run, else alone",
-          .str = &a.sweep, .value = "SWEEP.json" },
+          .value = "DIR", .often = true },
+        { "run", "runs by their number in the database; without it the newest of each plan, of those that did the same work on one machine",
+          .str = &runs, .value = "ID...", .often = true },
         { "kineto", "compare a trace of PyTorch's profiler (may be gzipped) with a plan", .str = &a.kineto,
-          .value = "TRACE.json" },
-        { "plan", "the plan of the traced run", .str = &a.plan, .value = "PLAN.json" },
+          .value = "TRACE.json", .often = true },
+        { "plan", "the plan of the traced run", .str = &a.plan, .value = "PLAN.json", .often = true },
+        { "sweep", "what dpxplan sweep --json wrote, as figures and a table; beside runs with --db or --run, else alone",
+          .str = &a.sweep, .value = "SWEEP.json", .often = true },
+        { "db", "the database", .str = &a.db, .value = "FILE" },
         { "json", "with --kineto: one JSON document", .flag = &a.json },
         { 0 }
     };
@@ -167,11 +176,8 @@ int main(int argc, char **argv)
     int rc =
         left < 0
             ? OPTS_ERROR
-            : opts_parse(
-                  "dpxreport",
-                  "Predicted against measured, as a page: dpxreport [--run ID ...] [--sweep FILE] -o DIR; without --run\n"
-                  "the newest run of each plan, of the largest group that did the same work on one machine.",
-                  opts, left, rest);
+            : opts_parse_program("dpxreport", "Makes one page of what was predicted and what was measured: runs of dpxrun, a sweep, or a trace of "
+                                 "your own training.", opts, left, rest);
     if (rc == OPTS_DONE)
         status = EXIT_DONE;
     else if (rc == OPTS_OK && a.kineto && a.sweep)

@@ -1,5 +1,6 @@
 #!/bin/sh
-# tests/test_words.sh -- what programs print to people: lines that fit the page, no code that nothing explains, short sentences.
+# tests/test_words.sh -- what programs print to people: lines that fit the page, no code that nothing explains, short sentences, no
+# percentage above 999.
 #
 # Runs commands of README.md and docs/, without the filters behind them, at 80 and 120 columns: those of README.md and the start page, with
 # WORDS=all (make words, 2 minutes of two cores) those of every page.  Documents (--json) keep their codes, and files that a command writes
@@ -20,6 +21,17 @@ least=15
 # shellcheck disable=SC2086 # a list of pages
 tools/pages.sh --list $pages | grep -v -- ' --json' | sed 's/ 2>&1//; s/ 2>\/dev\/null//; s/ | \(head\|tail\|grep\|sed\|awk\) .*//' |
     awk '!seen[$0]++' >"$tmp/commands"
+cat >>"$tmp/commands" <<'END'
+dpxrun
+dpxrun demo/10m/fsdp.json --steps 2 --db run.db
+dpxrun demo/10m/ddp.json --memory 200MB
+dpxreport
+dpxcal
+dpxcal show --db run.db
+dpxcal show --model demo/10m --seq 128 --db run.db
+END
+OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
 check 'there are commands to run' "$([ "$(grep -c . "$tmp/commands")" -ge $least ] || wc -l "$tmp/commands")"
 
 run_all() {     # COLUMNS
@@ -77,19 +89,29 @@ long_sentences() {      # COLUMNS
     done
 }
 
+# A larger ratio is said in times: "17.7 times".
+large_percentages() {   # COLUMNS
+    for f in "$tmp/$1"/*; do
+        grep -E '[0-9]{4,}(\.[0-9]+)? ?%' "$f" | sed "s|^|$(sed -n "${f##*/}p" "$tmp/commands" | sed 's/[|&\\]/./g'): |"
+    done
+}
+
 for columns in 80 120; do run_all $columns; done
 for columns in 80 120; do check "no line is wider than $columns columns" "$(too_wide $columns)"; done
 check 'no code that nothing explains' "$(unexplained 120)"
 check 'no sentence has more than 30 words' "$(long_sentences 120)"
+check 'no percentage is above 999' "$(large_percentages 120)"
 
 # The gates see a wide line, a code that nothing explains, and a long sentence.
 mkdir "$tmp/9" && echo wrong >"$tmp/commands" && cat >"$tmp/9/1" <<'END'
 a line of many words
 fsdp torch b1x4 is fastest
+idle 0.1 s +1766.3 %
 This sentence goes on and on and on and on and on and on and on and on and on and on and on and on and on and on and on and on
 END
 check 'each gate finds what is wrong' "$(
-    [ "$(too_wide 9 | grep -c ': ')" = 3 ] || too_wide 9
+    [ "$(too_wide 9 | grep -c ': ')" = 4 ] || too_wide 9
+    [ "$(large_percentages 9 | grep -c 1766)" = 1 ] || large_percentages 9
     [ "$(unexplained 9 | grep -c b1x4)" = 1 ] || unexplained 9
     [ "$(long_sentences 9 | grep -c 'goes on')" = 1 ] || long_sentences 9)"
 finish

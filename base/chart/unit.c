@@ -115,7 +115,12 @@ struct shown unit_shown_tick(enum measure u, double v)
     case UNIT_BYTES:   tick(&out, sizes, v); break;
     case UNIT_SECONDS: tick(&out, times, v); break;
     case UNIT_FLOP:    tick(&out, flops, v); break;
-    case UNIT_SHARE: case UNIT_CHANGE: snprintf(out.s, sizeof out.s, "%.4g %%", 100 * v); break;
+    case UNIT_SHARE: case UNIT_CHANGE:      /* no percentage above 999 */
+        if (v > 9.99)
+            snprintf(out.s, sizeof out.s, "%.4g times", u == UNIT_CHANGE ? 1 + v : v);
+        else
+            snprintf(out.s, sizeof out.s, "%.4g %%", 100 * v);
+        break;
     case UNIT_GBS:     snprintf(out.s, sizeof out.s, "%.4g GB/s", v); break;
     case UNIT_GFLOPS:  snprintf(out.s, sizeof out.s, "%.4g", v); break;
     default:

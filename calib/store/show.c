@@ -7,7 +7,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/columns.h"
 #include "base/fail.h"
+#include "base/page.h"
+#include "base/percent.h"
 #include "calib/store/fit.h"
 #include "calib/store/query.h"
 #include "calib/store/series.h"
@@ -38,8 +41,13 @@ static const char *bytes_text(double bytes, char *to, size_t size)
 }
 
 /* A line for each kind, class or name, dtype, algorithm and number of ranks. */
-static int show_series(struct db *db, int64_t machine)
+static int show_series(struct db *db, int64_t machine, FILE *to)
 {
+    static const struct column columns[] = {
+        { "", false, 0 }, { "dtype", false, 0 }, { "ranks", true, 0 }, { "threads", true, 2 }, { "series", true, 4 }, { "samples", true, 3 },
+        { "spread", true, 0 }, { "age", true, 1 }, { "bytes", false, 0 },
+    };
+    struct columns *table = columns_new(columns, sizeof columns / sizeof *columns);
     struct query q;
     struct texts *t = NULL;
 
@@ -50,27 +58,32 @@ static int show_series(struct db *db, int64_t machine)
                        " WHERE machine = ? AND is_now = 1 GROUP BY kind, what, dtype, ranks, per_node, threads"
                        " ORDER BY kind = 'collective', kind, what, dtype, ranks");
     query_put_int(&q, machine);
-    printf("  %-26s %-6s %5s %7s %7s %8s %7s %9s  %s\n", "", "dtype", "ranks", "threads", "series", "samples", "spread",
-           "age", "bytes");
     while (query_row(&q)) {
-        char group[48], age[32], low[32], high[32];
+        char age[32], low[32], high[32];
         const char *what = query_get_shown(&q, &t), *dtype = query_get_shown(&q, &t);
         int64_t ranks = query_get_int(&q), per_node = query_get_int(&q), threads = query_get_int(&q), series = query_get_int(&q);
         int64_t samples = query_get_int(&q);
         double spread = query_get_real(&q), started = query_get_real(&q), least = query_get_real(&q), most = query_get_real(&q);
         bool coll = query_get_int(&q) != 0;
-        snprintf(group, sizeof group, coll && per_node < ranks ? "%" PRId64 "/%" PRId64 : "%" PRId64, ranks, per_node);
-        printf("  %-26s %-6s %5s %7" PRId64 " %7" PRId64 " %8" PRId64 " %5.1f %% %9s", what, dtype, group, threads,
-               series, samples, 100 * spread, age_text((double)time(NULL) - started, age, sizeof age));
+        columns_cell(table, "%s", what);
+        columns_cell(table, "%s", dtype);
+        columns_cell(table, coll && per_node < ranks ? "%" PRId64 "/%" PRId64 : "%" PRId64, ranks, per_node);
+        columns_cell(table, "%" PRId64, threads);
+        columns_cell(table, "%" PRId64, series);
+        columns_cell(table, "%" PRId64, samples);
+        columns_cell(table, "%s", percent_share(spread).s);
+        columns_cell(table, "%s", age_text((double)time(NULL) - started, age, sizeof age));
         if (most > 0)
-            printf("  %s to %s", bytes_text(least, low, sizeof low), bytes_text(most, high, sizeof high));
-        putchar('\n');
+            columns_cell(table, "%s to %s", bytes_text(least, low, sizeof low), bytes_text(most, high, sizeof high));
+        else
+            columns_cell(table, "%s", "");
     }
+    columns_print(table, to, page_width(to));
     query_texts_free(t);
     return query_close(&q) < 0 ? db_fail(db, "reading calibrations") : 0;
 }
 
-static int show_probe(struct db *db, int64_t machine)
+static int show_probe(struct db *db, int64_t machine, FILE *to)
 {
     struct query q;
     double low = NAN, high = NAN, mean = NAN;
@@ -84,22 +97,22 @@ static int show_probe(struct db *db, int64_t machine)
         high = query_get_real(&q);
     }
     if (mean > 0)
-        printf("  the probe product took %.2f ms, from %.2f to %.2f while these were timed\n", 1e3 * mean, 1e3 * low,
+        fprintf(to, "  the probe product took %.2f ms, from %.2f to %.2f while these were timed\n", 1e3 * mean, 1e3 * low,
                1e3 * high);
     return query_close(&q) < 0 ? db_fail(db, "reading calibrations") : 0;
 }
 
-static int show_lateness(struct db *db, int64_t machine)
+static int show_lateness(struct db *db, int64_t machine, FILE *to)
 {
     double late = series_lateness(db, machine, 0, 0);
 
     if (late >= SERIES_LATE)
-        printf("  the machine was busy while these were timed: up to %.1f times too long, and intervals of predictions are wider "
+        fprintf(to, "  the machine was busy while these were timed: up to %.1f times too long, and intervals of predictions are wider "
                "for it\n", late);
     return isnan(late) ? -1 : 0;
 }
 
-int show_machines(struct db *db)
+static int show_to(struct db *db, FILE *to)
 {
     struct query q;
     struct texts *t = NULL;
@@ -113,18 +126,28 @@ int show_machines(struct db *db)
         const char *host = query_get_shown(&q, &t), *device = query_get_shown(&q, &t), *cpu = query_get_shown(&q, &t);
         int64_t cores = query_get_int(&q), times = query_get_int(&q), open = query_get_int(&q);
         const char *comm = query_get_shown(&q, &t), *kernels = query_get_shown(&q, &t);
-        printf("%s%s: %s", n++ ? "\n" : "", host, strcmp(device, "cpu") ? device : cpu);
+        fprintf(to, "%s%s: %s", n++ ? "\n" : "", host, strcmp(device, "cpu") ? device : cpu);
         if (cores > 0)
-            printf(", %" PRId64 " cores", cores);
-        printf("; %s%s%s; calibrated %" PRId64 " time%s", comm ? comm : "", kernels ? ", " : "", kernels ? kernels : "",
+            fprintf(to, ", %" PRId64 " cores", cores);
+        fprintf(to, "; %s%s%s; calibrated %" PRId64 " time%s", comm ? comm : "", kernels ? ", " : "", kernels ? kernels : "",
                times, times == 1 ? "" : "s");
-        printf(open ? ", %" PRId64 " of them not ended\n" : "\n", open);
-        rc = show_series(db, machine) < 0 || show_probe(db, machine) < 0 || show_lateness(db, machine) < 0 ? -1 : 0;
+        fprintf(to, open ? ", %" PRId64 " of them not ended\n" : "\n", open);
+        rc = show_series(db, machine, to) < 0 || show_probe(db, machine, to) < 0 || show_lateness(db, machine, to) < 0 ? -1 : 0;
     }
     if (n == 0)
-        printf("%s: no calibration yet; `dpxcal run` makes one\n", db_path(db));
+        fprintf(to, "%s: no calibration yet; `dpxcal run` makes one\n", db_path(db));
     query_texts_free(t);
     return query_close(&q) < 0 ? db_fail(db, "reading calibrations") : rc;
+}
+
+int show_machines(struct db *db)
+{
+    FILE *page = page_open(stdout);
+    int rc = page ? show_to(db, page) : -1;
+
+    if (page)
+        page_close(page);
+    return rc;
 }
 
 /* ---- laws ---- */
@@ -160,8 +183,13 @@ static const char *range_text(const char *x, double from, double to, char *text,
     return text;
 }
 
-int show_fits(struct db *db)
+static int fits_to(struct db *db, FILE *to)
 {
+    static const struct column columns[] = {
+        { "", false, 0 }, { "dtype", false, 0 }, { "ranks", true, 0 }, { "threads", true, 2 }, { "law", false, 0 }, { "off by", true, 0 },
+        { "worst", true, 1 }, { "left out", true, 4 }, { "points", true, 3 }, { "range (host, device)", false, 0 },
+    };
+    struct columns *table = columns_new(columns, sizeof columns / sizeof *columns);
     struct query q;
     struct texts *t = NULL;
     int n = 0;
@@ -171,7 +199,7 @@ int show_fits(struct db *db)
                        " gflops, factor, from_x, to_x, residual, worst, left_out, points FROM fits"
                        " ORDER BY host, device, kind, name, algorithm, beside, dropout, dtype, ranks, threads");
     while (query_row(&q)) {
-        char law[64], range[80], left[16] = "";
+        char law[64], range[80], left[24] = "";
         const char *host = query_get_shown(&q, &t), *kind = query_get_shown(&q, &t), *name = query_get_shown(&q, &t);
         const char *dtype = query_get_shown(&q, &t);
         int64_t ranks = query_get_int(&q), threads = query_get_int(&q);
@@ -179,19 +207,35 @@ int show_fits(struct db *db)
         double v[9];
         for (int i = 0; i < 9; i++)
             v[i] = query_get_real(&q);
-        if (n++ == 0)
-            printf("%-30s %-6s %5s %7s  %-26s %7s %7s %8s %6s  %s\n", "", "dtype", "ranks", "threads", "law", "off by",
-                   "worst", "left out", "points", "range");
+        n++;
         if (!isnan(v[8]))
-            snprintf(left, sizeof left, "%.1f %%", 100 * v[8]);
-        printf("%-30s %-6s %5" PRId64 " %7" PRId64 "  %-26s %5.1f %% %5.1f %% %8s %6" PRId64 "  %s  (%s)\n", name, dtype,
-               ranks, threads, law_text(kind, v[0], v[1], v[2], v[3], law, sizeof law), 100 * v[6], 100 * v[7], left,
-               query_get_int(&q), range_text(x, v[4], v[5], range, sizeof range), host);
+            snprintf(left, sizeof left, "%s", percent_share(v[8]).s);
+        columns_cell(table, "%s", name);
+        columns_cell(table, "%s", dtype);
+        columns_cell(table, "%" PRId64, ranks);
+        columns_cell(table, "%" PRId64, threads);
+        columns_cell(table, "%s", law_text(kind, v[0], v[1], v[2], v[3], law, sizeof law));
+        columns_cell(table, "%s", percent_share(v[6]).s);
+        columns_cell(table, "%s", percent_share(v[7]).s);
+        columns_cell(table, "%s", left);
+        columns_cell(table, "%" PRId64, query_get_int(&q));
+        columns_cell(table, "%s  (%s)", range_text(x, v[4], v[5], range, sizeof range), host);
     }
+    columns_print(table, to, page_width(to));
     if (n == 0)
-        printf("%s: no fits yet: they are made when a calibration ends\n", db_path(db));
+        fprintf(to, "%s: no fits yet: they are made when a calibration ends\n", db_path(db));
     query_texts_free(t);
     return query_close(&q) < 0 ? db_fail(db, "reading fits") : 0;
+}
+
+int show_fits(struct db *db)
+{
+    FILE *page = page_open(stdout);
+    int rc = page ? fits_to(db, page) : -1;
+
+    if (page)
+        page_close(page);
+    return rc;
 }
 
 /* ---- what a model misses ---- */

@@ -143,7 +143,7 @@ int  checkpoints_predict(struct dpxrun *r);
 int  checkpoints_load(struct dpxrun *r);
 int  checkpoints_step(struct dpxrun *r, int64_t step);
 void checkpoints_json(const struct dpxrun *r, json_t *doc);
-void checkpoints_print(const struct dpxrun *r);
+void checkpoints_print(const struct dpxrun *r, FILE *to);
 void checkpoints_free(struct dpxrun *r);
 
 /* ---- dpxrun_device.c ---- */
@@ -202,7 +202,7 @@ bool stages_has(const struct dpxrun *r, int64_t rank);
 int  stages_measure(struct dpxrun *r);
 void stages_free(struct stages *all);
 void stages_json(const struct dpxrun *r, json_t *doc);
-void stages_print(const struct dpxrun *r);
+void stages_print(const struct dpxrun *r, FILE *to);
 /* One side into the database. */
 int  stages_record(struct dpxrun *r, bool predicted);
 

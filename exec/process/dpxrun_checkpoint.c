@@ -181,7 +181,7 @@ void checkpoints_json(const struct dpxrun *r, json_t *doc)
         "predicted_load_s", real(predicted_s(r, n->disk_read))));
 }
 
-static void row(const char *what, double predicted, double measured)
+static void row(FILE *to, const char *what, double predicted, double measured)
 {
     char before[32] = "-", change[32] = "";
 
@@ -189,24 +189,24 @@ static void row(const char *what, double predicted, double measured)
         snprintf(before, sizeof before, "%.4f s", predicted);
         snprintf(change, sizeof change, "%s", percent_change(measured / predicted).s);
     }
-    printf("  %-28s %14s %12.4f s %10s\n", what, before, measured, change);
+    fprintf(to, "  %-28s %14s %12.4f s %10s\n", what, before, measured, change);
 }
 
-void checkpoints_print(const struct dpxrun *r)
+void checkpoints_print(const struct dpxrun *r, FILE *to)
 {
     const struct checkpoints *c = &r->saved;
     const struct cluster_node *n = &r->here.cluster.node;
 
     if (c->saves == 0 && c->from == 0)
         return;
-    printf("checkpoints in %s: %" PRId64 " saved", folder_of(r), c->saves);
+    fprintf(to, "checkpoints in %s: %" PRId64 " saved", folder_of(r), c->saves);
     if (c->from > 0)
-        printf(", went on from step %" PRId64, c->from);
-    printf("\n  %-28s %14s %14s %10s\n", "state of all ranks", size_text(c->predicted_bytes).s,
+        fprintf(to, ", went on from step %" PRId64, c->from);
+    fprintf(to, "\n  %-28s %14s %14s %10s\n", "state of all ranks", size_text(c->predicted_bytes).s,
            size_text(c->saves ? c->bytes : c->loaded.bytes).s,
            percent_change((double)(c->saves ? c->bytes : c->loaded.bytes) / (double)c->predicted_bytes).s);
     if (c->saves > 0)
-        row("a save", predicted_s(r, n->disk_write), c->seconds / (double)c->saves);
+        row(to, "a save", predicted_s(r, n->disk_write), c->seconds / (double)c->saves);
     if (c->from > 0)
-        row("the load", predicted_s(r, n->disk_read), c->loaded.seconds);
+        row(to, "the load", predicted_s(r, n->disk_read), c->loaded.seconds);
 }

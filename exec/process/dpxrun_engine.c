@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/page.h"
 #include "base/percent.h"
 #include "base/size.h"
 #include "calib/import/import_kineto.h"
@@ -17,6 +18,7 @@
 #include "exec/device/host_info.h"
 #include "exec/process/dpxrun_engine.h"
 #include "exec/process/launch.h"
+#include "sim/plan/plan_words.h"
 
 /* ---- before ---- */
 
@@ -279,68 +281,70 @@ static void progress(void *arg, int64_t step, double seconds, double loss)
         fprintf(stderr, "\rstep %" PRId64 "/%" PRId64 "  loss %.4f  %.3f s\033[K", step, e->r->o.steps, loss, seconds);
 }
 
-static void print_memory(const struct engine_run *e)
+static void print_memory(const struct engine_run *e, FILE *to)
 {
-    printf("memory, allocated at most%s\n", e->job.cuda ? " (torch.cuda.memory_stats)" : " (storages of the CPU, counted by PyTorch's profiler, each rounded up to 512 bytes)");
+    fprintf(to, "memory, allocated at most%s\n", e->job.cuda ? " (torch.cuda.memory_stats)" : " (storages of the CPU, counted by PyTorch's profiler, each rounded up to 512 bytes)");
     for (int64_t i = 0; i < e->rows.n; i++)
         for (int p = EP_INIT; p < NEP; p++) {
             int64_t got = e->rows.rank[i].phase[p].allocated, want = engine_peak_planned(&e->rank[i], p);
             if (got >= 0)
-                printf("  rank %" PRId64 ", %-8s %23s %14s %10s\n", i, p == EP_SECOND ? "step 2" : engine_phase_names[p], size_text(want).s, size_text(got).s,
+                fprintf(to, "  rank %" PRId64 ", %-8s %23s %14s %10s\n", i, p == EP_SECOND ? "step 2" : engine_phase_names[p], size_text(want).s, size_text(got).s,
                        percent_change((double)got / (double)want).s);
         }
     if (engine_most(&e->rows.rank[0], true) >= 0)
-        printf("  reserved                      %14s %14s\n", size_text(engine_planned_reserved(e)).s, size_text(engine_most(&e->rows.rank[0], true)).s);
+        fprintf(to, "  reserved                      %14s %14s\n", size_text(engine_planned_reserved(e)).s, size_text(engine_most(&e->rows.rank[0], true)).s);
 }
 
-static void print_calls(const struct engine_run *e)
+static void print_calls(const struct engine_run *e, FILE *to)
 {
     int64_t n = 0;
 
     for (int p = 0; p < NEP; p++)
         n += e->rows.rank[0].calls[p].n;
     if (calls_agree(e)) {
-        printf("collectives: %" PRId64 " on rank 0 in init and the first %" PRId64 " steps; on every rank equal to the plan's, entry for entry%s\n", n,
+        fprintf(to, "collectives: %" PRId64 " on rank 0 in init and the first %" PRId64 " steps; on every rank equal to the plan's, entry for entry%s\n", n,
                e->steps < 3 ? e->steps : 3, engine_step_2_is_another(&e->r->plan) ? " (but step 2, in which ranks compare their traces of modules)" : "");
         return;
     }
-    printf("collectives: not those of the plan\n");
+    fprintf(to, "collectives: not those of the plan\n");
     for (int64_t i = 0; i < e->rows.n; i++) {
         const struct difference *d = first_difference(&e->rank[i]);
         if (!d)
             continue;
-        printf("  rank %" PRId64 ", %s, entry %" PRId64 " is the first that differs:\n    planned: %s\n    issued:  %s\n", i,
+        fprintf(to, "  rank %" PRId64 ", %s, entry %" PRId64 " is the first that differs:\n    planned: %s\n    issued:  %s\n", i,
                d == &e->rank[i].differs[0] ? "init" : "the first steps", d->at + 1, d->planned, d->issued);
         return;
     }
 }
 
 /* Of the traced step on rank 0, which its profiler makes somewhat longer. */
-static void print_parts(const struct engine_run *e)
+static void print_parts(const struct engine_run *e, FILE *to)
 {
     for (int i = 0; e->part && i < RP_BUBBLE; i++) {
         const double of[] = { [RP_COMPUTE] = e->part[0].compute, [RP_EXPOSED] = e->part[0].exposed, [RP_OPTIMIZER] = e->part[0].optimizer,
                               [RP_IDLE] = e->part[0].idle };
-        printf("  %-28s %12.4f s %12.4f s\n", predict_phase_names[i], e->r->predicted.phase[i], of[i]);
+        fprintf(to, "  %-28s %12.4f s %12.4f s\n", predict_phase_names[i], e->r->predicted.phase[i], of[i]);
     }
 }
 
-static void print_table(const struct engine_run *e)
+static void print_table(const struct engine_run *e, FILE *to)
 {
     const struct dpxrun *r = e->r;
     const struct timing *t = &r->predicted.t;
+    char words[PLAN_WORDS];
 
-    printf("%s (%s) in %s, %" PRId64 " rank%s on %s, %" PRId64 " steps of %" PRId64 " tokens\n", strategy_name(r->plan.strategy), dialect_name(r->plan.dialect),
-           e->rows.rank[0].versions, r->plan.cluster.world_size, r->plan.cluster.world_size == 1 ? "" : "s", e->rows.rank[0].device, e->steps, engine_tokens(&r->plan));
-    printf("loss %.4f at first, %.4f at last; %.0f tokens/s\n\n  %-28s %14s %14s\n", e->loss[0], e->loss[e->steps - 1],
+    plan_words(&r->plan, words, sizeof words);
+    fprintf(to, "%s.\nIn %s, %" PRId64 " rank%s on %s, %" PRId64 " steps of %" PRId64 " tokens\n", words, e->rows.rank[0].versions, r->plan.cluster.world_size,
+            r->plan.cluster.world_size == 1 ? "" : "s", e->rows.rank[0].device, e->steps, engine_tokens(&r->plan));
+    fprintf(to, "loss %.4f at first, %.4f at last; %.0f tokens/s\n\n  %-28s %14s %14s\n", e->loss[0], e->loss[e->steps - 1],
            (double)engine_tokens(&r->plan) / e->median_s, "", "predicted", "measured");
-    print_memory(e);
-    print_calls(e);
-    printf("a steady step (predicted 90 %%: %.4g to %.4g s; measured 10 to 90 %%: %.4g to %.4g s)\n  %-28s %12.4f s %12.4f s\n", t->low_s, t->high_s, e->p10_s,
+    print_memory(e, to);
+    print_calls(e, to);
+    fprintf(to, "a steady step (predicted 90 %%: %.3g to %.3g s; measured 10 to 90 %%: %.3g to %.3g s)\n  %-28s %12.4f s %12.4f s\n", t->low_s, t->high_s, e->p10_s,
            e->p90_s, "step", t->line.step_s, e->median_s);
-    print_parts(e);
+    print_parts(e, to);
     if (r->run_id > 0)
-        printf("recorded as run %" PRId64 " in %s\n", r->run_id, db_path(r->db));
+        fprintf(to, "recorded as run %" PRId64 " in %s\n", r->run_id, db_path(r->db));
 }
 
 static json_t *real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
@@ -398,7 +402,11 @@ static int print_result(const struct engine_run *e)
         json_decref(doc);
         putchar('\n');
     } else {
-        print_table(e);
+        FILE *page = page_open(stdout);
+        if (!page)
+            return EXIT_FAILED;
+        print_table(e, page);
+        page_close(page);
     }
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fail("cannot write to standard output");

@@ -8,10 +8,12 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/page.h"
 #include "base/percent.h"
 #include "base/size.h"
 #include "exec/process/launch.h"
 #include "sim/clock/trace.h"
+#include "sim/plan/plan_words.h"
 
 /* ---- progress: one line, rewritten, on a terminal only ---- */
 
@@ -62,83 +64,87 @@ static const char *ratio(double measured, double predicted)
     return text;
 }
 
-static void row_bytes(const char *what, int64_t predicted, int64_t measured)
+/* What the table shows as 0.0000 s. */
+#define LEAST_S 0.5e-4
+
+static void row_bytes(FILE *to, const char *what, int64_t predicted, int64_t measured)
 {
-    printf("  %-28s %14s %14s %10s\n", what, predicted < 0 ? "-" : size_text(predicted).s,
+    fprintf(to, "  %-28s %14s %14s %10s\n", what, predicted < 0 ? "-" : size_text(predicted).s,
            measured < 0 ? "-" : size_text(measured).s,
            measured < 0 || predicted <= 0 ? "" : ratio((double)measured, (double)predicted));
 }
 
-static void row_seconds(const char *what, double predicted, double measured)
+static void row_seconds(FILE *to, const char *what, double predicted, double measured)
 {
-    printf("  %-28s %12.4f s %12.4f s %10s\n", what, predicted, measured, ratio(measured, predicted));
+    /* Nothing is no measure of anything. */
+    fprintf(to, "  %-28s %12.4f s %12.4f s %10s\n", what, predicted, measured, predicted < LEAST_S ? "" : ratio(measured, predicted));
 }
 
-static void print_memory(const struct dpxrun *r)
+static void print_memory(const struct dpxrun *r, FILE *to)
 {
     const struct predicted *p = &r->predicted;
     const struct measured *m = &r->measured;
 
-    printf("memory, rank %" PRId64 "\n", predict_shown_rank(r));
-    row_bytes("allocated, peak", predict_allocated(r), m->allocated[m->rank]);
-    row_bytes("held, peak", predict_held(r), m->held[m->rank]);
+    fprintf(to, "memory, rank %" PRId64 "\n", predict_shown_rank(r));
+    row_bytes(to, "allocated, peak", predict_allocated(r), m->allocated[m->rank]);
+    row_bytes(to, "held, peak", predict_held(r), m->held[m->rank]);
     for (enum space in = SPACE_PINNED; in < NSPACE; in++) {
         char what[40];
         snprintf(what, sizeof what, "%s, allocated, peak", space_name(in));
         if (r->predicted.e.schedules.spaces & IN(in))
-            row_bytes(what, predict_elsewhere(r, in), m->elsewhere[in][m->rank]);
+            row_bytes(to, what, predict_elsewhere(r, in), m->elsewhere[in][m->rank]);
     }
-    row_bytes("process, beyond its start", p->process_bytes, m->process[m->rank]);
+    row_bytes(to, "process, beyond its start", p->process_bytes, m->process[m->rank]);
 }
 
-static void print_comm(const struct dpxrun *r)
+static void print_comm(const struct dpxrun *r, FILE *to)
 {
     struct comm_pair pair[COMM_LINES];
     int n = predict_comm_pairs(r, pair);
 
-    printf("collectives of the whole run\n");
+    fprintf(to, "collectives of the whole run\n");
     for (int i = 0; i < n; i++) {
         char what[64];
         snprintf(what, sizeof what, "%s %s %s x%" PRId64, coll_name(pair[i].op), pair[i].group_name,
                  dtype_name(pair[i].dtype), pair[i].count);
-        row_bytes(what, pair[i].predicted_bytes, pair[i].bytes);
+        row_bytes(to, what, pair[i].predicted_bytes, pair[i].bytes);
         if (pair[i].count != pair[i].predicted_count)
-            printf("    predicted %" PRId64 " calls, made %" PRId64 "\n", pair[i].predicted_count, pair[i].count);
+            fprintf(to, "    predicted %" PRId64 " calls, made %" PRId64 "\n", pair[i].predicted_count, pair[i].count);
     }
     if (n == 0)
-        printf("  none\n");
+        fprintf(to, "  none\n");
 }
 
-static void print_moved(const struct dpxrun *r)
+static void print_moved(const struct dpxrun *r, FILE *to)
 {
     struct moved_pair pair[NSPACE * NSPACE];
     int n = moved_pairs(r, pair);
 
     if (n > 0)
-        printf("copies between memories, of the whole run, rank %d\n", r->rank);
+        fprintf(to, "copies between memories, of the whole run, rank %d\n", r->rank);
     for (int i = 0; i < n; i++) {
         char what[64];
         snprintf(what, sizeof what, "%s to %s x%" PRId64, space_name(pair[i].from), space_name(pair[i].to), pair[i].count);
-        row_bytes(what, pair[i].predicted_bytes, pair[i].bytes);
+        row_bytes(to, what, pair[i].predicted_bytes, pair[i].bytes);
         if (pair[i].count != pair[i].predicted_count)
-            printf("    predicted %" PRId64 " copies, made %" PRId64 "\n", pair[i].predicted_count, pair[i].count);
+            fprintf(to, "    predicted %" PRId64 " copies, made %" PRId64 "\n", pair[i].predicted_count, pair[i].count);
     }
 }
 
-static void print_time(const struct dpxrun *r)
+static void print_time(const struct dpxrun *r, FILE *to)
 {
     const struct predicted *p = &r->predicted;
     const struct measured *m = &r->measured;
 
-    printf("a steady step, %s (predicted 90 %%: %.4g to %.4g s; measured 10 to 90 %%: %.4g to %.4g s)\n",
+    fprintf(to, "a steady step, %s (predicted 90 %%: %.3g to %.3g s; measured 10 to 90 %%: %.3g to %.3g s)\n",
            basis_name(p->t.basis), p->t.low_s, p->t.high_s, m->p10_s, m->p90_s);
     if (!isnan(p->as_calibrated_s))
-        printf("  the probe takes %.2f times as long as at calibration; without this probe dpxplan predicts %.4g s\n",
+        fprintf(to, "  the probe takes %.2f times as long as at calibration; without this probe dpxplan predicts %.4g s\n",
                p->known.now_s / p->known.probe_s, p->as_calibrated_s);
-    row_seconds("step", p->t.line.step_s, m->median_s);
+    row_seconds(to, "step", p->t.line.step_s, m->median_s);
     for (int i = 0; i < predict_phases(r); i++)
-        row_seconds(predict_phase_names[i], p->phase[i], m->phase[i]);
-    stages_print(r);
+        row_seconds(to, predict_phase_names[i], p->phase[i], m->phase[i]);
+    stages_print(r, to);
 }
 
 static bool is_fp16(const struct dpxrun *r) { return r->here.precision == DT_FP16; }
@@ -170,46 +176,46 @@ static void print_brief(const struct dpxrun *r)
     puts("");
 }
 
-static void print_loss_scale(const struct dpxrun *r)
+static void print_loss_scale(const struct dpxrun *r, FILE *to)
 {
     const struct measured *m = &r->measured;
     int64_t skipped = skipped_steps(m);
 
-    printf("fp16: loss scale %.10g at first, %.10g at last; ", m->report[0].loss_scale, m->report[m->n - 1].loss_scale);
+    fprintf(to, "fp16: loss scale %.10g at first, %.10g at last; ", m->report[0].loss_scale, m->report[m->n - 1].loss_scale);
     if (skipped)
-        printf("%" PRId64 " of %" PRId64 " steps skipped, whose gradients overflowed\n", skipped, m->n);
+        fprintf(to, "%" PRId64 " of %" PRId64 " steps skipped, whose gradients overflowed\n", skipped, m->n);
     else
-        printf("no step skipped\n");
+        fprintf(to, "no step skipped\n");
 }
 
-static void print_table(const struct dpxrun *r)
+static void print_table(const struct dpxrun *r, FILE *to)
 {
     const struct measured *m = &r->measured;
     const struct train_report *first = &m->report[0], *last = &m->report[m->n - 1];
     double entropy = train_entropy(r->train);
+    char words[PLAN_WORDS];
 
-    printf("%s (%s), %" PRId64 " rank%s, %" PRId64 " step%s of %" PRId64 " tokens, %s\n",
-           strategy_name(r->here.strategy), dialect_name(r->here.dialect), r->here.cluster.world_size,
-           r->here.cluster.world_size == 1 ? "" : "s", m->n, m->n == 1 ? "" : "s", last->tokens,
-           train_about_data(r->train));
+    plan_words(&r->here, words, sizeof words);
+    fprintf(to, "%s.\n%" PRId64 " rank%s, %" PRId64 " step%s of %" PRId64 " tokens, %s\n", words, r->here.cluster.world_size,
+            r->here.cluster.world_size == 1 ? "" : "s", m->n, m->n == 1 ? "" : "s", last->tokens, train_about_data(r->train));
     bool elsewhere = r->o.comm == COMM_NULL && isnan(first->loss);
     if (elsewhere)
-        printf("no loss: another rank has it");
+        fprintf(to, "no loss: another rank has it");
     else
-        printf("loss %.4f at first, %.4f at last", first->loss, last->loss);
+        fprintf(to, "loss %.4f at first, %.4f at last", first->loss, last->loss);
     if (!isnan(entropy) && !elsewhere)
-        printf(" (the data's entropy, its floor: %.4f)", entropy);
-    printf("; %.0f tokens/s\n", (double)last->tokens / m->median_s);
+        fprintf(to, " (the data's entropy, its floor: %.4f)", entropy);
+    fprintf(to, "; %.0f tokens/s\n", (double)last->tokens / m->median_s);
     if (is_fp16(r))
-        print_loss_scale(r);
-    printf("\n  %-28s %14s %14s\n", "", "predicted", "measured");
-    print_memory(r);
-    print_comm(r);
-    print_moved(r);
-    print_time(r);
-    checkpoints_print(r);
+        print_loss_scale(r, to);
+    fprintf(to, "\n  %-28s %14s %14s\n", "", "predicted", "measured");
+    print_memory(r, to);
+    print_comm(r, to);
+    print_moved(r, to);
+    print_time(r, to);
+    checkpoints_print(r, to);
     if (r->run_id > 0)
-        printf("recorded as run %" PRId64 " in %s\n", r->run_id, db_path(r->db));
+        fprintf(to, "recorded as run %" PRId64 " in %s\n", r->run_id, db_path(r->db));
 }
 
 /* ---- JSON ---- */
@@ -406,7 +412,11 @@ int dpxrun_print_result(const struct dpxrun *r)
     } else if (!r->over && r->o.brief) {
         print_brief(r);
     } else if (!r->over) {
-        print_table(r);
+        FILE *page = page_open(stdout);
+        if (!page)
+            return EXIT_FAILED;
+        print_table(r, page);
+        page_close(page);
     }
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fail("cannot write to standard output");

@@ -250,17 +250,17 @@ void stages_json(const struct dpxrun *r, json_t *doc)
     free(s);
 }
 
-void stages_print(const struct dpxrun *r)
+void stages_print(const struct dpxrun *r, FILE *to)
 {
     const struct stages *all = &r->stages;
     struct run_stage *s = both(all);
 
     if (all->n > 0)
-        printf("  %-28s %12.1f %%", "bubble, of all stages", 100 * runs_stages_bubble(s, all->n, true));
+        fprintf(to, "  %-28s %12.1f %%", "bubble, of all stages", 100 * runs_stages_bubble(s, all->n, true));
     if (all->n > 0 && all->compared)    /* one rank alone has not seen the others */
-        printf(" %12.1f %%", 100 * runs_stages_bubble(s, all->n, false));
+        fprintf(to, " %12.1f %%", 100 * runs_stages_bubble(s, all->n, false));
     if (all->n > 0)
-        printf("\n");
+        fprintf(to, "\n");
     free(s);
 }
 

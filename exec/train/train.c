@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "base/room.h"
+#include "base/size.h"
 #include "exec/data/adapter_folder.h"
 #include "exec/data/own_tensors.h"
 #include "exec/device/host_info.h"
@@ -221,10 +222,9 @@ static int open_executor(struct train *t)
     if (!t->x)
         return -1;
     if (executor_over(t->x)->over)
-        return fail("out of memory in the %s step, %s: \"%s\" brings it to %lld bytes, %lld are usable "
-                    "beside %lld for workspaces and staging",
-                    sched_name(executor_over(t->x)->sched), executor_over(t->x)->where,
-                    executor_over(t->x)->buffer, (long long)executor_over(t->x)->total, (long long)e.limit, (long long)extra);
+        return fail("out of memory in the %s step, %s: with \"%s\" it takes %s; %s are usable beside %s for workspaces and staging",
+                    sched_name(executor_over(t->x)->sched), executor_over(t->x)->where, executor_over(t->x)->buffer,
+                    size_text(executor_over(t->x)->total).s, size_text(e.limit).s, size_text(extra).s);
     return 0;
 }
 

@@ -119,6 +119,20 @@ static int load_known(const char *id, const char *name, struct model *out)
     return builtin_load(name, out);
 }
 
+/* A file's or a folder's, by its looks: no id of the hub begins with / or . or ~ or ends like a file. */
+static bool is_path(const char *spec)
+{
+    static const char *const ends[] = { ".json", ".yaml", ".yml", ".toml", ".sh", ".py", "/" };
+    size_t n = strlen(spec);
+
+    if (strchr("/.~", spec[0]))
+        return true;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (n > strlen(ends[i]) && !strcmp(spec + n - strlen(ends[i]), ends[i]))
+            return true;
+    return false;
+}
+
 int model_load(const char *spec, struct model *out)
 {
     struct stat st;
@@ -136,8 +150,11 @@ int model_load(const char *spec, struct model *out)
         if (hf_unplanned(spec))
             return fail("%s: %s", spec, hf_unplanned(spec));
         near = hf_ids_nearest(spec);
-        return fail("%s: no built-in model of this name (%s%s%s), not in the Hugging Face cache, and as a config.json or a folder with one: %s%s",
-                    spec, near ? "did you mean " : "dpxplan list models shows them", near ? near : "", near ? "?" : "", strerror(error),
+        if (is_path(spec))
+            return fail("%s: %s", spec, strerror(error));
+        return fail("%s: dpx knows no model of this name (%s%s%s), the Hugging Face cache has none, and %s%s%s",
+                    spec, near ? "did you mean " : "dpxplan list models shows them", near ? near : "", near ? "?" : "", error == ENOENT ? "there is no such file or folder" : "as a file or folder: ",
+                    error == ENOENT ? "" : strerror(error),
                     strchr(spec, '/') ? "; its config.json is enough: `hf download MODEL config.json`, or --model config.json" : "");
     }
     return S_ISDIR(st.st_mode) ? load_folder(spec, out) : load_file(spec, out);

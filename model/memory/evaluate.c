@@ -218,7 +218,7 @@ static void fails_reserved(struct evaluation *e)
     e->first_over = (struct peak){ .op = r->op, .sched = r->sched, .iteration = r->iteration };
     evaluation_op_in_words(&e->schedules, r->op, r->iteration, e->over_at, sizeof e->over_at);
     snprintf(e->why_not, sizeof e->why_not, "would reserve %s of %s usable on %s: a request of %s finds no room at %s of the %s step, "
-             "even in the headroom", size_text(evaluation_taken(&e->m, &e->reserved)).s, size_text(e->m.available).s, evaluation_where(e).s,
+             "even in the whole card", size_text(evaluation_taken(&e->m, &e->reserved)).s, size_text(e->m.available).s, evaluation_where(e).s,
              size_text(r->refused).s, e->over_at, sched_name(r->sched));
 }
 
@@ -234,9 +234,9 @@ static void device_in_words(struct evaluation *e)
     int64_t card = e->reserved.limit + m->overhead.by[OVERHEAD_OUTSIDE];
     bool whole = e->reserved.known && m->needed > card;
     int64_t limit = whole ? card : m->available;
-    snprintf(e->why_not, sizeof e->why_not, "needs %s of %s usable on %s: %s too much%s, at %s of the %s step",
+    snprintf(e->why_not, sizeof e->why_not, "needs %s of %s usable on %s: %s %s, at %s of the %s step",
              size_text(m->needed).s, size_text(m->available).s, evaluation_where(e).s, size_text(m->needed - limit).s,
-             whole ? " even with the headroom" : "", e->peak_at, sched_name(p->sched));
+             whole ? "more than the whole card" : "too much", e->peak_at, sched_name(p->sched));
 }
 
 /* Host memory or disk is short: where this rank exceeds its share of the node's. */

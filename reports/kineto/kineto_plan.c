@@ -13,6 +13,7 @@
 #include "model/lower/lower.h"
 #include "model/plan/plan_groups.h"
 #include "sim/clock/simulate.h"
+#include "sim/plan/plan_words.h"
 
 static enum work_phase phase_of(const struct op *o)
 {
@@ -182,7 +183,7 @@ int kineto_plan_load(const char *path, const char *db, const struct trace_info *
         goto out;
     if (evaluate(&p, &e) < 0)
         goto out;
-    *out = (struct kineto_plan){ .strategy = strategy_name(p.strategy), .dialect = dialect_name(p.dialect),
+    *out = (struct kineto_plan){ .strategy = strategy_name(p.strategy), .dialect = dialect_name(p.dialect), .words = plan_words_name(p.strategy, p.dialect),
                                  .world_size = p.cluster.world_size, .host = p.cluster.is_host };
     rc = simulate_it(&p, &e, trace->rank, out);
     evaluation_free(&e);

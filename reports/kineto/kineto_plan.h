@@ -7,7 +7,7 @@
 #include "calib/trace/trace_read.h"
 
 struct kineto_plan {
-    const char *strategy, *dialect;
+    const char *strategy, *dialect, *words;     /* words: both, as people say them */
     int64_t world_size;
     bool    host;                   /* its ranks are processes on cores */
     char    rank[64];               /* whose entries m is of, "rank 3, stage 1 of 2"; "": every rank's */

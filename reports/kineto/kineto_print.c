@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdarg.h>
 
+#include "base/columns.h"
+#include "base/page.h"
 #include "base/percent.h"
 #include "base/size.h"
 
@@ -185,7 +187,7 @@ static void print_step(const struct kineto *k, const struct kineto_plan *p, FILE
     c = percent(q ? exposed_share(q) : NAN, 1);
     line(to, "  exposed share of collectives", percent(exposed_share(t), 1), q ? &c : NULL, NAN);
     c = percent(q ? q->v[M_SHARDING] : NAN, 1);
-    line(to, "all-gather and reduce-scatter, of the step", percent(t->v[M_SHARDING], 1), q ? &c : NULL, NAN);
+    line(to, "all-gather, reduce-scatter, of the step", percent(t->v[M_SHARDING], 1), q ? &c : NULL, NAN);
     c = q ? prefetch(q) : c;
     line(to, "backward prefetch", prefetch(t), q ? &c : NULL, NAN);
     if (t->v[M_GATHERS] > 0)
@@ -194,43 +196,63 @@ static void print_step(const struct kineto *k, const struct kineto_plan *p, FILE
                 t->v[M_STARTED_AHEAD]);
 }
 
-static void print_coll(const char *who, const struct measures *m, int op, FILE *to)
+static void add_coll(struct columns *c, const char *who, const struct measures *m, int op, bool named)
 {
     const double *v = &m->v[m_coll(op, 0)];
 
-    fprintf(to, "  %-16s %-6s %7s %12s %13s %13s %8s %8s\n", who ? op_name(op) : "", who ? who : "plan",
-            cell("%.0f", v[M_CALLS]).s, bytes(v[M_BYTES]).s, ms(v[M_TIME]).s, ms(v[M_ALONE]).s,
-            percent(v[M_ALONE], v[M_TIME]).s, percent(v[M_TIME], m->v[M_STEP]).s);
+    columns_cell(c, "%s", named ? op_name(op) : "");
+    columns_cell(c, "%s", who);
+    columns_cell(c, "%s", cell("%.0f", v[M_CALLS]).s);
+    columns_cell(c, "%s", bytes(v[M_BYTES]).s);
+    columns_cell(c, "%s", ms(v[M_TIME]).s);
+    columns_cell(c, "%s", ms(v[M_ALONE]).s);
+    columns_cell(c, "%s", percent(v[M_ALONE], v[M_TIME]).s);
+    columns_cell(c, "%s", percent(v[M_TIME], m->v[M_STEP]).s);
 }
 
 static void print_colls(const struct kineto *k, const struct kineto_plan *p, FILE *to)
 {
-    fprintf(to, "\n%-25s %7s %12s %13s %13s %8s %8s\n", "collectives of one step", "calls", "bytes", "time",
-            "exposed", "", "of step");
+    static const struct column columns[] = {
+        { "", false, 0 }, { "", false, 0 }, { "calls", true, 0 }, { "bytes", true, 1 }, { "time", true, 0 }, { "exposed", true, 0 },
+        { "of it", true, 3 }, { "of step", true, 2 },
+    };
+    struct columns *c = columns_new(columns, sizeof columns / sizeof *columns);
+
     for (int op = 0; op < KINETO_COLLS; op++) {
         bool in_trace = k->median.v[m_coll(op, M_CALLS)] > 0, in_plan = p && p->m.v[m_coll(op, M_CALLS)] > 0;
 
         if (in_trace || in_plan)
-            print_coll("trace", &k->median, op, to);
+            add_coll(c, "trace", &k->median, op, true);
         if (p && (in_trace || in_plan))
-            print_coll(NULL, &p->m, op, to);
+            add_coll(c, "plan", &p->m, op, false);
     }
+    fputs("\ncollectives of one step\n", to);
+    columns_print(c, to, page_width(to));
 }
 
+/* Names are long: they stand last, where a page wraps them. */
 static void print_kernels(const struct kineto *k, FILE *to)
 {
     enum { SHOW = 20 };
+    static const struct column columns[] = {
+        { "type", false, 0 }, { "ranks", true, 0 }, { "bytes of one", true, 0 }, { "a step", true, 1 }, { "mean time", true, 0 },
+        { "bus GB/s", true, 2 }, { "name", false, 0 },
+    };
+    struct columns *c = columns_new(columns, sizeof columns / sizeof *columns);
 
-    if (k->nkernels > 0)
-        fprintf(to, "\n%-48s %8s %5s %12s %8s %11s %10s\n", "by name and size", "type", "ranks",
-                "bytes of one", "a step", "mean time", "bus GB/s");
     for (int i = 0; i < k->nkernels && i < SHOW; i++) {
         const struct kineto_kernel *e = &k->kernel[i];
-        fprintf(to, "  %-46.46s %8.8s %5s %12s %8s %11s %10s\n", e->name, *e->dtype ? e->dtype : "-",
-                cell("%.0f", e->group_size ? (double)e->group_size : NAN).s,
-                bytes(e->bytes >= 0 ? (double)e->bytes : NAN).s,
-                cell("%.4g", e->calls).s, ms(e->seconds).s, cell("%.2f", 1e-9 * kineto_busbw(e)).s);
+        columns_cell(c, "%.8s", *e->dtype ? e->dtype : "-");
+        columns_cell(c, "%s", cell("%.0f", e->group_size ? (double)e->group_size : NAN).s);
+        columns_cell(c, "%s", bytes(e->bytes >= 0 ? (double)e->bytes : NAN).s);
+        columns_cell(c, "%s", cell("%.4g", e->calls).s);
+        columns_cell(c, "%s", ms(e->seconds).s);
+        columns_cell(c, "%s", cell("%.2f", 1e-9 * kineto_busbw(e)).s);
+        columns_cell(c, "%.46s", e->name);
     }
+    if (k->nkernels > 0)
+        fputs("\nby name and size\n", to);
+    columns_print(c, to, page_width(to));
     if (k->nkernels > SHOW)
         fprintf(to, "  ... and %d more\n", k->nkernels - SHOW);
 }
@@ -248,8 +270,7 @@ void kineto_print(const char *path, const struct kineto *k, const struct kineto_
             k->gpu ? "GPU kernels" : "operators of the host", k->nsteps, k->nsteps == 1 ? "" : "s", k->steps_by,
             k->median.v[M_STEP], extreme(k, false), extreme(k, true));
     if (p)
-        fprintf(to, "plan: %s (%s) on %" PRId64 " ranks, %s%s%.4g s (90 %%: %.4g to %.4g)\n", p->strategy,
-                p->dialect, p->world_size, p->rank, p->rank[0] ? ", " : "", p->m.v[M_STEP], p->low_s, p->high_s);
+        fprintf(to, "plan: %s on %" PRId64 " ranks, %s%s%.4g s (90 %%: %.4g to %.4g)\n", p->words, p->world_size, p->rank, p->rank[0] ? ", " : "", p->m.v[M_STEP], p->low_s, p->high_s);
     fputc('\n', to);
     print_step(k, p, to);
     print_colls(k, p, to);

@@ -99,15 +99,15 @@ static void print_taken(const struct evaluation *e, FILE *to)
     fprintf(to, "%s%s of %s usable", e->reserved.known ? "reserves " : "", size_text(evaluation_taken(&e->m, &e->reserved)).s, size_text(e->m.available).s);
 }
 
-/* What is tight about it: reserved memory in the headroom, or a cache that is given back. */
-static void print_tight(const struct evaluation *e, FILE *to)
+/* What is tight about it: reserved memory in the part that is usually kept free, or a cache that is given back. */
+static void print_tight(const struct plan *p, const struct evaluation *e, FILE *to)
 {
     const struct reserved *r = &e->reserved;
 
     ink(TERMINAL_YELLOW, "Tight", to);
     print_taken(e, to);
     if (r->reserved_peak > r->without_headroom)
-        fputs(", so it takes part of the headroom", to);
+        fprintf(to, ", so less than %.3g %% of the card stays free", 100 * p->cluster.headroom);
     if (r->retries > 0)
         fprintf(to, "; the allocator runs full and empties its cache %" PRId64 " time%s in init and three steps", r->retries, r->retries == 1 ? "" : "s");
     fprintf(to, " (%s allocated).\n", size_text(e->m.needed).s);
@@ -150,7 +150,7 @@ void answer_memory(const struct plan *p, const struct evaluation *e, const struc
         return;
     }
     if (e->verdict == VERDICT_TIGHT)
-        print_tight(e, to);
+        print_tight(p, e, to);
     else
         print_fits(e, to);
     if (simulate_waits_for_memory(e, t))

@@ -237,7 +237,7 @@ static void print_bill(const struct bill_asked *a, const struct bill *b, FILE *t
     struct bill_table t = { columns_new(bill_columns, 4), a, b };
 
     useful_rows(&t);
-    bill_row(&t, a->async || a->neighbour ? "checkpoints (copied while all stand)" : "checkpoints (all stand)", b->time.blocked_s, true);
+    bill_row(&t, a->async || a->neighbour ? "checkpoints (all wait for the copy)" : "checkpoints (all wait)", b->time.blocked_s, true);
     bill_row(&t, "work done again", b->time.lost_s, true);
     bill_row(&t, "restarts", b->time.restarts_s, true);
     bill_row(&t, a->shrink ? "fewer nodes" : "waiting for a node", b->time.waiting_s, true);

@@ -44,7 +44,7 @@ static void say_fits(const struct plan *p)
     if (e.m.fits)
         notes_say("    fits      %s: %s%s of %s usable on a GPU%s", e.verdict == VERDICT_TIGHT ? "tightly" : "yes",
                   e.reserved.known ? "reserves " : "", size_text(evaluation_taken(&e.m, &e.reserved)).s, size_text(e.m.available).s,
-                  e.verdict == VERDICT_TIGHT ? ", so some of the headroom is needed, or the allocator runs full" : "");
+                  e.verdict == VERDICT_TIGHT ? ", so less than usual stays free, or the allocator runs full" : "");
     else
         notes_say("    fits      no: %s", ignored);
     evaluation_free(&e);

@@ -5,6 +5,7 @@
 #include "base/columns.h"
 #include "base/opts.h"
 #include "base/page.h"
+#include "base/percent.h"
 #include "base/size.h"
 #include "model/arch/sample.h"
 #include "model/arch/training.h"
@@ -229,8 +230,8 @@ static void print_time(const struct plan *p, const struct schedules *s, const st
     add_away(rows, l);
     columns_print(rows, to, page_width(stdout));
     if (t->stages.n > 1)
-        fprintf(to, "  its work exceeds the stages' mean by %.4f s (%.1f %%), the imbalance\n", t->stages.imbalance_s,
-               100 * t->stages.imbalance_s / step);
+        fprintf(to, "  its work exceeds the stages' mean by %.4f s (%s), the imbalance\n", t->stages.imbalance_s,
+                percent_share(t->stages.imbalance_s / step).s);
     if (all) {
         flops_peak_text(p, peak, sizeof peak);
         fprintf(to, "  communication in all %.4f s; without contention the step would take %.4g s\n", l->comm_s, t->free_s);

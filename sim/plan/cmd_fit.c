@@ -62,7 +62,9 @@ static void print_question(const struct fit_asked *a, const struct fit_answer *f
         fprintf(to, ", %s samples in all", count_text(f->tokens / f->of.ask.seq).s);
     fputs(".\n", to);
     if (a->train < 0 && !a->seq && !a->batch && !f->of.recipe)
-        fprintf(to, "To ask otherwise: --train lora, --seq %s, --batch 16.\n", f->model.context > 0 && f->model.context < 8192 ? "512" : "8k");
+        fprintf(to, "To ask otherwise: --train lora, --seq %s, --batch 16, --framework torch.\n", f->model.context > 0 && f->model.context < 8192 ? "512" : "8k");
+    else if (a->framework == FRAMEWORK_ANY && f->of.recipe)
+        fputs("Plans of all frameworks: --framework torch asks for those that PyTorch alone runs.\n", to);
     fputs("\nThe least number of each GPU that holds it, and the plan that search recommends there:\n\n", to);
 }
 
@@ -142,7 +144,7 @@ static void print_why_not(const struct fit_row *r, bool stopped, FILE *to)
 {
     fputs("      " PAGE_HANG, to);
     if (stopped && !r->why[0])
-        fputs("stopped before it was known; ", to);
+        fprintf(to, "stopped before it was known%s", r->tried ? "; " : "");
     if (r->tried)
         fprintf(to, "%" PRId64 " do%s not hold it: a plan needs at least %.1f GiB of each, which has %.1f at most", r->tried, r->tried == 1 ? "es" : "",
                 gib(r->needed), gib(r->available));
@@ -188,7 +190,7 @@ static void print_remarks(const struct fit_asked *a, const struct fit_answer *f,
     if (f->best >= 0)
         fprintf(to, "\nReserved memory is what decides. Times are predictions: nine in ten lie between %.0f %% below and %.0f %% above them.\n", -100 * low, 100 * high);
     if (tight)
-        fprintf(to, "Tight: it takes some of the 5 %% of memory that is otherwise kept free, or PyTorch's allocator runs full.\n");
+        fprintf(to, "Tight: less than 5 %% of the card stays free, or PyTorch's allocator runs full.\n");
     if (!a->offload)
         fprintf(to, "All is kept in GPU memory; --offload also tries host memory, which is slower.\n");
 }
@@ -198,8 +200,8 @@ static void print_next(const struct fit_asked *a, const struct fit_answer *f, FI
     char command[FIT_COMMAND];
     const struct fit_row *r = &f->row[f->best];
 
-    fprintf(to, "\n%s %" PRId64 " %s.  To go on from there:\n\n", r->money.tokens && r->training.cost >= 0 ? "Cheapest:" : "Fewest GPUs:", r->gpus,
-            r->gpu->name);
+    fprintf(to, "\n%s %" PRId64 " %s%s.  To go on from there:\n\n", r->money.tokens && r->training.cost >= 0 ? "Cheapest:" : "Fewest GPUs:", r->gpus,
+            r->gpu->name, r->tight ? " (tight)" : "");
     fit_search_command(f, a, r, (page_width(stdout) < TABLE ? page_width(stdout) : TABLE) - 2, command);
     for (const char *at = command; *at; at += strcspn(at, "\n"), at += *at == '\n')
         fprintf(to, "  %.*s\n", (int)strcspn(at, "\n"), at);

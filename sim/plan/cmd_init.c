@@ -207,7 +207,7 @@ static int write_plan(const struct plan *p, const struct search_args *a, const c
 static void say(const struct ranked *best, const struct search_args *a, const char *path)
 {
     fprintf(stderr, "%s: %.4g s a step%s%s; dpxplan eval %s shows all of it\n", path ? path : "the plan", best->found->step_s,
-            best->tight ? ", tight: it takes part of the headroom, or PyTorch's allocator runs full" : "",
+            best->tight ? ", tight: less than usual stays free, or PyTorch's allocator runs full" : "",
             best->waits ? "; " ANSWER_WAITS : "", path ? path : "PLAN.json");
     if (a->export_to >= 0)
         fprintf(stderr, "dpxplan export %s --to %s writes it for %s\n", path ? path : "PLAN.json", export_targets[a->export_to],

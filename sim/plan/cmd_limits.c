@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/columns.h"
+#include "base/fail.h"
 #include "base/opts.h"
 #include "base/page.h"
 #include "base/size.h"
@@ -101,6 +102,8 @@ static int take_row(void *of, const struct limits_row *r)
     const struct limits_asked *a = r->asked;
     struct printing *p = of;
 
+    if (progress_stopped())             /* the table ends here */
+        return -1;
     progress_at(&p->progress, ++p->done, 0);
     p->states_only = a->states_only;
     p->memory = a->memory;
@@ -133,10 +136,14 @@ static int say(const struct limits_asked *a)
 
     if (!page)
         return EXIT_FAILED;
-    progress_watch(&p.progress, "strategies looked at");
+    progress_start(&p.progress, 0, "strategies looked at");
     int rc = limits_answer(a, take_row, &p);
     progress_end(&p.progress);
-    if (rc == EXIT_DONE || rc == EXIT_NO) {
+    if (progress_stopped()) {
+        fail("limits: stopped after %" PRId64 " strateg%s", p.done, p.done == 1 ? "y" : "ies");
+        rc = EXIT_FAILED;
+    }
+    if (rc == EXIT_DONE || rc == EXIT_NO || progress_stopped()) {
         if (p.states_only)
             fprintf(page, "model states alone in %s on %" PRId64 " rank%s: no activations, no buffers\n", size_text(p.memory).s, p.world,
                     p.world > 1 ? "s" : "");

@@ -90,7 +90,7 @@ static void print_steps(const struct phases *p, FILE *to)
     for (int k = 0; k < p->plan.nsteps; k++)
         print_step(t, p, k);
     columns_print(t, to, page_width(stdout));
-    fprintf(to, "* The largest moment: %s of a GPU's %s (%s with headroom kept).\n", size_text(p->moment[p->largest].needed).s, size_text(p->limit).s,
+    fprintf(to, "* The largest moment: %s of a GPU's %s (%s usable).\n", size_text(p->moment[p->largest].needed).s, size_text(p->limit).s,
             size_text(p->available).s);
 }
 
@@ -126,7 +126,7 @@ static void print_verdict(const struct phases *p, FILE *to)
     struct phases_change c[PHASE_CHANGES];
 
     if (p->fits) {
-        fprintf(to, "%s\n", p->tight ? "Tight: with what PyTorch's allocator keeps reserved, or its headroom used." : "Fits in every phase.");
+        fprintf(to, "%s\n", p->tight ? "Tight: PyTorch's allocator has to give back what it keeps, or less than usual stays free." : "Fits in every phase.");
         return;
     }
     fprintf(to, "Does not fit: %s.\n", p->why_not);

@@ -210,15 +210,15 @@ static void print_rows(const struct search_asked *a, struct search_answer *s, FI
 /* ---- by the whole training ---- */
 
 static const struct column bill_columns[] = {
-    { "", false, 0 }, { "takes", true, 0 }, { "cost", true, 1 }, { "useful", true, 0 }, { "step", true, 0 }, { "all stand", true, 0 }, { "checkpoint every", true, 1 }, { "plan", false, 0 },
+    { "", false, 0 }, { "takes", true, 0 }, { "cost", true, 1 }, { "useful", true, 0 }, { "step", true, 0 }, { "all wait", true, 0 }, { "checkpoint every", true, 1 }, { "plan", false, 0 },
 };
 
 static void bill_row(struct columns *t, const struct search_asked *a, const struct search_bill_row *k)
 {
     const struct bill *b = &k->bill;
-    char words[KNOB_LABEL], sum[64] = "";
+    char words[PLAN_WORDS], sum[64] = "";
 
-    knob_label(&k->found->plan, words, sizeof words);
+    plan_words(&k->found->plan, words, sizeof words);
     if (a->money.price >= 0)
         money_sum(&a->money, b->time.total_s / 3600 * (double)b->e.plan.cluster.world_size * a->money.price, sum, sizeof sum);
     columns_cell(t, "%s", "");
@@ -246,8 +246,8 @@ static void print_by_bill(const struct search_asked *a, const struct search_answ
     } else {
         plan_words(&first->plan, words, sizeof words);
         fprintf(to, "\nFirst to end, checkpoints and interruptions included: %s.\n", words);
-        fprintf(to, "  Its step takes %.1f %% of the recommended plan's. -o writes this one.\n",
-                100 * first->step_s / s->ranked[0].found->step_s);
+        fprintf(to, "  Its step is %s than the recommended plan's. -o writes this one.\n",
+                percent_slower(first->step_s / s->ranked[0].found->step_s).s);
     }
     columns_print(t, to, page_width(stdout));
     if (search_bill_unsure(&s->r, s->bill, s->nbill))

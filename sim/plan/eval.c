@@ -13,7 +13,7 @@ const char *eval_space_name(enum space m)
     return m == SPACE_PINNED ? "pinned memory of a node" : m == SPACE_HOST ? "host memory of a node" : "disk space of a node";
 }
 
-const char *eval_idle_name(bool elsewhere) { return elsewhere ? "idle (issue, copies, host)" : "idle (waiting to be issued)"; }
+const char *eval_idle_name(bool elsewhere) { return elsewhere ? "idle (issue, copies, host)" : "idle (nothing launched yet)"; }
 
 /* What needs no plan is refused first. */
 static int read_args(const struct eval_args *a, struct caching_options *allocator, struct eval_answer *out)

@@ -420,12 +420,14 @@ static int ask_rows(const struct fit_asked *a, struct fit_answer *f)
 
 static bool has_cost(const struct fit_row *r) { return r->money.tokens && r->training.cost >= 0; }
 
-/* The cheaper of two with prices, which come before those without; of those that with fewer GPUs. */
+/* The cheaper of two with prices, which come before those without; of those that with fewer GPUs, of as many one that is not tight. */
 static bool is_better(const struct fit_row *r, const struct fit_row *best)
 {
     if (has_cost(r) != has_cost(best))
         return has_cost(r);
-    return has_cost(r) ? r->training.cost < best->training.cost : r->gpus < best->gpus;
+    if (has_cost(r))
+        return r->training.cost < best->training.cost;
+    return r->gpus < best->gpus || (r->gpus == best->gpus && best->tight && !r->tight);
 }
 
 static int choose_best(struct fit_answer *f)

@@ -48,7 +48,7 @@ static void say(struct progress *p)
     else if (done > 0)
         snprintf(line, sizeof line, "%" PRId64 " %s, %.0f s", done, p->what, spent);
     else
-        snprintf(line, sizeof line, "%s, %.0f s", p->what, spent);
+        snprintf(line, sizeof line, p->counts ? "no %s yet, %.0f s" : "%s, %.0f s", p->what, spent);
     fprintf(stderr, p->terminal ? "\r%-70.70s" : "%s\n", line);
     p->shown = true;
 }
@@ -97,6 +97,7 @@ void progress_start(struct progress *p, int64_t of, const char *what)
     sigaction(SIGTERM, &a, NULL);
     progress_watch(p, what);
     p->of = of;
+    p->counts = true;
 }
 
 void progress_at(struct progress *p, int64_t done, int64_t of)

@@ -19,7 +19,7 @@ struct progress {
     _Atomic int64_t done, of;       /* of 0: how many is not known */
     const char *what;
     double start;
-    bool terminal, shown, ticks, over;
+    bool terminal, shown, ticks, over, counts;
     pthread_t ticker;
     pthread_mutex_t lock;
     pthread_cond_t  changed;

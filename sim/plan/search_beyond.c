@@ -83,7 +83,7 @@ static void add_grids(const struct search_args *a, const struct search_options *
     else if (o->grid == GRID_NEXT && alone)
         add(all, "tensor, context and pipeline parallelism", "--grid");
     else if (o->grid == GRID_BESIDE && alone && (o->dialects >> DIALECT_DEEPSPEED & 1) && !o->model->experts)
-        add(all, "tensor, sequence and pipeline parallelism of deepspeed", "--grid");
+        add(all, "DeepSpeed's tensor, sequence and pipeline parallelism", "--grid");
 }
 
 static struct items beyond(const struct search_args *a, const struct search_options *o, const struct search_result *r)

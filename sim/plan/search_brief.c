@@ -195,7 +195,7 @@ static struct ranked known(const struct search_answer *s, const struct found *f)
 
 static int print_alternatives(const struct search_answer *s, FILE *to, int width)
 {
-    static const struct column columns[] = { { "better at", false, 0 }, { "step", true, 0 }, { "against it", false, 0 }, { "memory", true, 1 }, { "plan", false, 0 } };
+    static const struct column columns[] = { { "better at", false, 0 }, { "step", true, 0 }, { "compared", false, 0 }, { "memory", true, 1 }, { "plan", false, 0 } };
     struct alternatives all = { .n = 0 };
     const struct found *of[MOST + 1];
     struct ranked beside[MOST];
@@ -251,10 +251,10 @@ static void print_why(const struct search_answer *s, FILE *to)
         if (search_second_is_plain(s->ranked, s->n))
             fprintf(to, "The next changes %d, but is tight.\n", s->ranked[1].departures);
     } else if (first->found->step_s <= s->r.found[0].step_s)
-        fprintf(to, "Why: it is the fastest of the %" PRId64 " plans that fit; it changes %d %s of its framework.\n", s->r.nfit, first->departures, settings);
+        fprintf(to, "Why: it is the fastest of the %" PRId64 " plans that fit. It changes %d %s of its framework.\n", s->r.nfit, first->departures, settings);
     else if (search_waits(&s->r.found[0]))
-        fprintf(to, "Why: it is the fastest of the %" PRId64 " plans that fit, but for plans that wait for memory; it changes %d %s.\n", s->r.nfit,
-                first->departures, settings);
+        fprintf(to, "Why: of the %" PRId64 " plans that fit it is the fastest that never waits for memory. It changes %d %s of its framework.\n",
+                s->r.nfit, first->departures, settings);
     else
         fprintf(to, "Why: no other plan that fits is as fast within the prediction's error, its own variants aside.\n");
     if (old)
@@ -349,7 +349,7 @@ static void print_asked(const struct search_answer *s, FILE *to)
     fprintf(to, "%" PRId64 " plans considered, %" PRId64 " %s, %" PRId64 " of them fit.\n", r->considered, r->lowered,
             r->partial ? "looked at" : "evaluated", r->nfit);
     if (s->n > 0 && !search_best_in_place(r))
-        fputs("Nothing fits without offload.\n", to);
+        fputs(r->partial ? "None of those looked at fits without offload.\n" : "Nothing fits without offload.\n", to);
     if ((left_out = search_left_out_words(&s->q.options)))
         fputs(left_out, to);
     free(left_out);
@@ -362,7 +362,7 @@ int search_brief(const struct search_asked *a, struct search_answer *s, FILE *to
 
     print_asked(s, to);
     if (s->n == 0)
-        fprintf(to, "\nNothing fits.\n");
+        fputs(s->r.partial ? "\nNone of those looked at fits.\n" : "\nNothing fits.\n", to);
     else {
         if (print_first(a, s, to) < 0)
             return -1;

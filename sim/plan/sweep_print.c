@@ -191,6 +191,9 @@ void sweep_table_end(const struct sweep *s, FILE *rows, int64_t n, bool all, FIL
     struct sweep_row r = { .words = "" };
 
     print_memory(rows, n, to);
+    for (int i = 0; i < s->naxes; i++)
+        if (!strcmp(s->axis[i].key, "network"))
+            fputs("network: Gbit/s of a node, of all its adapters together.\n", to);
     rewind(rows);
     if (all)
         print_labels(rows, n, to);

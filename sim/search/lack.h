@@ -25,7 +25,7 @@ struct lack {
 /* false: it fits.  Device memory comes first where several are short. */
 bool lack_of(const struct plan *p, const struct evaluation *e, struct lack *out);
 
-/* "needs 78.92 GiB of 74.31 GiB usable, 416.02 MiB too much even with the headroom"; and "437.91 MiB more memory a GPU". */
+/* "needs 78.92 GiB of 74.31 GiB usable, 416.02 MiB more than the whole card"; and "437.91 MiB more memory a GPU". */
 void lack_words(const struct lack *l, char *to, size_t size);
 void lack_more_words(const struct lack *l, char *to, size_t size);
 

@@ -389,7 +389,7 @@ static void the_table_shows_both_sides(void **state)
     (void)state;
     assert_int_equal(run(GOLDEN "fsdp2.json.gz", GOLDEN "plan_fsdp2.json", false, &out), 0);
     assert_non_null(strstr(out, "rank 0 of 2 on gloo"));
-    assert_non_null(strstr(out, "plan: fsdp (torch) on 2 ranks"));
+    assert_non_null(strstr(out, "plan: FSDP2 on 2 ranks"));
     assert_non_null(strstr(out, "backward prefetch"));
     free(out);
 }

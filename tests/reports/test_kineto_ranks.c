@@ -303,11 +303,11 @@ static void the_table_says_of_which_rank_it_is(void **state)
     (void)state;
     assert_int_equal(compare(write_trace(plan, 3, 4), plan, &out), 0);
     assert_non_null(strstr(out, "rank 3 of 4 on nccl"));
-    assert_non_null(strstr(out, "plan: fsdp (torch) on 4 ranks, rank 3, stage 1 of 2, "));
+    assert_non_null(strstr(out, "plan: FSDP2 on 4 ranks, rank 3, stage 1 of 2, "));
     free(out);
     plan = write_plan(0);
     assert_int_equal(compare(write_trace(plan, 1, 4), plan, &out), 0);
-    assert_non_null(strstr(out, "plan: fsdp (torch) on 4 ranks, rank 1, "));
+    assert_non_null(strstr(out, "plan: FSDP2 on 4 ranks, rank 1, "));
     free(out);
 }
 

@@ -10,10 +10,10 @@ export XDG_DATA_HOME COLUMNS
 commands='fit search limits init import export eval explain sweep bill phases admit serve mcp schema list collectives estimators'
 
 # Examples are the lines before the usage: two columns in, a backslash at the end goes on.
-examples() { sed '/^usage:/,$d' "$1" | sed ':a;/\\$/{N;s/ *\\\n */ /;ba}' | sed -n 's/^  \(dpxplan\)/\1/p'; }
+examples() { sed '/^usage:/,$d' "$1" | sed ':a;/\\$/{N;s/ *\\\n */ /;ba}' | sed -n 's/^  \(dpx[a-z]*\) /\1 /p'; }
 
 # The tree stands beside them, as it does where the pages' commands run; what they write stays here.
-mkdir "$tmp/run" && ln -s "$PWD/demo" "$tmp/run/demo" && ln -s "$(cd "$B" && pwd)/dpxplan" "$tmp/dpxplan" || exit 1
+mkdir "$tmp/run" && ln -s "$PWD/demo" "$tmp/run/demo" && ln -s "$(cd "$B" && pwd)"/dpx* "$tmp/" || exit 1
 runs() {
     examples "$1" >"$tmp/examples"
     [ -s "$tmp/examples" ] || echo "$1: no example"
@@ -71,6 +71,34 @@ for width in 60 80 200; do
         done)"
 done
 
+# The other programs: no plan is needed to ask what they are for.
+for p in dpxrun dpxreport dpxcal; do
+    check "bare $p says what it is for, and is no error" "$(
+        "$B/$p" >"$tmp/bare" 2>"$tmp/err" || echo "exit $?"
+        [ -s "$tmp/err" ] && cat "$tmp/err"
+        grep -q "^usage: $p" "$tmp/bare" || head -3 "$tmp/bare"
+        n=$(examples "$tmp/bare" | wc -l)
+        [ "$n" = 3 ] || echo "$n examples")"
+    check "$p version is --version, $p help is --help and -h" "$(
+        "$B/$p" version >"$tmp/a"; "$B/$p" --version | diff "$tmp/a" -; grep -q "^$p [0-9]" "$tmp/a" || cat "$tmp/a"
+        "$B/$p" help >"$tmp/a"; "$B/$p" --help | diff "$tmp/a" -; "$B/$p" -h | diff "$tmp/a" -)"
+done
+helps() {       # PROGRAM [COMMAND]: examples first, at most seven options next
+    "$B/$1" $2 --help >"$tmp/help" 2>&1 || echo "exit $?"
+    sed -n 1p "$tmp/help" | grep -q "^  $1 $2" || head -1 "$tmp/help"
+    [ "$(sed -n '/^What most people use/,/^$/p' "$tmp/help" | grep -c '^  \(-., \)\{0,1\}--')" -le 7 ] || echo 'more than seven options first'
+    awk -v c="$*" 'length($0) > 80 { print c ": " $0 }' "$tmp/help"
+}
+check 'helps of dpxrun, dpxreport and dpxcal begin with examples' "$(
+    helps dpxrun
+    helps dpxreport
+    for c in run show import export fit probe; do helps dpxcal $c; done)"
+check 'the first example of dpxrun runs, and says so within the page' "$(
+    (cd "$tmp/run" && OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 COLUMNS=80 "$tmp/dpxrun" demo/10m/fsdp.json --steps 2 --no-db >"$tmp/out" 2>&1) ||
+        { echo "exit $?"; tail -3 "$tmp/out"; }
+    head -1 "$tmp/out" | grep -q '^FSDP2, ' || head -1 "$tmp/out"
+    awk 'length($0) > 80' "$tmp/out")"
+
 # says WORDS COMMAND...: exit 2, and one line with the words.
 says() {
     words=$1
@@ -93,7 +121,9 @@ check 'an unknown option is named in our words' "$(
     says '--grid' search --tp 2
     says '--set parallel.tensor=2' eval x.json --tp 2
     says '--base-dtype nf4' search --qlora
-    says '--set strategy=zero2' explain x.json --zero 3
+    says '--set strategy=zero1, zero2 or zero3' explain x.json --zero 3
+    says '--batch: samples of a whole step' fit gpt2 --gradient_accumulation_steps 4
+    says 'as a cluster it is --cluster 8xh100' search gpt2 8xh100
     says 'did you mean --recompute' search --recompte full)"
 check 'an unknown command, model and GPU name what is near' "$(
     says 'did you mean fit' fti

@@ -199,7 +199,7 @@ check 'nothing to search is all that is said then' "$(
 check 'init says that its plan is tight' "$(
     "$B/dpxplan" init --model llama-3.1-8b --cluster 1x2xh100 --seq 4096 --global-batch 8 --framework torch -o "$tmp/plan.json" >"$tmp/said" 2>&1
     "$B/dpxplan" eval "$tmp/plan.json" | grep -q '^  Tight' || echo 'no longer tight: take another question'
-    says ', tight: it takes part of the headroom')"
+    says ', tight: less than usual stays free')"
 
 check 'a report of Megatron-LM is of its plans' "$(
     "$B/dpxplan" estimators --megatron demo/8b-fsdp.json >"$tmp/said" 2>&1
