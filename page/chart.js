@@ -12,32 +12,12 @@ function svg(name, attributes, ...children) {
     return e;
 }
 
-// ---- units ----
-
-const GIB = 2 ** 30;
-
-function bytes_words(n) {
-    const unit = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
-    let i = 0;
-    for (; Math.abs(n) >= 1024 && i < unit.length - 1; i++)
-        n /= 1024;
-    return (i && Math.abs(n) < 100 ? n.toPrecision(Math.abs(n) < 1 ? 2 : 4) : String(Math.round(n))).replace(/(\.\d*?)0+$/, '$1')
-        .replace(/\.$/, '') + ' ' + unit[i];
-}
-
-function seconds_words(s) {
-    if (s === 0)
-        return '0 s';
-    const [f, u] = Math.abs(s) >= 1 ? [1, 's'] : Math.abs(s) >= 1e-3 ? [1e3, 'ms'] : [1e6, 'µs'];
-    return Number((s * f).toPrecision(4)) + ' ' + u;
-}
-
-const count_words = n => n >= 1e4 ? Number(n.toPrecision(4)).toLocaleString('en') : String(Number(n.toPrecision(4)));
+// ---- axes ----
 
 // Round numbers from `from` to `to`, about n of them; of bytes in powers of two.
 function round_steps(from, to, n, binary) {
     const raw = (to - from) / n || 1, base = binary ? 2 ** Math.floor(Math.log2(raw)) : 10 ** Math.floor(Math.log10(raw));
-    const step = base * (binary ? 2 : [1, 2, 5, 10].find(k => k * base >= raw)), steps = [];
+    const step = base * (binary ? 2 : [1, 2, 2.5, 5, 10].find(k => k * base >= raw)), steps = [];
     for (let v = Math.ceil(from / step) * step; v <= to + step * 1e-9; v += step)
         steps.push(v);
     return steps;
@@ -64,6 +44,17 @@ function canvas(box, height, label) {
 function text(x, y, words, extra = {}) {
     return svg('text', { x, y, ...extra }, String(words));
 }
+
+// Words over a picture, on a plate that keeps them readable.
+function said(c, x, y, words, anchor, extra = '') {
+    const t = text(x, y, words, { 'text-anchor': anchor, class: 'said ' + extra });
+    c.s.append(t);
+    const r = t.getBBox();
+    t.before(svg('rect', { x: r.x - 3, y: r.y - 1, width: r.width + 6, height: r.height + 2, rx: 3, class: 'plate' }));
+}
+
+// Where the plots of a step begin: memory and streams lie below each other on one axis of time.
+const step_left = width => width < 480 ? 60 : 92;
 
 // Lines and numbers of an axis: x below, y to the left.
 function axis_x(c, plot, from, to, words, label, binary) {
@@ -143,51 +134,79 @@ function legend(box, entries) {
 
 // ---- memory over a step ----
 
-// { categories, colours: number of each category, t, bytes: [[of each category]], words, lines: [{ words, bytes, kind }], peak_words,
-// end_s }; the stack from the bottom up.
+// For each pixel of the plot the moment at which most is there: a peak shorter than a pixel is seen too.
+function moments_of_pixels(totals, t, end_s, pixels) {
+    const at = new Int32Array(pixels).fill(-1);        // before the first: none
+    const column = s => Math.min(pixels - 1, Math.max(0, Math.floor(s / end_s * pixels)));
+    t.forEach((begin, i) => {
+        for (let p = column(begin), last = column(i + 1 < t.length ? t[i + 1] : end_s); p <= last; p++)
+            if (at[p] < 0 || totals[i] > totals[at[p]])
+                at[p] = i;
+    });
+    return at;
+}
+
+// The stack as areas, from the bottom up.
+function memory_areas(c, d, used, totals, plot, y) {
+    const at = moments_of_pixels(totals, d.t, d.end_s, Math.round(plot.w)), sum = d.t.map(() => 0), first = at.findIndex(i => i >= 0);
+    for (const k of used) {
+        const up = [], down = [];
+        for (let p = first, q; p < at.length; p = q) {
+            for (q = p + 1; q < at.length && at[q] === at[p]; q++);
+            const from = plot.x + p, to = plot.x + q, i = at[p], low = y(sum[i]).toFixed(1), high = y(sum[i] + d.bytes[i][k.k]).toFixed(1);
+            up.push(`${from} ${high}L${to} ${high}`);
+            down.push(`${to} ${low}L${from} ${low}`);
+        }
+        d.bytes.forEach((b, i) => { sum[i] += b[k.k]; });
+        c.s.append(svg('path', { d: `M${up.join('L')}L${down.reverse().join('L')}Z`, fill: `var(--c${k.colour})`, class: 'area' }));
+    }
+}
+
+// Lines of a picture of memory; words that would touch stand below their line.
+function memory_lines(c, plot, lines, y) {
+    let last = null;
+    for (const l of [...lines].sort((a, b) => b.bytes - a.bytes)) {
+        const at = y(l.bytes), below = last !== null && at - last < 32;
+        c.s.append(svg('line', { x1: plot.x, x2: plot.x + plot.w, y1: at, y2: at, class: 'line ' + l.kind }));
+        said(c, plot.x + plot.w - 4, at + (below || at < plot.y + 14 ? 15 : -6), `${l.words} ${bytes_words(l.bytes)}`, 'end');
+        last = below ? at + 15 : at;
+    }
+}
+
+// { categories, colours: number of each category, t, bytes: [[of each category]], words, lines: [{ words, bytes, kind }],
+// live: [lines, of the peak], end_s }; the stack from the bottom up.
 function chart_memory(box, d) {
-    const c = canvas(box, 300, 'Memory over one step, by category'), plot = { x: 58, y: 14, w: c.width - 70, h: 240 };
+    const c = canvas(box, 310, 'Memory over one step, by category'), left = step_left(c.width),
+        plot = { x: left, y: 14, w: c.width - left - 12, h: 256 };
     const totals = d.bytes.map(b => b.reduce((a, v) => a + v, 0)), most = Math.max(...totals),
         top = Math.max(most, ...d.lines.map(l => l.bytes)) * 1.06;
-    const x = axis_x(c, plot, 0, d.end_s, seconds_words), y = axis_y(c, plot, 0, top, bytes_words, true);
-    const used = d.categories.map((name, k) => ({ words: name, k, colour: d.colours[k], most: Math.max(...d.bytes.map(b => b[k])) }))
+    const x = axis_x(c, plot, 0, d.end_s, seconds_tick), y = axis_y(c, plot, 0, top, bytes_tick, true), peak = totals.indexOf(most);
+    const used = d.categories.map((name, k) => ({ name, k, colour: d.colours[k], most: Math.max(...d.bytes.map(b => b[k])) }))
         .filter(k => k.most > 0);
-    const sum = totals.map(() => 0);
 
-    for (const k of used) {
-        let up = '', down = '';
-        d.t.forEach((t, i) => {
-            const next = i + 1 < d.t.length ? d.t[i + 1] : d.end_s;
-            down = `L${x(next).toFixed(1)} ${y(sum[i]).toFixed(1)}L${x(t).toFixed(1)} ${y(sum[i]).toFixed(1)}` + down;
-            sum[i] += d.bytes[i][k.k];
-            up += `${i ? 'L' : 'M'}${x(t).toFixed(1)} ${y(sum[i]).toFixed(1)}L${x(next).toFixed(1)} ${y(sum[i]).toFixed(1)}`;
-        });
-        c.s.append(svg('path', { d: up + down + 'Z', fill: `var(--c${k.colour})`, class: 'area' }));
-    }
-    d.lines.forEach((l, i) => c.s.append(svg('line', { x1: plot.x, x2: plot.x + plot.w, y1: y(l.bytes), y2: y(l.bytes),
-        class: 'line ' + l.kind }),
-        text(plot.x + plot.w - 4, y(l.bytes) + (i % 2 ? 13 : -4), `${l.words} ${bytes_words(l.bytes)}`,
-            { 'text-anchor': 'end', class: 'said' })));
-    const at = totals.indexOf(most), px = x(d.t[at]), left = px < plot.x + plot.w / 2;
-    c.s.append(svg('circle', { cx: px, cy: y(most), r: 4, class: 'peak' }),
-        text(px + (left ? 8 : -8), Math.min(y(most) + 16, plot.y + plot.h - 6), `${bytes_words(most)} at ${d.words[at]}`,
-            { 'text-anchor': left ? 'start' : 'end', class: 'said' }));
+    memory_areas(c, d, used, totals, plot, y);
+    memory_lines(c, plot, d.lines, y);
+    const px = x(d.t[peak]), start = px < plot.x + plot.w / 2;
+    c.s.append(svg('circle', { cx: px, cy: y(most), r: 5, class: 'peak' }));
+    said(c, px + (start ? 12 : -12), Math.min(y(most) + 20, plot.y + plot.h - 6), `peak ${bytes_words(most)}, at ${d.words[peak]}`,
+        start ? 'start' : 'end');
     const cursor = svg('line', { y1: plot.y, y2: plot.y + plot.h, class: 'cursor', visibility: 'hidden' });
     c.s.append(cursor);
     walk(c, plot, f => {
-        const t = f * d.end_s;
-        let i = 0;
-        while (i + 1 < d.t.length && d.t[i + 1] <= t)
+        const t = f * d.end_s, near = Math.abs(x(t) - px) < 5;
+        let i = near ? peak : 0;
+        while (!near && i + 1 < d.t.length && d.t[i + 1] <= t)
             i++;
         cursor.setAttribute('visibility', 'visible');
-        cursor.setAttribute('x1', x(t));
-        cursor.setAttribute('x2', x(t));
+        cursor.setAttribute('x1', near ? px : x(t));
+        cursor.setAttribute('x2', near ? px : x(t));
         tip_show(c, x(t), plot.y + 20, [{ words: `${d.words[i]}: ${bytes_words(totals[i])}`, head: true },
-            `${seconds_words(d.t[i])} into the step`,
+            i === peak ? `the peak, ${seconds_words(d.t[i])} into the step` : `${seconds_words(d.t[i])} into the step`,
             ...used.filter(k => d.bytes[i][k.k] > 0).reverse().map(k =>
-                ({ words: `${k.words} ${bytes_words(d.bytes[i][k.k])}`, colour: k.colour }))]);
+                ({ words: `${k.name} ${bytes_words(d.bytes[i][k.k])}`, colour: k.colour })),
+            ...(i === peak && d.live.length ? [{ words: 'what lives there', head: true }, ...d.live] : [])]);
     }, () => { c.tip.hidden = true; cursor.setAttribute('visibility', 'hidden'); });
-    legend(box, used);
+    legend(box, used.map(k => ({ words: `${k.name} ${bytes_words(d.bytes[peak][k.k])}`, colour: k.colour })));
 }
 
 // ---- the step on its streams ----
@@ -211,11 +230,12 @@ function exposed_bars(bare, x, plot, y, h) {
 // wheel, +, -, 0; pans by dragging
 // and arrows.  `view` is kept by the caller.
 function chart_streams(box, d) {
-    const high = r => r.main ? 26 : 16, gap = r => r.main ? 18 : 6, tall = d.rows.reduce((a, r) => a + high(r) + gap(r), 0);
+    const high = r => r.main ? 34 : 18, gap = r => r.main ? 20 : 7, tall = d.rows.reduce((a, r) => a + high(r) + gap(r), 0);
     const c = canvas(box, tall + 44, 'The step on its streams: compute above communication'),
-        plot = { x: Math.min(118, c.width / 4), y: 6, h: tall };
+        longest = Math.max(...d.rows.map(r => r.name.length)),
+        plot = { x: Math.max(step_left(c.width), Math.min(c.width / 3, 7 * longest + 14)), y: 6, h: tall };
     plot.w = c.width - plot.x - 12;
-    const { from, to } = d.view, x = axis_x(c, plot, from, to, seconds_words);
+    const { from, to } = d.view, x = axis_x(c, plot, from, to, seconds_tick);
     const clip = 'clip' + Math.random().toString(36).slice(2);
     c.s.append(svg('defs', {}, svg('clipPath', { id: clip }, svg('rect', { x: plot.x, y: 0, width: plot.w, height: tall + 8 })),
         svg('pattern', { id: clip + 'h', width: 5, height: 5, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)' },
@@ -312,7 +332,7 @@ function chart_streams(box, d) {
     });
     const kinds = [...new Set(d.rows.flatMap(r => r.entries.map(e => e.kind)))];
     legend(box, [...kinds.map(k => ({ words: k, colour: d.colours[k] })),
-        { words: 'exposed communication: below compute, its share of the time', kind: 'hatched' }]);
+        { words: 'exposed: communication that compute waits for', kind: 'hatched' }]);
 }
 
 // ---- bars ----
@@ -336,14 +356,15 @@ function chart_bars(box, bars, label) {
 
 // { points: [{ x, y, low, high, words: [lines], mark, pick }], limit, x_words, y_words, x_label, y_label }
 function chart_plans(box, d) {
-    const c = canvas(box, 320, d.label), plot = { x: 62, y: 14, w: c.width - 76, h: 256 };
+    const c = canvas(box, 320, d.label), plot = { x: 58, y: 18, w: c.width - 72, h: 252 };
     const xs = d.points.map(p => p.x).concat(d.limit ? [d.limit] : []), ys = d.points.flatMap(p => [p.low ?? p.y, p.high ?? p.y]);
     const x0 = Math.min(...xs) * 0.95, x1 = Math.max(...xs) * 1.05, y0 = Math.min(...ys) * 0.94, y1 = Math.max(...ys) * 1.04;
-    const x = axis_x(c, plot, x0, x1, d.x_words, d.x_label, d.x_words === bytes_words), y = axis_y(c, plot, y0, y1, d.y_words);
+    const x = axis_x(c, plot, x0, x1, d.x_words, d.x_label, d.x_words === bytes_tick), y = axis_y(c, plot, y0, y1, d.y_words);
     c.s.append(text(plot.x, 10, d.y_label, { class: 'tick' }));
-    if (d.limit)
-        c.s.append(svg('line', { x1: x(d.limit), x2: x(d.limit), y1: plot.y, y2: plot.y + plot.h, class: 'line limit' }),
-            text(x(d.limit) - 4, plot.y + plot.h - 6, 'usable', { 'text-anchor': 'end', class: 'said' }));
+    if (d.limit) {
+        c.s.append(svg('line', { x1: x(d.limit), x2: x(d.limit), y1: plot.y, y2: plot.y + plot.h, class: 'line limit' }));
+        said(c, x(d.limit) - 6, plot.y + 12, `usable ${bytes_words(d.limit)}`, 'end');
+    }
     for (const p of d.points) {
         const g = svg('g', { class: 'point ' + (p.mark || ''), tabindex: 0, role: 'button', 'aria-label': p.words.join(', ') });
         if (p.low !== undefined)
@@ -365,22 +386,34 @@ function chart_plans(box, d) {
 
 // { points: [{ name, y, low, high, words: [lines], now, bad }], y_words, y_label }: at even distances.
 function chart_curve(box, d) {
-    const c = canvas(box, 250, d.label), plot = { x: 66, y: 18, w: c.width - 104, h: 190 }, ok = d.points.filter(p => p.y !== null);
+    const c = canvas(box, 316, d.label), plot = { x: 58, y: 18, w: c.width - 92, h: 252 }, ok = d.points.filter(p => p.y !== null);
     const y1 = Math.max(0, ...ok.map(p => p.high ?? p.y)) * 1.05 || 1, y = axis_y(c, plot, 0, y1, ok.length ? d.y_words : () => ''),
         n = d.points.length;
     const x = i => plot.x + plot.w * (n > 1 ? i / (n - 1) : 0.5);
     c.s.append(text(plot.x, 12, d.y_label, { class: 'tick' }));
-    // Where names would touch each other every second one stands a line lower.
-    const close = plot.w / n < 8 * Math.max(...d.points.map(p => Math.max(p.name.length, p.bad.length))),
-        lower = i => close && i % 2 ? 14 : 0;
-    d.points.forEach((p, i) => c.s.append(text(x(i), plot.y + plot.h + 16 + lower(i), p.name,
+    // Where words would touch each other every second one stands a line lower.
+    const close = of => plot.w / n < 8 + 6.5 * Math.max(...d.points.map(p => p[of].length)), lower = of => i => of && i % 2 ? 14 : 0,
+        name_lower = lower(close('name')), bad_lower = lower(close('bad'));
+    d.points.forEach((p, i) => c.s.append(text(x(i), plot.y + plot.h + 16 + name_lower(i), p.name,
         { 'text-anchor': 'middle', class: p.now ? 'tick strong' : 'tick' }),
-        p.bad ? text(x(i), plot.y + plot.h - 6 - lower(i), p.bad, { 'text-anchor': 'middle', class: 'said bad' }) : null));
-    const run = f => d.points.map((p, i) => p.y === null ? null : `${x(i).toFixed(1)} ${y(f(p)).toFixed(1)}`).filter(Boolean);
-    if (ok.length && ok[0].low !== undefined)
-        c.s.append(svg('path', { d: 'M' + run(p => p.high).concat(run(p => p.low).reverse()).join('L') + 'Z', class: 'band' }));
-    if (ok.length)
-        c.s.append(svg('path', { d: 'M' + run(p => p.y).join('L'), class: 'curve' }));
+        p.bad ? text(x(i), plot.y + plot.h - 6 - bad_lower(i), p.bad, { 'text-anchor': 'middle', class: 'bad' }) : ''));
+    // Only neighbours are joined: between them nothing was left out.
+    const runs = d.points.reduce((all, p, i) => {
+        if (p.y !== null)
+            i && d.points[i - 1].y !== null ? all[all.length - 1].push(i) : all.push([i]);
+        return all;
+    }, []);
+    const path = (run, f) => run.map(i => `${x(i).toFixed(1)} ${y(f(d.points[i])).toFixed(1)}`);
+    for (const run of runs) {
+        if (d.points[run[0]].low !== undefined)
+            c.s.append(svg('path', { d: 'M' + path(run, p => p.high).concat(path(run, p => p.low).reverse()).join('L') + 'Z',
+                class: 'band' }));
+        c.s.append(svg('path', { d: 'M' + path(run, p => p.y).join('L'), class: 'curve' }));
+    }
+    // The interval of each point too: a point alone has no band.
+    for (const [i, p] of d.points.entries())
+        if (p.y !== null && p.low !== undefined)
+            c.s.append(svg('line', { x1: x(i), x2: x(i), y1: y(p.low), y2: y(p.high), class: 'interval' }));
     d.points.forEach((p, i) => p.y !== null && c.s.append(svg('circle',
         { cx: x(i), cy: y(p.y), r: p.now ? 6 : 4, class: p.bad ? 'dot bad' : 'dot' })));
     walk(c, plot, f => {

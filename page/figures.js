@@ -46,7 +46,9 @@ function table(head, rows, numeric = []) {
         el('tbody', {}, ...rows.map(r => el('tr', { className: r.className || '' }, ...r.cells.map((v, i) => cell('td', v, i))))));
 }
 
-const interval_words = t => t.low_s ? `${seconds_words(t.low_s)} to ${seconds_words(t.high_s)}` : '';
+const interval_of = t => t.low_s ? interval_words(t.low_s, t.step_s, t.high_s) : '';
+// Of a sample that has no tokens, an image's, samples.
+const rate_words = t => t.tokens_per_s ? `${count_words(t.tokens_per_s)} tokens/s` : `${count_words(t.samples_per_s)} samples/s`;
 const BASIS = {
     datasheet: 'times rest on datasheets: nobody measured these kernels for it',
     published: 'times rest on datasheets and on published measurements; no machine of yours was measured',
@@ -58,52 +60,92 @@ const plan_said = p => p.words || p.what || p.label;
 
 // ---- the verdict ----
 
+// A line of `most`: spans [from, to, class] and marks [at, 'mark'] on it, for the eye alone.
+function gauge(most, spans) {
+    const of = v => `${(100 * Math.min(1, Math.max(0, v / most))).toFixed(2)}%`;
+    return el('span', { className: 'gauge', ariaHidden: 'true' }, ...spans.map(([from, to, kind]) => {
+        const i = el('i', { className: kind });
+        i.style.left = of(from);
+        if (kind !== 'mark')
+            i.style.width = of(to - from);
+        return i;
+    }));
+}
+
+const tile = (name, value, picture, ...more) => el('div', { className: 'tile' }, el('span', { className: 'name' }, name),
+    el('b', {}, value), picture, ...more.filter(Boolean).map(words => el('span', { className: 'more' }, words)));
+
+// All that is there at the peak, with what no entry allocates: dpxplan's "allocated".
+const allocated_of = m => Object.values(m.at_peak).reduce((sum, bytes) => sum + bytes, m.overhead_bytes);
+
+function memory_tile(m, fits) {
+    const reserves = fits && m.reserved_peak_bytes, allocated = allocated_of(m), bytes = fits ? m.taken_bytes : m.peak_bytes,
+        most = 1.02 * Math.max(bytes, m.available_bytes);
+    return tile('Memory of a GPU', bytes_words(bytes),
+        gauge(most, [[0, bytes, 'faint'], [0, reserves ? allocated : bytes, ''],
+            [m.available_bytes, m.available_bytes, 'mark']]),
+        `${!fits ? 'needed ' : reserves ? 'reserved ' : ''}of ${bytes_words(m.available_bytes)} usable`,
+        reserves ? `${bytes_words(allocated)} of it allocated` : '');
+}
+
+function time_tiles(t, fits) {
+    return [tile(fits ? 'A step' : 'A step, if it fitted', seconds_words(t.step_s),
+        gauge(1.15 * t.high_s, [[t.low_s, t.high_s, 'faint'], [t.step_s, t.step_s, 'mark']]),
+        `nine of ten runs: ${interval_of(t)}`),
+        tile('Throughput', rate_words(t), gauge(1, [[0, t.mfu, '']]), t.mfu === null ? '' : `MFU ${share_words(t.mfu)}`),
+        tile('Waiting for the network', share_words(t.exposed_comm_s / t.step_s), gauge(1, [[0, t.exposed_comm_s / t.step_s, '']]),
+            'exposed communication')];
+}
+
 function show_verdict(d, how) {
-    const v = section('verdict'), m = d.memory, t = d.time;
-    const words = { fits: 'It fits', tight: 'It fits, tightly', 'does not fit': 'It does not fit' }[m.verdict]
-        || (d.fits ? 'It fits' : 'It does not fit');
-    v.className = d.fits ? '' : 'no';
-    const figure = (name, value, more) => el('span', {}, name + ' ', el('b', {}, value), more ? ' ' + more : '');
-    v.replaceChildren(el('p', { className: 'word' }, words),
-        el('p', {}, how + ' ', el('b', { title: d.label }, plan_said(d))),
-        el('div', { className: 'figures' },
-            figure(m.reserved_peak_bytes ? 'reserves' : 'memory', bytes_words(m.taken_bytes), `of ${bytes_words(m.available_bytes)} usable`),
-            m.reserved_peak_bytes ? figure('allocated', bytes_words(m.allocated_peak_bytes)) : null,
-            t ? figure('a step', seconds_words(t.step_s), `(90 %: ${interval_words(t)})`) : null,
-            t ? figure('throughput', count_words(t.tokens_per_s) + ' tokens/s', `MFU ${(100 * t.mfu).toFixed(1)} %`) : null,
-            t ? figure('exposed communication', `${(100 * t.exposed_comm_s / t.step_s).toFixed(1)} %`) : null));
-    if (m.verdict === 'tight')
-        v.append(el('p', {}, m.taken_bytes > m.available_bytes
-            ? `Tight: less than 5 % of the card stays free.`
-            : `Tight: PyTorch's allocator runs full and empties its cache, which takes time.`));
+    const v = section('verdict'), m = d.memory, t = d.time, tight = m.verdict === 'tight',
+        word = !d.fits ? 'It does not fit' : tight ? 'It fits, tightly' : 'It fits', p = words => el('p', { className: 'note' }, words);
+    v.className = !d.fits ? 'no' : tight ? 'tight' : '';
+    v.replaceChildren(el('p', { className: 'word' }, word), el('p', { className: 'how' }, how),
+        el('p', { className: 'plan', title: d.label }, plan_said(d)));
     if (d.why_not)
-        v.append(el('p', {}, d.why_not));
+        v.append(el('p', { className: 'loud' }, d.why_not.replace(/^./, c => c.toUpperCase()) + '.'));
+    v.append(el('div', { className: 'tiles' }, memory_tile(m, d.fits), ...(t ? time_tiles(t, d.fits) : [])));
+    if (tight)
+        v.append(p(m.taken_bytes > m.available_bytes
+            ? 'Tight: less than 5 % of the card stays free.'
+            : "Tight: PyTorch's allocator reserves all there is and empties its cache, which takes time."));
     if (t)
-        v.append(el('p', {}, `Basis ${t.basis}: ${BASIS[t.basis] || ''}. The interval holds nine of ten real runs.`));
-    for (const n of d.notes || [])
-        v.append(el('p', {}, n));
+        v.append(p(`Basis ${t.basis}: ${BASIS[t.basis] || ''}.`));
+    v.append(...(d.notes || []).map(p));
 }
 
 // ---- memory ----
+
+// The largest of what lives at a peak, as lines.
+const live_words = peak => peak.live.slice(0, 6).map(l => `${bytes_words(l.bytes)} ${l.what}${l.of ? ` of ${l.of}` : ''}`
+    + (l.count > 1 ? `, ${l.count} times ${bytes_words(l.each_bytes)}` : '')).concat(peak.live.length > 6
+    ? [`and ${peak.live.length - 6} smaller: in the table below`] : []);
 
 function show_memory(d, step, role) {
     const m = d.memory, r = step && step.roles[role], peak = r ? r.peak : d.peaks[0], fullest = !r || r.rank === m.rank;
     const elsewhere = m.phase === 'steady' ? '' : ` The picture shows a later, steady step; the peak is in the ${m.phase} one.`;
     say_in('memory', fullest ? d.advice.why.split('\n')[0] + elsewhere
-        : `Rank ${r.rank}: ${bytes_words(r.peak.bytes)} at the most, at ${r.peak.at} of the ${r.peak.step} step; the fullest rank, `
-            + `${m.rank}, allocates ${bytes_words(d.peaks[0].bytes)}.`);
+        : `Rank ${r.rank}: ${bytes_words(r.peak.bytes)} at the most, at ${r.peak.at} of the ${r.peak.step} step, NCCL's buffers aside; `
+            + `the fullest rank, ${m.rank}, has ${bytes_words(d.peaks[0].bytes)}.`);
     const lines = [{ words: 'usable', bytes: m.available_bytes, kind: 'limit' }];
     if (m.reserved_peak_bytes && fullest)
-        lines.push({ words: 'reserved', bytes: m.reserved_peak_bytes, kind: 'reserved' });
+        lines.push({ words: 'reserved', bytes: m.taken_bytes, kind: 'reserved' });
     if (m.phase !== 'steady' && fullest)
-        lines.push({ words: `peak of the ${m.phase} step`, bytes: m.allocated_peak_bytes, kind: 'card' });
+        lines.push({ words: `peak of the ${m.phase} step`, bytes: allocated_of(m), kind: 'card' });
     if (step) {
-        const mem = r.memory, told = i => r.words[mem.words[i]];
-        chart_memory(box_of('memory'), { categories: step.categories, colours: step.categories.map(c => d.colours.category[c]),
-            t: mem.t_ns.map(t => t / 1e9), bytes: mem.bytes,
-            words: mem.words.map((_, i) => told(i)), lines, end_s: r.step_s });
-        tools('memory', () => [['seconds', 'entry', ...step.categories.map(c => c + ' bytes')],
-            ...mem.t_ns.map((t, i) => [t / 1e9, told(i), ...mem.bytes[i]])]);
+        // What no entry allocates, NCCL's buffers and workspaces, lies below the rest all the time; it is known of the fullest rank.
+        const mem = r.memory, told = i => r.words[mem.words[i]], always = fullest ? m.overhead_bytes : 0,
+            is_always = k => step.categories[k] === 'overhead',
+            order = step.categories.map((c, k) => k).sort((a, b) => is_always(b) - is_always(a)),
+            categories = order.map(k => step.categories[k]),
+            bytes = mem.bytes.map(b => order.map(k => b[k] + (is_always(k) ? always : 0)));
+        chart_memory(box_of('memory'), { categories, colours: categories.map(c => d.colours.category[c]), bytes,
+            t: mem.t_ns.map(t => t / 1e9),
+            words: mem.words.map((_, i) => told(i)), lines, 
+            live: peak.step === 'steady' ? live_words(peak) : [], end_s: r.step_s });
+        tools('memory', () => [['seconds', 'entry', ...categories.map(c => c + ' bytes')],
+            ...mem.t_ns.map((t, i) => [t / 1e9, told(i), ...bytes[i]])]);
     } else
         box_of('memory').replaceChildren('This step has too many entries to draw.');
     section('memory').querySelector('.live .table').replaceChildren(table(['what', 'category', 'count', 'each', 'in all'],
@@ -196,19 +238,26 @@ function show_time(d) {
     const t = d.time, c = d.colours.phase, parts = [['compute', t.compute_s, c.compute], ['optimizer', t.optimizer_s, c.optimizer],
         ['bubble', t.bubble_s, c.bubble],
         ['idle', t.idle_s, c.idle], ['wait for the slowest rank', t.slowest_rank_s, 7],
-        ...Object.entries(t.exposed_by || {}).map(([name, s]) => [`exposed ${name}`, s, c['exposed communication']])].filter(p => p[1] > 0);
-    say_in('time', `A step takes ${seconds_words(t.step_s)}, 90 %: ${interval_words(t)}.`);
-    chart_bars(box_of('time'), parts.map(([name, value, colour]) =>
-        ({ name, value, colour, words: `${seconds_words(value)}, ${(100 * value / t.step_s).toFixed(1)} %` })), 'Time by part');
+        ['waits for memory', t.retry_s, 11],
+        ...Object.entries(t.exposed_by || {}).map(([name, s]) => [`exposed ${name}`, s, c['exposed communication']])].filter(p => p[1] > 0)
+        .sort((a, b) => b[1] - a[1]), shown = parts.filter(p => p[1] >= 0.001 * t.step_s), rest = parts.slice(shown.length);
+    if (rest.length)
+        shown.push([`${rest.length} smaller`, rest.reduce((sum, p) => sum + p[1], 0), 9]);
+    say_in('time', `A step takes ${seconds_words(t.step_s)}, 90 %: ${interval_of(t)}.`);
+    chart_bars(box_of('time'), shown.map(([name, value, colour]) =>
+        ({ name, value, colour, words: `${seconds_words(value)}, ${share_words(value / t.step_s)}` })), 'Time by part');
     tools('time', () => [['part', 'seconds'], ...parts.map(p => p.slice(0, 2))]);
 }
 
 // ---- why not ----
 
+// What a plan that was found takes of a GPU: what the allocator reserves; of those whose allocator was not replayed, what they need.
+const memory_of = p => p.memory?.taken_bytes ?? p.taken_bytes ?? p.needed_bytes;
+
 // Of plans that a search found: the recommended one, the first of this dialect, the one that needs least.
 function found_ways(found, dialect) {
-    const all = [...found.plans.map(p => ({ ...p, bytes: p.memory.peak_bytes, s: p.time.step_s })),
-        ...(found.pareto || []).map(p => ({ ...p, bytes: p.needed_bytes, s: p.step_s }))].filter(p => p.plan && p.s);
+    const all = [...found.plans.map(p => ({ ...p, bytes: memory_of(p), s: p.time.step_s })),
+        ...(found.pareto || []).map(p => ({ ...p, bytes: memory_of(p), s: p.step_s }))].filter(p => p.plan && p.s);
     const least = all.reduce((m, p) => !m || p.bytes < m.bytes ? p : m, null),
         ways = [all[0], all.find(p => p.plan.dialect === dialect), least].filter(Boolean);
     return ways.filter((p, i) => ways.findIndex(q => q.label === p.label) === i);
@@ -283,15 +332,15 @@ function show_plans(found, shown_label, pick) {
         points.push({ label: p.label, said: plan_said(p), x: memory, y: time, low, high,
             mark: [mark, p.label === shown_label ? 'shown' : ''].join(' ').trim(), tight, plan: p.plan,
             words: [plan_said(p), `${bytes_words(memory)}, `
-                + `${seconds_words(time)}${low ? ` (90 %: ${seconds_words(low)} to ${seconds_words(high)})` : ''}`,
+                + `${seconds_words(time)}${low ? ` (90 %: ${interval_words(low, time, high)})` : ''}`,
                 mark === 'best' ? 'recommended' : mark === 'tie' ? 'within the error of the fastest' : '',
                     tight ? 'tight: beyond the headroom' : ''].filter(Boolean), pick: () => pick(p) });
     };
     found.usable = best ? best.memory.available_bytes : 0;
     for (const p of found.plans)
-        add(p, p.memory.peak_bytes, p.time.step_s, p === best ? 'best' : p.tie ? 'tie' : '', p.time.low_s, p.time.high_s);
+        add(p, memory_of(p), p.time.step_s, p === best ? 'best' : p.tie ? 'tie' : '', p.time.low_s, p.time.high_s);
     for (const p of [...(found.pareto || []), ...(found.runners_up || [])])
-        add(p, p.needed_bytes, p.step_s, '');
+        add(p, memory_of(p), p.step_s, '');
     if (!points.length) {
         box_of('plans').replaceChildren(el('p', {}, 'Nothing fits.'));
         section('plans').querySelector('.table').replaceChildren();
@@ -301,8 +350,8 @@ function show_plans(found, shown_label, pick) {
     if (near.length < points.length)
         say_in('plans', `${found_said(found)} In the table alone: what takes more than 2.5 times as long `
             + `(${points.length - near.length}).`);
-    chart_plans(box_of('plans'), { points: near, limit: found.usable, x_words: bytes_words, y_words: seconds_words,
-        x_label: 'memory', y_label: 'a step', label: 'Plans: time against memory' });
+    chart_plans(box_of('plans'), { points: near, limit: found.usable, x_words: bytes_tick, y_words: seconds_tick,
+        x_label: 'memory of a GPU', y_label: 'a step', label: 'Plans: time against memory' });
     legend(box_of('plans'), [{ words: 'recommended', colour: 1 }, { words: 'within the error of it', colour: 4 },
         { words: 'slower, or less memory', colour: 0 }]);
     const rows = points.map(p => {
@@ -310,7 +359,7 @@ function show_plans(found, shown_label, pick) {
         b.addEventListener('click', p.pick);
         return { className: p.mark.includes('shown') ? 'shown' : '',
             cells: [b, p.words.slice(2).join('; '), bytes_words(p.x), seconds_words(p.y),
-            p.low ? `${seconds_words(p.low)} to ${seconds_words(p.high)}` : ''] };
+            p.low ? interval_words(p.low, p.y, p.high) : ''] };
     });
     section('plans').querySelector('.table').replaceChildren(el('details',
         { open: section('plans').querySelector('details')?.open ?? false },
@@ -322,18 +371,19 @@ function show_plans(found, shown_label, pick) {
 // ---- what if ----
 
 function show_curve(axis, sweep, now) {
-    const name = p => String(Object.values(p.at)[0]);
-    const points = sweep.points.map(p => ({ name: axis.label(name(p)), y: p.tokens_per_s ?? null, now: name(p) === String(now),
+    const name = p => String(Object.values(p.at)[0]), rate = p => p.tokens_per_s ?? p.samples_per_s ?? null,
+        unit = sweep.points.some(p => p.samples_per_s) ? 'samples/s' : 'tokens/s';
+    const points = sweep.points.map(p => ({ name: axis.label(name(p)), y: rate(p), now: name(p) === String(now),
         bad: p.fits ? '' : p.verdict === 'refused' ? 'refused' : 'no room',
-        low: p.step_s ? p.tokens_per_s * p.step_s / p.high_s : undefined,
-            high: p.step_s ? p.tokens_per_s * p.step_s / p.low_s : undefined,
+        low: p.step_s ? rate(p) * p.step_s / p.high_s : undefined, high: p.step_s ? rate(p) * p.step_s / p.low_s : undefined,
         words: [axis.label(name(p)), p.why_not || '', p.fits ? 'fits' : 'does not fit',
             p.memory_bytes ? `${bytes_words(p.taken_bytes || p.memory_bytes)} of ${bytes_words(p.available_bytes)}` : '',
-            p.step_s ? `a step ${seconds_words(p.step_s)}, ${count_words(p.tokens_per_s)} tokens/s` : ''].filter(Boolean) }));
-    say_in('whatif', `The plan shown, with ${axis.about}; tokens a second of all GPUs, with the 90 % interval.`);
-    chart_curve(box_of('whatif'), { points, y_words: count_words, y_label: 'tokens/s', label: `What if: ${axis.about}` });
-    tools('whatif', () => [[axis.key, 'fits', 'memory bytes', 'step s', 'low s', 'high s', 'tokens/s'],
-        ...sweep.points.map(p => [name(p), p.fits, p.memory_bytes, p.step_s, p.low_s, p.high_s, p.tokens_per_s])]);
+            p.step_s ? `a step ${seconds_words(p.step_s)}, 90 %: ${interval_words(p.low_s, p.step_s, p.high_s)}` : '',
+            p.step_s ? `${count_words(rate(p))} ${unit}` : ''].filter(Boolean) }));
+    say_in('whatif', `The plan shown, with ${axis.about}; ${unit} of all GPUs, with the 90 % interval.`);
+    chart_curve(box_of('whatif'), { points, y_words: count_tick, y_label: unit, label: `What if: ${axis.about}` });
+    tools('whatif', () => [[axis.key, 'fits', 'memory bytes', 'step s', 'low s', 'high s', unit],
+        ...sweep.points.map(p => [name(p), p.fits, p.memory_bytes, p.step_s, p.low_s, p.high_s, rate(p)])]);
 }
 
 // ---- how few ----
@@ -341,7 +391,7 @@ function show_curve(axis, sweep, now) {
 function show_few(limits, q) {
     const rows = limits.limits.filter(l => l.dialect !== 'paper')
         .map(l => ({ cells: l.refused ? [`${l.strategy} ${l.dialect}`, '', '', '', l.refused.replace(/^limits: /, '')]
-        : [`${l.strategy} ${l.dialect}`, l.max_params ? count_words(l.max_params / 1e9) + ' B' : 'none',
+        : [`${l.strategy} ${l.dialect}`, l.max_params ? count_words(l.max_params) : 'none',
         l.max_micro_batch ? String(l.max_micro_batch) : 'does not fit', l.min_gpus ? String(l.min_gpus) : 'none', ''] }));
     say_in('few', `Of each strategy, with full recompute and nothing offloaded: the largest model of this family on `
         + `${cluster_words(q)}, and of your model the most samples at once and the fewest GPUs of this type, in nodes of ${q.node}.`);

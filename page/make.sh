@@ -3,8 +3,10 @@
 # What is missing is said by name, exit 1.  `page/make.sh served` prints the same page without the library: dpxplan serve gives it out and
 # answers its questions.
 set -e
-# Colours are those of the figures of reports, light and dark: --c0 to --c12.
+# Colours are those of reports, light and dark: what lies around figures, and in them --c0 to --c12.
 palette() {
+    sed -n '/ surfaces\[\] = {/,/^};/p' base/chart/chart.c | grep -o '{ "[a-z]*", "#[0-9a-f]*", "#[0-9a-f]*" }' |
+        awk -F '"' -v of="$1" '{ printf "--%s:%s;", $2, of == "light" ? $4 : $6 }'
     sed -n "/ $1\[NCOLOURS\] = {/,/}/p" base/chart/chart.c | grep -o '#[0-9a-f]*' |
         awk '{ printf "%s--c%d:%s", (NR > 1 ? ";" : ""), NR - 1, $0 }'
 }
@@ -12,7 +14,7 @@ style() {
     sed "s/@LIGHT@/$(palette light)/; s/@DARK@/$(palette dark)/" page/style.css
 }
 scripts() {
-    cat page/library.js page/question.js page/chart.js page/knobs.js page/figures.js page/learn.js page/page.js
+    cat page/words.js page/library.js page/question.js page/chart.js page/knobs.js page/figures.js page/learn.js page/page.js
 }
 fits() {
     for f in calib/measured/*.fits; do
@@ -42,7 +44,7 @@ served() {
 
 if [ "$1" = served ]; then
     # What asks by HTTP is in no other page.
-    scripts() { cat page/served.js page/library.js page/question.js page/chart.js page/knobs.js page/figures.js page/learn.js page/page.js; }
+    scripts() { cat page/served.js page/words.js page/library.js page/question.js page/chart.js page/knobs.js page/figures.js page/learn.js page/page.js; }
     served | page
     exit
 fi

@@ -8,8 +8,8 @@ const state = { q: { ...USUAL }, plan: null, by: 'first', answer: null, found: n
 let answers, finder, others, curves;    // askers: of the plan shown, of searches, of tables and files, of what-if
 
 const $ = id => document.getElementById(id);
-const HOW = { first: 'A first look, while better plans are searched:', search: 'Recommended:', you: 'Your choice:',
-    file: 'From your file:' };
+const HOW = { first: 'A first look, while better plans are searched', search: 'Recommended', you: 'Your choice',
+    file: 'From your file' };
 
 function say(words) {
     $('said').hidden = !words;
@@ -152,7 +152,7 @@ function more_gpus(d) {
             return p.append('none of 2, 4 or 8 times as many hold this plan.');
         const b = el('button', { type: 'button', className: 'strong' }, `take ${hold.gpus}`);
         b.addEventListener('click', () => { state.q = { ...state.q, gpus: hold.gpus }; put_form(); ask(); });
-        p.append(b, ` ${bytes_words(hold.memory_bytes)} of ${bytes_words(hold.available_bytes)}`);
+        p.append(b, ` ${bytes_words(hold.taken_bytes || hold.memory_bytes)} of ${bytes_words(hold.available_bytes)}`);
     });
     return p;
 }
@@ -344,24 +344,26 @@ function show_take(d) {
         e.addEventListener('click', f);
         return e;
     };
+    const keep = el('p', { className: 'tools', hidden: true },
+        b('copy', () => navigator.clipboard && navigator.clipboard.writeText(out.textContent)),
+        b('save', () => save(out.name, out.textContent, out.type)));
     const show_text = (words, name, type = 'text/plain') =>
-        { out.hidden = false; out.textContent = words; out.name = name; out.type = type; };
+        { out.hidden = keep.hidden = false; out.textContent = words; out.name = name; out.type = type; };
     const targets = ['deepspeed', 'accelerate', 'torchtitan', 'fsdp', 'megatron'].map(to => b(to, async () => {
         const a = await others.ask('export', { plan: d.plan, to }, { always: true });
         if (a)
             show_text(a.doc ? a.doc.text + (a.doc.notes || []).map(n => '\n# ' + n).join('') : a.why,
                 to + (to === 'deepspeed' ? '.json' : to === 'fsdp' ? '.py' : '.txt'));
     }));
-    box.replaceChildren(el('p', {}, b('plan.json', () => save('plan.json', JSON.stringify(d.plan, null, 2) + '\n',
-        'application/json')), ' ',
-        b('whole answer as JSON', () => save('answer.json', JSON.stringify(d, null, 1) + '\n', 'application/json')), ' ',
-        b('the search in a shell', () => show_text(search_command(state.q), 'search.sh')), ' ',
-            b('this plan in a shell', () => show_text(plan_command(d.plan), 'plan.sh')), ' ',
-        b('link to the question', () => show_text(page_name() + question_fragment(state.q), 'link.txt')), ' ',
-        b('link to this plan', () => show_text(page_name() + question_fragment(state.q, d.plan), 'link.txt'))),
-        el('p', {}, 'As the config of: ', ...targets.flatMap(t => [t, ' '])),
-        el('p', {}, b('copy', () => navigator.clipboard && navigator.clipboard.writeText(out.textContent)), ' ',
-            b('save', () => { if (!out.hidden) save(out.name, out.textContent, out.type); })), out);
+    const row = (words, ...buttons) => [el('span', {}, words), el('span', {}, ...buttons)];
+    box.replaceChildren(el('div', { className: 'gives' },
+        ...row('As JSON', b('plan.json', () => save('plan.json', JSON.stringify(d.plan, null, 2) + '\n', 'application/json')),
+            b('whole answer as JSON', () => save('answer.json', JSON.stringify(d, null, 1) + '\n', 'application/json'))),
+        ...row('In a shell', b('the search in a shell', () => show_text(search_command(state.q), 'search.sh')),
+            b('this plan in a shell', () => show_text(plan_command(d.plan), 'plan.sh'))),
+        ...row('As a link', b('link to the question', () => show_text(page_name() + question_fragment(state.q), 'link.txt')),
+            b('link to this plan', () => show_text(page_name() + question_fragment(state.q, d.plan), 'link.txt'))),
+        ...row('As the config of', ...targets)), out, keep);
 }
 
 function link() {
@@ -394,23 +396,28 @@ async function bring(text, name) {
     await import_file(text, safe_name(name));
 }
 
-// The file's own model where it names one dpx knows, else the question's.
+// The file's own model and length where it names them, else the form's: which of it is the form's is said.
 async function import_file(text, name) {
-    const q = state.q, base = { file: name, text, cluster: cluster_words(q) };
-    let a = null, first = null;
-    for (const more of [{}, { seq: q.seq }, { model: q.model }, { model: q.model, seq: q.seq }]) {
-        a = await others.ask('import', { ...base, ...more }, { always: true });
-        if (!a || a.doc)
+    const q = state.q, base = { file: name, text, cluster: cluster_words(q) }, tried = [];
+    let a = null, mine = null;
+    for (mine of [{}, { seq: q.seq }, { model: q.model }, { model: q.model, seq: q.seq }]) {
+        a = await others.ask('import', { ...base, ...mine }, { always: true });
+        if (!a)
+            return;
+        if (a.doc)
             break;
-        first = first || a;
+        tried.push(a.why);
     }
-    if (!a || !a.doc) {
+    if (!a.doc) {
+        const last = tried[tried.length - 1];
         old(false);
-        return say((first || a).why);
+        return say(tried[0] + (last === tried[0] ? '' : `\nWith what the form has: ${last}`));
     }
     if (await explain(a.doc.plan, 'file')) {
         asked_by_file();
-        show_imported([`${name}: ${a.doc.label}`, ...(a.doc.notes || [])].join('\n'));
+        show_imported([`${name}: ${a.doc.label}`, `From the form: ${base.cluster}${mine.model === undefined ? '' : ', '
+            + (typeof q.model === 'string' ? q.model : 'your config.json')}${mine.seq === undefined ? '' : `, ${q.seq} tokens a sample`}`,
+            ...(a.doc.notes || [])].join('\n'));
     }
     old(false);
 }
@@ -519,10 +526,20 @@ function tabs() {
             for (const n of ['plan', 'learn']) {
                 $(n).hidden = n !== name;
                 $('tab-' + n).setAttribute('aria-selected', n === name);
+                $('tab-' + n).tabIndex = n === name ? 0 : -1;
             }
             if (name === 'learn')
                 learn_open($('learn'));
+            else if (state.answer)
+                show();             // the page may be of another width by now
         });
+    document.querySelector('nav').addEventListener('keydown', e => {
+        if (e.key !== 'ArrowLeft' && e.key !== 'ArrowRight')
+            return;
+        const other = $($('plan').hidden ? 'tab-plan' : 'tab-learn');
+        other.click();
+        other.focus();
+    });
 }
 
 async function list(what) {
@@ -536,7 +553,9 @@ async function open() {
     await Library.load();
     answers = new Asker();
     const looked = explain(read.plan || first_plan(state.q), read.plan ? 'file' : 'first');
-    await answers.opened;
+    const opened = await answers.opened;
+    if (opened.ended)
+        throw new Error(opened.answer);
     [others, finder, curves] = [new Asker(), new Asker(), new Asker()];
     const [models, gpus, strategies, keys, options] = await Promise.all(['models', 'gpus', 'strategies', 'keys', 'options'].map(list));
     Object.assign(state, { models, cells: strategies, keys, options, gpus: gpus.map(g => g.name) });
@@ -562,7 +581,7 @@ async function open() {
     }
     let width = innerWidth;
     addEventListener('resize', later(() => {
-        if (state.answer && width !== innerWidth)
+        if (state.answer && width !== innerWidth && !$('plan').hidden)
             show();
         width = innerWidth;
     }, 150));

@@ -20,14 +20,14 @@ function progress(_data, done, total) {
 }
 
 async function open(module, fits) {
-    library = await dpx_module({
+    library = await new Promise((done, failed) => dpx_module({
         instantiateWasm(imports, ready) {
-            WebAssembly.instantiate(module, imports).then(ready);
+            WebAssembly.instantiate(module, imports).then(ready).catch(failed);
             return {};
         },
         preRun: [m => { m.ENV.DPX_MEASURED = '/measured'; }],
         print() {}, printErr() {},
-    });
+    }).then(done, failed));
     library.FS.mkdir('/measured');
     for (const [name, text] of fits)
         library.FS.writeFile('/measured/' + name, text);

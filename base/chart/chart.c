@@ -19,9 +19,24 @@ static const char *const dark[NCOLOURS] = {
     "#c9628f", "#bdbd55", "#8a80d8", "#a0a0a0", "#4fae70", "#d07cc2", "#2b3036"
 };
 
+/* What lies around figures. */
+static const struct { const char *name, *light, *dark; } surfaces[] = {
+    { "bg", "#f6f6f3", "#101316" },     { "card", "#ffffff", "#181c20" },   { "soft", "#f1f1ed", "#22272d" },
+    { "line", "#dcdcd6", "#343a41" },   { "fg", "#1b1d20", "#e8e8e6" },     { "dim", "#565b61", "#a9afb6" },
+    { "good", "#0067a3", "#7cc8f2" },   { "warn", "#8a5a00", "#f0c35a" },   { "bad", "#b03a00", "#f9a15f" },
+};
+
 const char *chart_colour(int colour, bool on_dark)
 {
     return (on_dark ? dark : light)[colour % NCOLOURS];
+}
+
+const char *chart_surface(int i, bool on_dark, const char **colour)
+{
+    if (i >= (int)(sizeof surfaces / sizeof *surfaces))
+        return NULL;
+    *colour = on_dark ? surfaces[i].dark : surfaces[i].light;
+    return surfaces[i].name;
 }
 
 static void *more(void *p, int64_t n, size_t size)

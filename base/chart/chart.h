@@ -92,6 +92,9 @@ struct scale_of chart_scale(const struct chart *c, enum axis a);
 /* The sRGB colour of the light page, "#0072b2". */
 const char *chart_colour(int colour, bool dark);
 
+/* The i-th colour of a page around its figures: its name, "card"; NULL: there are no more.  page/make.sh reads both tables. */
+const char *chart_surface(int i, bool dark, const char **colour);
+
 /* A file of its own, with its title, on white: ID.svg, ID.png.  For a page, wide or narrow, without either: ID-wide.svg,
  * ID-narrow.svg. */
 enum chart_look { CHART_SVG, CHART_PNG, CHART_WIDE, CHART_NARROW, NLOOKS };

@@ -403,6 +403,9 @@ void chart_page_colours(struct text *to)
 {
     for (int dark = 0; dark < 2; dark++) {
         text_put(to, dark ? "@media screen and (prefers-color-scheme:dark){:root{" : ":root{");
+        const char *name, *colour;
+        for (int i = 0; (name = chart_surface(i, dark, &colour)); i++)
+            text_add(to, "--%s:%s;", name, colour);
         for (int i = 0; i < NCOLOURS; i++)
             text_add(to, "--c%d:%s;", i, chart_colour(i, dark));
         text_put(to, dark ? "}}\n" : "}\n");

@@ -146,18 +146,16 @@ static int draw(const struct report *r, const char *folder, struct text *svg)
 /* ---- the page ---- */
 
 static const char style[] =
-    ":root{color-scheme:light dark;--bg:#fff;--fg:#1a1a1a;--dim:#555;--line:#ddd;--soft:#f5f5f3}\n"
-    "@media(prefers-color-scheme:dark){:root{--bg:#15181c;--fg:#e6e6e6;--dim:#a8adb3;--line:#363b42;--soft:#"
-    "1e2227}}\n"
+    ":root{color-scheme:light dark}\n"
     "*{box-sizing:border-box}\n"
-    "body{margin:0 auto;padding:24px 20px 60px;max-width:1040px;background:var(--bg);color:var(--fg);"
+    "body{margin:0 auto;padding:24px 20px 60px;max-width:1040px;background:var(--card);color:var(--fg);"
     "font:16px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu "
     "Sans',sans-serif;overflow-wrap:anywhere}\n"
     "h1{font-size:1.6rem;line-height:1.25;margin:0 0 .3em}h2{font-size:1.2rem;margin:2em 0 .5em;"
     "border-bottom:1px solid var(--line);padding-bottom:.2em}h3{font-size:1rem;margin:0 0 .2em}\n"
     "p,ul{margin:.5em 0}ul{padding-left:1.3em}li{margin:.3em "
     "0}.dim,figcaption{color:var(--dim);font-size:.9rem}\n"
-    ".verdict{background:var(--soft);border-left:4px solid #0072b2;padding:.6em 1em;margin:1em 0}\n"
+    ".verdict{background:var(--soft);border-left:4px solid var(--good);padding:.6em 1em;margin:1em 0}\n"
     "b[data-q]{font-variant-numeric:tabular-nums;white-space:nowrap}\n"
     "figure{margin:1.8em 0;break-inside:avoid}figure "
     "svg{display:block;max-width:100%;height:auto;margin-top:.5em;"

@@ -45,9 +45,9 @@ static json_t *brief_json(const struct found *f)
 
     knob_label(&f->plan, label, sizeof label);
     plan_words(&f->plan, words, sizeof words);
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:f, s:I, s:o}", "label", label, "what", label, "words", words, "strategy", strategy_name(f->plan.strategy),
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:f, s:I, s:o, s:o}", "label", label, "what", label, "words", words, "strategy", strategy_name(f->plan.strategy),
                      "dialect", dialect_name(f->plan.dialect), "step_s", f->step_s, "needed_bytes",
-                     (json_int_t)f->needed, "plan", plan_to_json(&f->plan));
+                     (json_int_t)f->needed, "taken_bytes", f->taken > 0 ? json_integer(f->taken) : json_null(), "plan", plan_to_json(&f->plan));
 }
 
 /* The same, and what the ranking says of it. */

@@ -92,6 +92,12 @@ class Page {
     mouse(type, { x, y }) {
         return this.send('Input.dispatchMouseEvent', { type, x, y, button: type === 'mouseMoved' ? 'none' : 'left', clickCount: 1 });
     }
+    drag({ x, y }) {
+        return this.send('Input.dispatchMouseEvent', { type: 'mouseMoved', x, y, button: 'left', buttons: 1 });
+    }
+    wheel({ x, y }, deltaY) {
+        return this.send('Input.dispatchMouseEvent', { type: 'mouseWheel', x, y, deltaX: 0, deltaY });
+    }
     async press(key, modifiers = 0) {
         const text = key.length === 1 ? key : key === 'Enter' ? '\r' : undefined;
         await this.send('Input.dispatchKeyEvent', { type: text ? 'keyDown' : 'rawKeyDown', key, text, modifiers,
@@ -109,7 +115,7 @@ class Page {
     }
 }
 
-const CODES = { ArrowLeft: 37, ArrowUp: 38, ArrowRight: 39, ArrowDown: 40, Enter: 13, Tab: 9, Home: 36, End: 35, '+': 187,
+const CODES = { ArrowLeft: 37, ArrowUp: 38, ArrowRight: 39, ArrowDown: 40, Enter: 13, Tab: 9, Escape: 27, Home: 36, End: 35, '+': 187,
     '-': 189, '0': 48 };
 
 module.exports = { open_browser, sleep };

@@ -2,44 +2,14 @@
 //
 // Prints a line for each thing that must hold: "ok WHAT", or "not ok WHAT: why".  What was shown of plans is written to
 // ANSWERS-FILE, a line each:
-// the request, a tab, the answer, so that the native library can be asked the same.
+// the request, a tab, the answer, so that the native library can be asked the same; ANSWERS-FILE.words has each plan, a tab, and the
+// words of its verdict.
 'use strict';
 const fs = require('fs'), path = require('path');
-const { open_browser, sleep } = require('./chromium.js');
+const { open_browser, sleep } = require('./chromium.js'),
+    { holds, same, clean, settled, pick, number, stop, button } = require('./reader.js');
 const [, , html, seeds, answers, shots] = process.argv, url = 'file://' + path.resolve(html);
 const CHANGES = Number(process.env.PAGE_CHANGES || 100);
-
-async function holds(what, f) {
-    try {
-        await f();
-        console.log('ok ' + what);
-    } catch (e) {
-        console.log(`not ok ${what}: ${e.message.split('\n')[0]}`);
-    }
-}
-function same(is, should, what) {
-    if (is !== should)
-        throw new Error(`${what}: ${is}, not ${should}`);
-}
-const clean = page => {
-    same(page.errors.join('; '), '', 'errors of scripts');
-    same(page.requests.join('; '), '', 'requests');
-};
-const settled = page => page.until("document.querySelector('#verdict .word') && "
-    + "!document.querySelector('#plan').classList.contains('old')");
-const verdict = page => page.evaluate("document.getElementById('verdict').textContent");
-
-// The value of a select, by keyboard: the same event as a reader's.
-async function pick(page, selector, value) {
-    await page.evaluate(`(() => { const e = document.querySelector(${JSON.stringify(selector)}); e.focus(); e.value = `
-        + `${JSON.stringify(value)};
-        e.dispatchEvent(new Event('input', { bubbles: true })); e.dispatchEvent(new Event('change', { bubbles: true })); })()`);
-}
-async function number(page, selector, value) {
-    await page.evaluate(`(() => { const e = document.querySelector(${JSON.stringify(selector)}); e.focus(); e.select(); })()`);
-    await page.type(String(value));
-}
-const stop = page => page.evaluate("document.getElementById('stop').hidden || document.getElementById('stop').click()");
 
 async function opens(browser) {
     const page = await browser.page(url);
@@ -49,13 +19,23 @@ async function opens(browser) {
         for (const id of ['plans', 'memory', 'streams', 'comm', 'time', 'whatif'])
             await page.until(`document.querySelector('#${id} .box svg')`);
     });
+    await holds('a command gives the same search in a shell', async () => {
+        await button(page, '#take', 'the search in a shell');
+        fs.writeFileSync(answers + '.search', await page.evaluate('plan_said(state.found.plans[0]) + "\\n" + '
+            + "document.querySelector('#take pre').textContent"));
+    });
+    await holds('a command gives the same plan in a shell', async () => {
+        await button(page, '#take', 'this plan in a shell');
+        fs.writeFileSync(answers + '.plan', await page.evaluate('plan_said(state.answer) + "\\n" + '
+            + "document.querySelector('#take pre').textContent"));
+    });
     await holds('nothing is asked of any host, and no script fails', () => clean(page));
     return page;
 }
 
 // What a keyboard and a mouse change, one after the other; each plan shown is kept.
 async function thirty_plans(page) {
-    const shown = [];
+    const shown = [], told = [];
     const keep = async what => {
         await settled(page);
         const a = await page.evaluate('JSON.stringify([state.answer, document.getElementById("said").textContent])');
@@ -63,6 +43,10 @@ async function thirty_plans(page) {
         if (said)
             throw new Error(`${what}: ${said}`);
         shown.push(JSON.stringify({ plan: answer.plan, detail: true }) + '\t' + JSON.stringify(answer));
+        const tiles = await page.evaluate("[...document.querySelectorAll('#verdict .tile')].slice(0, 3).map(t => "
+            + "[...t.querySelectorAll('b, .more')].map(e => e.textContent)).flat()");
+        told.push(JSON.stringify(answer.plan) + '\t' + tiles.map(w => w.replace(/^reserved |^needed |^nine of ten runs: | usable$/g, '')
+            .replace(/^(.* to .*)\u00a0(s|ms|hours)$/, '$1').replace(/ of it allocated$/, ' allocated')).join('|'));
     };
     const steps = [
         ...['ArrowLeft', 'ArrowLeft', 'ArrowRight', 'ArrowRight', 'ArrowRight']
@@ -93,30 +77,37 @@ async function thirty_plans(page) {
             await stop(page);
         });
     fs.writeFileSync(answers, shown.join('\n') + '\n');
+    fs.writeFileSync(answers + '.words', told.join('\n') + '\n');
     await holds('thirty plans, and no script fails',
         () => { clean(page); if (shown.length < 30) throw new Error(`${shown.length} plans`); });
 }
 
-async function taken_away(page) {
+async function taken_away(browser, page) {
     const text = () => page.evaluate("document.querySelector('#take pre').textContent");
-    const button = words => page.evaluate(`[...document.querySelectorAll('#take button')].find(b => b.textContent === `
-        + `${JSON.stringify(words)}).click()`);
+    const take = words => button(page, '#take', words);
     await holds('the shell command has the question', async () => {
-        await button('the search in a shell');
+        await take('the search in a shell');
         const said = await text();
         for (const part of ['dpxplan search', '--model ', '--cluster ', '--seq ', '--global-batch '])
             if (!said.includes(part))
                 throw new Error(`no ${part} in ${said}`);
     });
     await holds('a link brings back the plan', async () => {
-        await button('link to this plan');
-        const link = await text(), label = await page.evaluate('state.answer.label');
-        same(await page.evaluate(`question_read(${JSON.stringify('#' + link.split('#')[1])}).plan.strategy`),
-            await page.evaluate('state.answer.plan.strategy'), 'strategy');
-        return label;
+        await take('link to this plan');
+        const link = await text(), other = await browser.page(link), of = p => p.evaluate('JSON.stringify(state.answer)');
+        await other.until("state.by === 'file' && state.answer");
+        same(await of(other), await of(page), 'answer');
+        await other.send('Page.close');
+    });
+    await holds('a link brings back the question', async () => {
+        await take('link to the question');
+        const other = await browser.page(await text()), of = p => p.evaluate('JSON.stringify(state.q)');
+        await settled(other);
+        same(await of(other), await of(page), 'question');
+        await other.send('Page.close');
     });
     await holds('an export is shown, or why there is none', async () => {
-        await button('fsdp');
+        await take('fsdp');
         await page.until("document.querySelector('#take pre').textContent.length > 100");
     });
     await holds('a figure is a file of its own', async () => {
@@ -212,6 +203,40 @@ async function looks(browser) {
             });
 }
 
+// A reader without a mouse, or without eyes: whatever can be used can be reached, and has a name.
+async function named(page) {
+    await holds('whatever can be used has a name and can be reached by keys', async () => {
+        await page.evaluate("document.querySelectorAll('#plan details').forEach(d => { d.open = true; })");
+        await sleep(300);
+        const { nodes } = await page.send('Accessibility.getFullAXTree');
+        const of = n => `${n.role.value} ${n.nodeId}`, used = ['button', 'combobox', 'slider', 'spinbutton', 'textbox', 'searchbox', 'tab',
+            'image', 'link'];
+        same(nodes.filter(n => !n.ignored && used.includes(n.role?.value) && !n.name?.value).map(of).join(), '', 'without a name');
+        const is = (n, what) => n.properties?.some(p => p.name === what && p.value.value);
+        same(nodes.filter(n => !n.ignored && used.includes(n.role?.value) && !['tab', 'image'].includes(n.role.value)
+            && !is(n, 'disabled') && !is(n, 'focusable')).map(of).join(), '', 'out of reach');
+        await page.evaluate("document.getElementById('tab-plan').focus()");
+        await page.press('ArrowRight');
+        same(await page.evaluate("document.activeElement.id + document.getElementById('learn').hidden"), 'tab-learnfalse', 'tabs by keys');
+        await page.press('ArrowLeft');
+    });
+}
+
+// On paper: what is asked and answered, without what cannot be pressed there.
+async function printed(page) {
+    await holds('it prints: pictures whole, no buttons', async () => {
+        await page.send('Emulation.setEmulatedMedia', { media: 'print' });
+        same(await page.evaluate("[...document.querySelectorAll('nav, .tools, #take, #change')].filter(e => e.offsetHeight).length"), 0,
+            'for the screen alone');
+        const { data } = await page.send('Page.printToPDF', { printBackground: true });
+        if (data.length < 20000)
+            throw new Error(`${data.length} characters`);
+        if (shots)
+            await page.shot(path.join(shots, 'print.png'));
+        await page.send('Emulation.setEmulatedMedia', { media: '' });
+    });
+}
+
 async function learns(page) {
     await holds('every lesson is drawn', async () => {
         await page.click('#tab-learn');
@@ -229,7 +254,9 @@ async function learns(page) {
     try {
         const page = await opens(browser);
         await thirty_plans(page);
-        await taken_away(page);
+        await taken_away(browser, page);
+        await named(page);
+        await printed(page);
         await stays_small(page);
         await learns(page);
         await hostile(browser);

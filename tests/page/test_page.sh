@@ -7,6 +7,7 @@
 B=${B:-build} W=build-wasm
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
+export XDG_DATA_HOME="$scratch/none"       # the page has no calibrations: nor has what it is compared with
 
 if [ ! -f "$B/dpx.html" ] || [ ! -f $W/dpx.js ] || ! command -v node >/dev/null || ! command -v emcc >/dev/null; then
     for what in 'the page is one file' 'digits' 'the page in Chromium'; do
@@ -62,6 +63,24 @@ while IFS= read -r line; do
     *)          check "${line#not ok }" "$line" ;;
     esac
 done <"$scratch/said"
+# A command that was taken from the page, after a line that its answer has.
+in_a_shell() {      # FILE
+    said=$(sed -n 1p "$1")
+    sed 1d "$1" >"$1.sh"
+    (cd "$scratch" && PATH="$programs:$PATH" sh "$1.sh") 2>&1 | tr -s ' \n' '  ' | grep -qF -- "$said" || echo "no \"$said\""
+}
+programs=$(cd "$B" && pwd)
+check 'commands of the page answer the same in a shell' "$(in_a_shell "$scratch/shown.search"; in_a_shell "$scratch/shown.plan")"
+# Each plan, and the words of its verdict: dpxplan writes the same numbers.
+check 'the page words numbers as dpxplan does' "$(
+    [ "$(wc -l <"$scratch/shown.words")" -ge 30 ] || echo "$(wc -l <"$scratch/shown.words") verdicts"
+    while IFS='	' read -r plan words; do
+        printf '%s\n' "$plan" >"$scratch/plan.json"
+        "$B/dpxplan" eval "$scratch/plan.json" 2>/dev/null | tr -s ' \n' '  ' >"$scratch/text"
+        printf '%s\n' "$words" | tr '|' '\n' | while IFS= read -r w; do
+            grep -qF -- "$w" "$scratch/text" || echo "\"$w\" is not in: $(cut -c 1-600 "$scratch/text")"
+        done
+    done <"$scratch/shown.words" | head -n 3)"
 # Each shown plan: the request, a tab, the document.  The page adds nothing to it.
 cut -f 1 "$scratch/shown" | sed 's/^/explain	/' >"$scratch/asked"
 check 'what the page showed is what libdpx answers' "$(
