@@ -166,6 +166,22 @@ int recipe_refuse_unclaimed(const char *where)
 
 /* ---- which of TRL's trainers ---- */
 
+bool recipe_trl_program(const char *program, enum trl_trainer *out)
+{
+    static const struct { const char *program; enum trl_trainer trainer; } programs[] = {
+        { "sft", TRL_SFT }, { "dpo", TRL_DPO }, { "kto", TRL_KTO }, { "reward", TRL_REWARD }, { "grpo", TRL_GRPO }, { "gspo", TRL_GRPO }, { "rloo", TRL_GRPO },
+    };
+
+    for (size_t i = 0; i < COUNT(programs); i++) {
+        size_t n = strlen(programs[i].program);
+        if (!strncmp(program, programs[i].program, n) && (!program[n] || program[n] == '_')) {
+            *out = programs[i].trainer;
+            return true;
+        }
+    }
+    return false;
+}
+
 enum trl_trainer recipe_trl_trainer(const json_t *config)
 {
     static const char *const grpos[] = { "num_generations", "max_completion_length", "reward_funcs", "vllm_mode", "epsilon_high", "scale_rewards",
@@ -176,17 +192,13 @@ enum trl_trainer recipe_trl_trainer(const json_t *config)
                                         "ref_model_mixup_alpha", "use_weighting" };
     static const char *const dpo_losses[] = { "sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "apo_zero", "apo_down",
                                               "sppo_hard", "aot", "aot_pair", "discopop" };
-    static const struct { const char *program; enum trl_trainer trainer; } programs[] = {
-        { "sft", TRL_SFT }, { "dpo", TRL_DPO }, { "kto", TRL_KTO }, { "reward", TRL_REWARD }, { "reward_modeling", TRL_REWARD }, { "grpo", TRL_GRPO },
-        { "gspo", TRL_GRPO }, { "rloo", TRL_GRPO },
-    };
     const char *program = json_string_value(json_object_get(config, RECIPE_TRL_PROGRAM));
+    enum trl_trainer named;
     const char *loss = json_string_value(json_object_get(config, "loss_type"));
     const char *task = json_string_value(json_object_get(config, "lora_task_type"));
 
-    for (size_t i = 0; program && i < COUNT(programs); i++)
-        if (!strcmp(program, programs[i].program))
-            return programs[i].trainer;
+    if (program && recipe_trl_program(program, &named))
+        return named;
     if (has_any(config, grpos, COUNT(grpos)))
         return TRL_GRPO;
     if (has_any(config, rewards, COUNT(rewards)) || (task && !strcmp(task, "SEQ_CLS")))

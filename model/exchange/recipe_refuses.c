@@ -66,6 +66,30 @@ static const char *another_head(const json_t *config, enum recipe_form form)
     return form == RECIPE_FACTORY && stage && !strcmp(stage, "rm") ? "stage: rm" : NULL;
 }
 
+/* TRL's other trainers, by the program that a command runs or by keys that only they have: a teacher, a reward model, a judge, responses that are
+ * generated, two losses over the same logits (trl/experimental/{gkd,ppo,online_dpo,nash_md,orpo,cpo,tpo} of 1.16). */
+static int check_trainer(const json_t *config, enum recipe_form form, const char *where)
+{
+    static const char *const keys[] = { "teacher_model_name_or_path", "reward_model_path", "sft_model_path", "num_ppo_epochs", "judge", "missing_eos_penalty",
+                                        "tpo_alpha", "cpo_alpha", "simpo_gamma", "teacher_model_revision" };
+    static const char *const losses[] = { "orpo", "simpo" };
+    const char *program = json_string_value(json_object_get(config, RECIPE_TRL_PROGRAM)), *rl = json_string_value(json_object_get(config, "rl"));
+    enum trl_trainer ignored;
+
+    if (form == RECIPE_AXOLOTL && is_among(rl, losses, COUNT(losses)))
+        return fail("%s: rl: %s: TRL's trainer has two losses over the same logits, which is not planned", where, rl);
+    if (form != RECIPE_TRL)
+        return 0;
+    if (program && !recipe_trl_program(program, &ignored))
+        return fail("%s: %.60s: this trainer of TRL's is not planned: sft, dpo, grpo and rloo are", where, program);
+    if (program && (strstr(program, "vlm") || strstr(program, "diffusion")))
+        return fail("%s: %.60s: training on pictures or by diffusion is not planned: text alone is", where, program);
+    for (size_t i = 0; i < COUNT(keys); i++)
+        if (asks(config, keys[i]))
+            return fail("%s: %s: the trainer of TRL's that takes it is not planned: sft, dpo, grpo and rloo are", where, keys[i]);
+    return 0;
+}
+
 /* Other optimizers, other weights that train, other kernels. */
 static int check_method(const json_t *config, const char *where)
 {
@@ -101,15 +125,23 @@ static int check_plugins(const json_t *config, const char *where)
     return 0;
 }
 
+/* What dpxplan phases reads. */
+static bool refers_plans(const char *refers, enum recipe_form form)
+{
+    return form == RECIPE_TRL ? strcmp(refers, "KTO") != 0 : !strcmp(refers, "dpo") || !strcmp(refers, "ipo");
+}
+
 int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *where)
 {
     const char *refers = recipe_refers(config, form), *head = another_head(config, form);
 
+    if (check_trainer(config, form, where) < 0)
+        return -1;
     if (head)
         return fail("%s: %s: a model with a head of classes is not planned: the plan's head is of the whole vocabulary", where, head);
     if (refers)
         return fail("%s: %s: a reference model's forward beside the training's, and a loss of log-probabilities, are not planned as one step: training without "
-                    "preferences (SFT) is%s", where, refers, form == RECIPE_TRL ? "; dpxplan phases plans TRL's DPO and GRPO" : "");
+                    "preferences (SFT) is%s", where, refers, refers_plans(refers, form) ? "; dpxplan phases plans it with its reference model" : "");
     if (form == RECIPE_AXOLOTL && json_array_size(json_object_get(config, "unfrozen_parameters")) > 0)
         return fail("%s: unfrozen_parameters: weights that train alone are not read: import it without, and set the plan\'s \"train\"", where);
     return check_method(config, where) < 0 || (form == RECIPE_AXOLOTL && check_plugins(config, where) < 0) ? -1 : 0;

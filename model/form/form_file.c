@@ -299,18 +299,26 @@ bool form_runs(const struct form_file *f, const char *program)
 }
 
 /* `trl dpo` and TRL's own scripts say with their names what TRL's configs may not: which of its trainers it is. */
+static const char *trls_script(const char *word)
+{
+    static const char *const folders[] = { "trl/scripts/", "examples/scripts/", "trl/experimental/" };
+
+    for (size_t i = 0; word && i < sizeof folders / sizeof *folders; i++) {
+        const char *in = strstr(word, folders[i]);
+        if (in && ends_with(word, ".py") && (in == word || in[-1] == '/'))
+            return strrchr(word, '/') + 1;
+    }
+    return NULL;
+}
+
 static void name_trls_program(struct form_file *f)
 {
-    static const char *const folders[] = { "trl/scripts/", "examples/scripts/" };
     const json_t *lists[] = { f->words, json_object_get(f->launcher, "") };
     const char *last = "";
 
     for (int k = 0; k < 2; k++)
         for (size_t i = 0; i < json_array_size(lists[k]); i++) {
-            const char *word = json_string_value(json_array_get(lists[k], i)), *name = NULL;
-            for (int d = 0; word && d < 2; d++)
-                if (!strncmp(word, folders[d], strlen(folders[d])) && ends_with(word, ".py"))
-                    name = word + strlen(folders[d]);
+            const char *word = json_string_value(json_array_get(lists[k], i)), *name = trls_script(word);
             if (word && !strcmp(last, "trl"))
                 name = word;
             if (name)
