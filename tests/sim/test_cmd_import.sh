@@ -163,8 +163,9 @@ check 'a recipe that accelerate launches is shared out as accelerate says' "$(
     refused 'accelerate.s config goes with recipes' import "$tmp/run.sh" --accelerate "$tmp/fsdp.yaml" --cluster 8xh100)"
 check 'an actor on Megatron-LM is not read as FSDP; a path of another machine is taken by its name, and said' "$(
     printf 'python3 -m verl.trainer.main_ppo --config-path=config --config-name=%s %s\n' "'ppo_megatron_trainer.yaml'" \
-        'actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.actor.ppo_mini_batch_size=64' >"$tmp/verl.sh"
-    refused 'an actor on Megatron-LM is not read' import "$tmp/verl.sh" --cluster 8xh100
+        'actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2' >"$tmp/verl.sh"
+    reads "$tmp/verl.sh" 8xh100
+    has '"dialect": "megatron"' && has '"bias_swiglu_fusion": false' && has '"accumulation": 4'
     printf 'python3 -m verl.trainer.main_ppo %s\n' 'actor_rollout_ref.model.path=${HOME}/models/Qwen3-8B actor_rollout_ref.actor.ppo_mini_batch_size=64 \
         actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2' >"$tmp/verl.sh"
     reads "$tmp/verl.sh" 8xh100
