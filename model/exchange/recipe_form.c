@@ -21,12 +21,12 @@ static const char *const axolotls[] = {
 static const char *const factorys[] = {
     "finetuning_type", "cutoff_len", "template", "dataset_dir", "lora_target", "lora_rank", "quantization_bit", "pure_bf16", "flash_attn",
     "enable_liger_kernel", "neat_packing", "additional_target", "disable_gradient_checkpointing", "freeze_trainable_layers", "plot_loss",
-    "pref_beta", "pref_loss", "double_quantization", "quantization_method", "tokenized_path", "visual_inputs", "use_unsloth",
+    "pref_beta", "pref_loss", "double_quantization", "quantization_method", "tokenized_path", "visual_inputs",
     "create_new_adapter", "shift_attn", "mix_strategy", "max_samples",
 };
 
 static const char *const trls[] = {
-    "use_peft", "max_length", "max_seq_length", "lora_r", "lora_target_modules", "lora_modules_to_save", "load_in_4bit", "load_in_8bit",
+    "use_peft", "use_peft_lora", "max_length", "max_seq_length", "lora_r", "lora_target_modules", "lora_modules_to_save", "load_in_4bit", "load_in_8bit",
     "bnb_4bit_quant_type", "use_bnb_nested_quant", "torch_dtype", "dtype", "dataset_mixer", "dataset_mixture", "dataset_text_field",
     "dataset_kwargs", "dataset_num_proc", "packing_strategy", "assistant_only_loss", "completion_only_loss", "padding_free", "loss_type",
     "max_prompt_length", "max_completion_length", "num_generations", "beta", "chat_template_path", "activation_offloading",

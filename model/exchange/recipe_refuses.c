@@ -91,19 +91,27 @@ static int check_trainer(const json_t *config, enum recipe_form form, const char
 }
 
 /* Other optimizers, other weights that train, other kernels. */
-static int check_method(const json_t *config, const char *where)
+static int check_method(const json_t *config, enum recipe_form form, const char *where)
 {
+    static const char *const bridges[] = { "use_distributed_optimizer", "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size" };
     static const struct { const char *key, *what; } others[] = {
         { "use_galore", "gradients that are projected are" }, { "use_apollo", "gradients that are projected are" }, { "use_badam", "one block that trains at a time is" },
         { "use_llama_pro", "added blocks that train alone are" }, { "use_muon", "Muon is" }, { "use_adam_mini", "Adam-mini is" },
         { "mixture_of_depths", "tokens that skip blocks are" }, { "use_kt", "experts that ktransformers computes on the host are" }, { "use_mora", "MoRA is" },
         { "use_dora", "DoRA is" }, { "peft_use_dora", "DoRA is" }, { "ebft", "a generator beside the one that trains is" },
+        { "use_asft_loss", "a reference model's forward in each step (ASFT) is" }, { "lisa_n_layers", "layers that train by turns (LISA) are" },
+        { "bfloat16", "a model in bf16 without autocast is" }, { "float16", "a model in fp16 without autocast is" },
         { "fp8", "float8 of torchao or Transformer Engine in a recipe is" }, { "torch_compile", "a model that torch.compile compiles as a whole is" },
     };
 
     for (size_t i = 0; i < COUNT(others); i++)
         if (asks(config, others[i].key))
             return fail("%s: %s: %s not planned", where, others[i].key, others[i].what);
+    if (form == RECIPE_TRL && asks(config, "use_unsloth"))
+        return fail("%s: use_unsloth: unsloth's kernels and checkpoints beside TRL's trainer are not planned", where);
+    for (size_t i = 0; form == RECIPE_FACTORY && i < COUNT(bridges); i++)
+        if (json_object_get(config, bridges[i]))
+            return fail("%s: %s: LLaMA-Factory's training by Megatron-LM is not planned: without its keys the Trainer's is", where, bridges[i]);
     return 0;
 }
 
@@ -144,5 +152,5 @@ int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *
                     "preferences (SFT) is%s", where, refers, refers_plans(refers, form) ? "; dpxplan phases plans it with its reference model" : "");
     if (form == RECIPE_AXOLOTL && json_array_size(json_object_get(config, "unfrozen_parameters")) > 0)
         return fail("%s: unfrozen_parameters: weights that train alone are not read: import it without, and set the plan\'s \"train\"", where);
-    return check_method(config, where) < 0 || (form == RECIPE_AXOLOTL && check_plugins(config, where) < 0) ? -1 : 0;
+    return check_method(config, form, where) < 0 || (form == RECIPE_AXOLOTL && check_plugins(config, where) < 0) ? -1 : 0;
 }

@@ -184,7 +184,8 @@ static int check_trains(const struct form_file *f)
     static const struct { const char *option, *why; } others[] = {
         { "num_tokens_to_generate", "inference is not planned" }, { "prompts", "inference is not planned" }, { "prompt_file", "inference is not planned" },
         { "encoder_num_layers", "an encoder beside the decoder is not planned" }, { "decoder_num_layers", "an encoder beside the decoder is not planned" },
-        { "bert_no_binary_head", "BERT is not planned" },
+        { "bert_no_binary_head", "BERT is not planned" }, { "export_kd_teacher_load", "a teacher beside the model that trains is not planned" },
+        { "export_kd_cfg", "a teacher beside the model that trains is not planned" }, { "export_quant_cfg", "quantisation-aware training is not planned" },
     };
     json_t *args = json_object_get(f->doc, "MODEL_ARGS") ? json_object_get(f->doc, "MODEL_ARGS") : f->doc, *v;
     const char *key;

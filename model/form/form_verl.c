@@ -30,6 +30,8 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.actor.grad_clip", ROW_READ, NULL },
     { "actor_rollout_ref.actor.ulysses_sequence_parallel_size", ROW_READ, NULL },
     { "actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size", ROW_READ, NULL }, { "config_name", ROW_READ, NULL }, { "defaults", ROW_READ, NULL },
+    { VERL_ACTOR "calculate_sum_pi_squared", ROW_REFUSED, "its copies of the logits are not planned" },
+    { VERL_ACTOR "use_prefix_grouper", ROW_REFUSED, "prompts that several responses share are not planned" },
     { "env.actor.model.*", ROW_REFUSED, "a model of actions is not planned" },
     { "config_path", ROW_SILENT, NULL },
     { MEGATRON "tensor_model_parallel_size", ROW_READ, NULL }, { MEGATRON "pipeline_model_parallel_size", ROW_READ, NULL },
