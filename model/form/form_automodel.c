@@ -165,6 +165,17 @@ static int64_t read_mesh(struct form_reading *r, const struct plan *p)
     return dp;
 }
 
+/* DDP, and one GPU, have no mesh: sizes that are stated must be 1. */
+static int64_t read_no_mesh(struct form_reading *r, const struct plan *p)
+{
+    static const char *const sizes[] = { "distributed.tp_size", "distributed.cp_size", "distributed.pp_size", "distributed.ep_size", "distributed.dp_replicate_size" };
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (axis(r, sizes[i]) > 1)
+            form_fail(r, "%s: %lld, but %s", sizes[i], (long long)axis(r, sizes[i]), p->cluster.world_size == 1 ? "the cluster has one GPU" : "DDP has no mesh");
+    return p->cluster.world_size;
+}
+
 static void read_pipeline(struct form_reading *r, int64_t local, int64_t steps)
 {
     static const char *const words[] = { "1f1b", "interleaved1f1b", "gpipe", "1F1B", "Interleaved1F1B", "GPipe", NULL };
@@ -365,7 +376,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         if (form_value(f->doc, "distributed.reshard_after_forward"))
             form_set(&r, "fsdp.reshard_after_forward", json_boolean(form_true(&r, "distributed.reshard_after_forward", true)));
     }
-    read_batch(&r, ddp ? p->cluster.world_size : read_mesh(&r, p));
+    read_batch(&r, ddp ? read_no_mesh(&r, p) : read_mesh(&r, p));
     read_length(&r, p);
     read_kernels(&r);
     if (form_value(f->doc, "peft._target_") || form_value(f->doc, "peft.dim"))
