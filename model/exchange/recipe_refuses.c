@@ -90,6 +90,25 @@ static int check_trainer(const json_t *config, enum recipe_form form, const char
     return 0;
 }
 
+/* Adapters that a script of somebody's own asks for in keys that are not TRL's, or in TRL's without the one that turns them on. */
+static int check_own_adapters(const json_t *config, enum recipe_form form, const char *where)
+{
+    static const char *const own[] = { "use_lora", "q_lora", "use_qlora", "qlora", "lora_enable", "enable_lora", "lora", "peft", "use_adapter", "lora_weight_path" };
+    static const char *const without[] = { "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save" };
+
+    if (form != RECIPE_TRL && form != RECIPE_TRANSFORMERS)
+        return 0;
+    for (size_t i = 0; i < COUNT(own); i++)
+        if (asks(config, own[i]))
+            return fail("%s: %s: a key of a script's own, whose adapters are not read: TRL's use_peft, lora_r and lora_target_modules are", where, own[i]);
+    if (json_object_get(config, recipe_key(config, RECIPE_TRL, SAYS_ADAPTS)))
+        return 0;
+    for (size_t i = 0; i < COUNT(without); i++)
+        if (asks(config, without[i]))
+            return fail("%s: %s: without use_peft TRL trains everything: say use_peft: true or false", where, without[i]);
+    return 0;
+}
+
 /* Other optimizers, other weights that train, other kernels. */
 static int check_method(const json_t *config, enum recipe_form form, const char *where)
 {
@@ -143,7 +162,7 @@ int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *
 {
     const char *refers = recipe_refers(config, form), *head = another_head(config, form);
 
-    if (check_trainer(config, form, where) < 0)
+    if (check_trainer(config, form, where) < 0 || check_own_adapters(config, form, where) < 0)
         return -1;
     if (head)
         return fail("%s: %s: a model with a head of classes is not planned: the plan's head is of the whole vocabulary", where, head);

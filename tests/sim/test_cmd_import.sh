@@ -170,6 +170,11 @@ check 'an actor on Megatron-LM is not read as FSDP; a path of another machine is
         actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2' >"$tmp/verl.sh"
     reads "$tmp/verl.sh" 8xh100
     said 'taken as Qwen3-8B, by its name' && has '"accumulation": 4')"
+check 'behind a training a script may evaluate: the training is read' "$(
+    printf 'torchrun --nproc_per_node 8 train_math.py --model_name_or_path gpt2 --max_length 512 --bf16 --per_device_train_batch_size 4\npython eval_gsm8k.py --model out\n' >"$tmp/both.sh"
+    reads "$tmp/both.sh" 8xh100
+    has '"micro_batch": 4'
+    ! grep -q 'commands of the script' "$tmp/err" || cat "$tmp/err")"
 check 'what a script leaves open is said' "$(
     printf 'if [ "$1" ]; then LEN=512; fi\ntorchrun --nproc_per_node 4 sft.py --model_name_or_path gpt2 --max_length $LEN --bf16\n' >"$tmp/if.sh"
     reads "$tmp/if.sh" 8xh100
