@@ -7,6 +7,7 @@
  * all ranks; a sample is a prompt and its response. */
 #include <string.h>
 
+#include "base/fail.h"
 #include "model/exchange/unread.h"
 #include "model/form/form_verl.h"
 
@@ -146,6 +147,12 @@ static const struct form_row rows[] = {
 
 static bool claims(const struct form_file *f) { return json_is_object(form_value(f->doc, "actor_rollout_ref.actor")); }
 
+/* examples/split_placement gives actor and critic half of the GPUs each. */
+static int check(const struct form_file *f)
+{
+    return form_runs(f, "main_ppo_split.py") ? fail("%s: main_ppo_split.py: an actor on a part of the GPUs is not planned: main_ppo is", f->path) : 0;
+}
+
 /* A script may leave it empty. */
 static const char *model(const struct form_file *f)
 {
@@ -194,10 +201,10 @@ struct verl_batch verl_batch_of(struct form_reading *r, const struct plan *p, in
     micro = micro ? micro : all / world;
     if (form_true(r, ACTOR "use_dynamic_bsz", false)) {
         micro = context * form_count(r, ACTOR "ppo_max_token_len_per_gpu", 16384) / length;
-        micro = micro > 0 ? micro : 1;
-        notes_add(r->notes, "use_dynamic_bsz: a micro-step takes up to ppo_max_token_len_per_gpu tokens: planned as %lld samples of the longest length",
-                  (long long)micro);
-        each = each > micro ? each / micro * micro : micro;
+        micro = micro < 1 ? 1 : micro > each && each > 0 ? each : micro;
+        notes_add(r->notes, "use_dynamic_bsz: a micro-step takes up to ppo_max_token_len_per_gpu tokens: planned as %lld samples of the longest length%s",
+                  (long long)micro, each % micro ? ", the last micro-step too, which has fewer" : "");
+        each = (each + micro - 1) / micro * micro;
     }
     micro = p->micro_batch > 0 ? p->micro_batch : micro;
     if (micro < 1)
@@ -308,5 +315,5 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 
 const struct form form_verl = {
     .name = "verl", .sign = "actor_rollout_ref.actor",
-    .claims = claims, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
+    .claims = claims, .check = check, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
 };
