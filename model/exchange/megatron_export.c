@@ -148,6 +148,7 @@ static void write_data(const struct plan *p, FILE *to)
     flag(to, p->reduce_dtype == DT_BF16, "--grad-reduce-in-bf16");
     flag(to, o->ddp_average_in_collective, "--ddp-average-in-collective");
     flag(to, !o->gradient_accumulation_fusion, "--no-gradient-accumulation-fusion");
+    flag(to, !o->bias_swiglu_fusion, "--no-bias-swiglu-fusion");
     flag(to, o->ddp_pad_buckets_for_high_nccl_busbw, "--ddp-pad-buckets-for-high-nccl-busbw");
     flag(to, !o->check_for_nan_in_loss_and_grad, "--no-check-for-nan-in-loss-and-grad");
     flag(to, o->tp_comm_overlap, "--tp-comm-overlap");

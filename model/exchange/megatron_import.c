@@ -329,6 +329,7 @@ static int read_data(struct import *in)
     o->overlap_param_gather = import_has(in, "overlap_param_gather");
     o->ddp_average_in_collective = import_has(in, "ddp_average_in_collective");
     o->gradient_accumulation_fusion = !import_has(in, "no_gradient_accumulation_fusion");
+    o->bias_swiglu_fusion = in->p->model.mlp != MLP_GATED || !import_has(in, "no_bias_swiglu_fusion");
     o->ddp_pad_buckets_for_high_nccl_busbw = import_has(in, "ddp_pad_buckets_for_high_nccl_busbw");
     /* dynamic loss scaling looks for it itself (validate_args()) */
     bool scales = in->p->precision == DT_FP16 && !json_number_value(json_object_get(in->from, "loss_scale"));

@@ -82,7 +82,6 @@ static const struct { const char *name, *why; } matters[] = {
     { "moe_input_jitter_eps", "the router's input is a copy" },
     { "no_rope_fusion", "rotary positions are planned as one kernel" },
     { "no_bias_gelu_fusion", "bias and activation are planned as one kernel" },
-    { "no_bias_swiglu_fusion", "the gated activation is planned as one kernel" },
 };
 
 /* Beginnings of options that change nothing that a plan describes. */
@@ -103,7 +102,7 @@ static const char *const known[] = {
     "tensor_model_parallel_size", "sequence_parallel", "pipeline_model_parallel_size", "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
     "context_parallel_size", "cp_comm_type", "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "micro_batch_size", "global_batch_size",
     "seq_length", "bf16", "fp16", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "ddp_bucket_size", "ddp_average_in_collective", "no_gradient_accumulation_fusion",
-    "ddp_pad_buckets_for_high_nccl_busbw", "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "microbatch_group_size_per_virtual_pipeline_stage",
+    "no_bias_swiglu_fusion", "ddp_pad_buckets_for_high_nccl_busbw", "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "microbatch_group_size_per_virtual_pipeline_stage",
     "make_vocab_size_divisible_by", "grad_reduce_in_bf16", "recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_activations", "clip_grad",
     "hidden_dropout", "attention_dropout", "transformer_impl", "cross_entropy_loss_fusion", "cross_entropy_fusion_impl", "num_layers", "hidden_size", "ffn_hidden_size",
     "num_attention_heads", "num_query_groups", "optimizer", "tp_comm_overlap", "fp8", "fp8_format", "fp8_recipe", "fp8_param_gather",
@@ -125,7 +124,7 @@ static const char *const known[] = {
 /* Those of them without a value. */
 static const char *const flags[] = {
     "sequence_parallel", "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "bf16", "fp16", "use_distributed_optimizer",
-    "overlap_grad_reduce", "overlap_param_gather", "ddp_average_in_collective", "no_gradient_accumulation_fusion", "ddp_pad_buckets_for_high_nccl_busbw", "tp_comm_overlap",
+    "overlap_grad_reduce", "overlap_param_gather", "ddp_average_in_collective", "no_gradient_accumulation_fusion", "no_bias_swiglu_fusion", "ddp_pad_buckets_for_high_nccl_busbw", "tp_comm_overlap",
     "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "grad_reduce_in_bf16", "recompute_activations", "cross_entropy_loss_fusion",
     "fp8_param_gather", "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "first_last_layers_bf16",
     "calculate_per_token_loss", "moe_layer_recompute", "moe_grouped_gemm", "moe_pad_expert_input_to_capacity", "moe_router_padding_for_quantization",

@@ -122,6 +122,7 @@ static const struct { const char *key, *option; bool usual, is; } truths[] = {
     { "moe_router_padding_for_fp8", NULL, false, true }, { "moe_router_padding_for_quantization", NULL, false, true },
     { "overlap_moe_expert_parallel_comm", NULL, false, true }, { "apply_rope_fusion", "no_rope_fusion", true, false },
     { "bias_dropout_fusion", "no_bias_dropout_fusion", false, false },
+    { "bias_activation_fusion", "no_bias_swiglu_fusion", true, false },
     { "fp32_residual_connection", NULL, false, true }, { "moe_layer_recompute", NULL, false, true }, { "nccl_ub", NULL, false, true },
     { "fine_grained_activation_offloading", NULL, false, true }, { "overlap_param_gather_with_optimizer_step", NULL, false, true },
     { "use_custom_fsdp", NULL, false, true }, { "store_param_remainders", "no_store_param_remainders", true, false },

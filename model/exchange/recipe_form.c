@@ -21,12 +21,12 @@ static const char *const axolotls[] = {
 static const char *const factorys[] = {
     "finetuning_type", "cutoff_len", "template", "dataset_dir", "lora_target", "lora_rank", "quantization_bit", "pure_bf16", "flash_attn",
     "enable_liger_kernel", "neat_packing", "additional_target", "disable_gradient_checkpointing", "freeze_trainable_layers", "plot_loss",
-    "pref_beta", "pref_loss", "double_quantization", "quantization_method", "tokenized_path", "visual_inputs", "use_unsloth",
+    "pref_beta", "pref_loss", "double_quantization", "quantization_method", "tokenized_path", "visual_inputs",
     "create_new_adapter", "shift_attn", "mix_strategy", "max_samples",
 };
 
 static const char *const trls[] = {
-    "use_peft", "max_length", "max_seq_length", "lora_r", "lora_target_modules", "lora_modules_to_save", "load_in_4bit", "load_in_8bit",
+    "use_peft", "use_peft_lora", "max_length", "max_seq_length", "lora_r", "lora_target_modules", "lora_modules_to_save", "load_in_4bit", "load_in_8bit",
     "bnb_4bit_quant_type", "use_bnb_nested_quant", "torch_dtype", "dtype", "dataset_mixer", "dataset_mixture", "dataset_text_field",
     "dataset_kwargs", "dataset_num_proc", "packing_strategy", "assistant_only_loss", "completion_only_loss", "padding_free", "loss_type",
     "max_prompt_length", "max_completion_length", "num_generations", "beta", "chat_template_path", "activation_offloading",
@@ -166,6 +166,22 @@ int recipe_refuse_unclaimed(const char *where)
 
 /* ---- which of TRL's trainers ---- */
 
+bool recipe_trl_program(const char *program, enum trl_trainer *out)
+{
+    static const struct { const char *program; enum trl_trainer trainer; } programs[] = {
+        { "sft", TRL_SFT }, { "dpo", TRL_DPO }, { "kto", TRL_KTO }, { "reward", TRL_REWARD }, { "grpo", TRL_GRPO }, { "gspo", TRL_GRPO }, { "rloo", TRL_GRPO },
+    };
+
+    for (size_t i = 0; i < COUNT(programs); i++) {
+        size_t n = strlen(programs[i].program);
+        if (!strncmp(program, programs[i].program, n) && (!program[n] || program[n] == '_')) {
+            *out = programs[i].trainer;
+            return true;
+        }
+    }
+    return false;
+}
+
 enum trl_trainer recipe_trl_trainer(const json_t *config)
 {
     static const char *const grpos[] = { "num_generations", "max_completion_length", "reward_funcs", "vllm_mode", "epsilon_high", "scale_rewards",
@@ -176,17 +192,13 @@ enum trl_trainer recipe_trl_trainer(const json_t *config)
                                         "ref_model_mixup_alpha", "use_weighting" };
     static const char *const dpo_losses[] = { "sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "apo_zero", "apo_down",
                                               "sppo_hard", "aot", "aot_pair", "discopop" };
-    static const struct { const char *program; enum trl_trainer trainer; } programs[] = {
-        { "sft", TRL_SFT }, { "dpo", TRL_DPO }, { "kto", TRL_KTO }, { "reward", TRL_REWARD }, { "reward_modeling", TRL_REWARD }, { "grpo", TRL_GRPO },
-        { "gspo", TRL_GRPO }, { "rloo", TRL_GRPO },
-    };
     const char *program = json_string_value(json_object_get(config, RECIPE_TRL_PROGRAM));
+    enum trl_trainer named;
     const char *loss = json_string_value(json_object_get(config, "loss_type"));
     const char *task = json_string_value(json_object_get(config, "lora_task_type"));
 
-    for (size_t i = 0; program && i < COUNT(programs); i++)
-        if (!strcmp(program, programs[i].program))
-            return programs[i].trainer;
+    if (program && recipe_trl_program(program, &named))
+        return named;
     if (has_any(config, grpos, COUNT(grpos)))
         return TRL_GRPO;
     if (has_any(config, rewards, COUNT(rewards)) || (task && !strcmp(task, "SEQ_CLS")))

@@ -272,6 +272,8 @@ static int read_batch(const struct import *in)
     if (!value(in, SAYS_BATCH) && p->micro_batch == 0)
         notes_add(in->notes, "%s is not given: %s's default is %" PRId64, recipe_key(in->config, in->form, SAYS_BATCH), recipe_form_name(in->form), batch);
     p->micro_batch = p->micro_batch > 0 ? p->micro_batch : batch * rows_of_a_sample(in);
+    if (in->form == RECIPE_AXOLOTL && !value(in, SAYS_ACCUMULATION))         /* batch_size: samples of a rank in a step (utils/config) */
+        steps = count_of(in, "batch_size", batch) / batch > 0 ? count_of(in, "batch_size", batch) / batch : 1;
     p->accumulation = p->accumulation > 0 ? p->accumulation : steps;
     if (seq > 0 && p->seq == 0 && get_count(in, SAYS_SEQ, &seq) < 0)
         return -1;

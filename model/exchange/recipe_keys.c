@@ -6,7 +6,7 @@
 #include "model/exchange/recipe_liger.h"
 #include "model/exchange/unread.h"
 
-/* transformers, LLaMA-Factory, axolotl, TRL.  "a|b": b is an older name. */
+/* transformers, LLaMA-Factory, axolotl, TRL.  "a|b": b is an older name, or of PEFT's examples/sft/train.py. */
 static const char *const keys[NSAYS][RECIPE_TITAN] = {
     [SAYS_MODEL]         = { "model_name_or_path", "model_name_or_path", "base_model", "model_name_or_path" },
     [SAYS_SEQ]           = { NULL, "cutoff_len", "sequence_len", "max_length|max_seq_length" },
@@ -30,10 +30,10 @@ static const char *const keys[NSAYS][RECIPE_TITAN] = {
     [SAYS_TARGETS]       = { NULL, "lora_target", "lora_target_modules", "lora_target_modules" },
     [SAYS_ALL_LINEAR]    = { NULL, NULL, "lora_target_linear", NULL },
     [SAYS_SAVED]         = { NULL, "additional_target", "lora_modules_to_save", "lora_modules_to_save" },
-    [SAYS_4BIT]          = { NULL, NULL, "load_in_4bit", "load_in_4bit" },
-    [SAYS_8BIT]          = { NULL, NULL, "load_in_8bit", "load_in_8bit" },
+    [SAYS_4BIT]          = { NULL, NULL, "load_in_4bit", "load_in_4bit|use_4bit_quantization" },
+    [SAYS_8BIT]          = { NULL, NULL, "load_in_8bit", "load_in_8bit|use_8bit_quantization" },
     [SAYS_BITS]          = { NULL, "quantization_bit", NULL, NULL },
-    [SAYS_DOUBLE]        = { NULL, "double_quantization", NULL, "use_bnb_nested_quant" },
+    [SAYS_DOUBLE]        = { NULL, "double_quantization", NULL, "use_bnb_nested_quant|use_nested_quant" },
     [SAYS_PURE]          = { NULL, "pure_bf16", NULL, NULL },
     [SAYS_BUCKET]        = { "ddp_bucket_cap_mb", "ddp_bucket_cap_mb", "ddp_bucket_cap_mb", "ddp_bucket_cap_mb" },
     [SAYS_UNUSED]        = { "ddp_find_unused_parameters", "ddp_find_unused_parameters", "ddp_find_unused_parameters", "ddp_find_unused_parameters" },
@@ -41,7 +41,7 @@ static const char *const keys[NSAYS][RECIPE_TITAN] = {
     [SAYS_STATIC]        = { "ddp_static_graph", "ddp_static_graph", NULL, "ddp_static_graph" },
     [SAYS_EAGER]         = { NULL, NULL, "eager_attention", NULL },
     [SAYS_ATTENTION]     = { NULL, "flash_attn", "attn_implementation", "attn_implementation" },
-    [SAYS_ADAPTS]        = { NULL, NULL, NULL, "use_peft" },
+    [SAYS_ADAPTS]        = { NULL, NULL, NULL, "use_peft|use_peft_lora" },
     [SAYS_DTYPE]         = { NULL, NULL, NULL, "dtype|torch_dtype" },
 };
 
@@ -99,9 +99,10 @@ static const struct { const char *key, *why; } matters[] = {
     { "gradient_checkpointing_kwargs", "reentrant checkpoints keep as much, but for the order in backward" },
     { "activation_checkpointing_kwargs", "every_n_layers checkpoints some blocks alone" },
     { "lora_embedding_kernel", "axolotl's fused adapters keep less; not modelled" },
+    { "use_reentrant", "reentrant checkpoints keep as much, but for the order in backward" },
     { "use_reentrant_gc", "reentrant checkpoints keep as much, but for the order in backward" },
     { "quantize_moe_experts", "experts' weights packed, too" },
-    { "resize_token_embeddings_to_32x", "the embedding may grow" }, { "float16", "the model in fp16" },
+    { "resize_token_embeddings_to_32x", "the embedding may grow" },
     { "fused_attn_kernel", "another attention kernel" }, { "use_scattermoe", "experts' kernels are not modelled" },
     { "use_sonicmoe", "experts' kernels are not modelled" }, { "experts_implementation", "experts' kernels are not modelled" },
     { "use_distributed_optimizer", "Megatron-LM is not followed: import --megatron" },
@@ -133,10 +134,10 @@ static const char *const silent[] = {
     "image_*", "video_*", "media_dir", "streaming", "buffer_size", "ref_model*", "reward_model*", "print_param_status", "train_from_scratch",
     "saves_per_epoch", "reinit_weights", "evals_per_epoch", "eot_tokens", "skip_prepare_dataset", "infer_backend", "cosine_*", "eta_min", "hf_use_auth_token",
     "device_map", "use_otel_metrics", "otel_*", "rl_beta", "pref_beta", "kto_*", "orpo_alpha", "evaluation_strategy", "predict_with_generate",
-    "use_dft_loss", "use_asft_loss", "asft_alpha", "use_eaft_loss", "use_eaft", "eaft_*", "ray_*", "tokenized_path", "print_*", "relora_prune_ratio",
+    "use_dft_loss", "use_flash_attn", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage_dtype", "chat_template_format", "splits", "use_eaft_loss", "use_eaft", "eaft_*", "ray_*", "tokenized_path", "print_*", "relora_prune_ratio",
     "jagged_restart_*", "apollo_scale*", "galore_scale", "badam_verbose", "processor_type", "streaming_*", "gptq_disable_exllama",
     "restore_callback_states_from_checkpoint", "enable_jit_checkpoint", "quantization_method", "loss_type", "qlora_sharded_model_loading",
-    "block_size", "model_max_length", "fsdp_transformer_layer_cls_to_wrap", "data_path", "lazy_preprocess", "no_remove_unused_columns",
+    "batch_size", "block_size", "model_max_length", "fsdp_transformer_layer_cls_to_wrap", "data_path", "lazy_preprocess", "no_remove_unused_columns",
     "eos_token", RECIPE_TRL_PROGRAM, "num_generations*", "max_completion_length", "max_prompt_length", "num_iterations", "epsilon*", "reward_*", "use_vllm",
     "vllm_*", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "beta", "scale_rewards", "mask_truncated_completions",
     "steps_per_generation", "generation_batch_size", "generation_kwargs", "importance_sampling_level", "sync_ref_model",

@@ -66,20 +66,71 @@ static const char *another_head(const json_t *config, enum recipe_form form)
     return form == RECIPE_FACTORY && stage && !strcmp(stage, "rm") ? "stage: rm" : NULL;
 }
 
-/* Other optimizers, other weights that train, other kernels. */
-static int check_method(const json_t *config, const char *where)
+/* TRL's other trainers, by the program that a command runs or by keys that only they have: a teacher, a reward model, a judge, responses that are
+ * generated, two losses over the same logits (trl/experimental/{gkd,ppo,online_dpo,nash_md,orpo,cpo,tpo} of 1.16). */
+static int check_trainer(const json_t *config, enum recipe_form form, const char *where)
 {
+    static const char *const keys[] = { "teacher_model_name_or_path", "reward_model_path", "sft_model_path", "num_ppo_epochs", "judge", "missing_eos_penalty",
+                                        "tpo_alpha", "cpo_alpha", "simpo_gamma", "teacher_model_revision" };
+    static const char *const losses[] = { "orpo", "simpo" };
+    const char *program = json_string_value(json_object_get(config, RECIPE_TRL_PROGRAM)), *rl = json_string_value(json_object_get(config, "rl"));
+    enum trl_trainer ignored;
+
+    if (form == RECIPE_AXOLOTL && is_among(rl, losses, COUNT(losses)))
+        return fail("%s: rl: %s: TRL's trainer has two losses over the same logits, which is not planned", where, rl);
+    if (form != RECIPE_TRL)
+        return 0;
+    if (program && !recipe_trl_program(program, &ignored))
+        return fail("%s: %.60s: this trainer of TRL's is not planned: sft, dpo, grpo and rloo are", where, program);
+    if (program && (strstr(program, "vlm") || strstr(program, "diffusion")))
+        return fail("%s: %.60s: training on pictures or by diffusion is not planned: text alone is", where, program);
+    for (size_t i = 0; i < COUNT(keys); i++)
+        if (asks(config, keys[i]))
+            return fail("%s: %s: the trainer of TRL's that takes it is not planned: sft, dpo, grpo and rloo are", where, keys[i]);
+    return 0;
+}
+
+/* Adapters that a script of somebody's own asks for in keys that are not TRL's, or in TRL's without the one that turns them on. */
+static int check_own_adapters(const json_t *config, enum recipe_form form, const char *where)
+{
+    static const char *const own[] = { "use_lora", "q_lora", "use_qlora", "qlora", "lora_enable", "enable_lora", "lora", "peft", "use_adapter", "lora_weight_path" };
+    static const char *const without[] = { "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save" };
+
+    if (form != RECIPE_TRL && form != RECIPE_TRANSFORMERS)
+        return 0;
+    for (size_t i = 0; i < COUNT(own); i++)
+        if (asks(config, own[i]))
+            return fail("%s: %s: a key of a script's own, whose adapters are not read: TRL's use_peft, lora_r and lora_target_modules are", where, own[i]);
+    if (json_object_get(config, recipe_key(config, RECIPE_TRL, SAYS_ADAPTS)))
+        return 0;
+    for (size_t i = 0; i < COUNT(without); i++)
+        if (asks(config, without[i]))
+            return fail("%s: %s: without use_peft TRL trains everything: say use_peft: true or false", where, without[i]);
+    return 0;
+}
+
+/* Other optimizers, other weights that train, other kernels. */
+static int check_method(const json_t *config, enum recipe_form form, const char *where)
+{
+    static const char *const bridges[] = { "use_distributed_optimizer", "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size" };
     static const struct { const char *key, *what; } others[] = {
         { "use_galore", "gradients that are projected are" }, { "use_apollo", "gradients that are projected are" }, { "use_badam", "one block that trains at a time is" },
         { "use_llama_pro", "added blocks that train alone are" }, { "use_muon", "Muon is" }, { "use_adam_mini", "Adam-mini is" },
         { "mixture_of_depths", "tokens that skip blocks are" }, { "use_kt", "experts that ktransformers computes on the host are" }, { "use_mora", "MoRA is" },
         { "use_dora", "DoRA is" }, { "peft_use_dora", "DoRA is" }, { "ebft", "a generator beside the one that trains is" },
+        { "use_asft_loss", "a reference model's forward in each step (ASFT) is" }, { "lisa_n_layers", "layers that train by turns (LISA) are" },
+        { "bfloat16", "a model in bf16 without autocast is" }, { "float16", "a model in fp16 without autocast is" },
         { "fp8", "float8 of torchao or Transformer Engine in a recipe is" }, { "torch_compile", "a model that torch.compile compiles as a whole is" },
     };
 
     for (size_t i = 0; i < COUNT(others); i++)
         if (asks(config, others[i].key))
             return fail("%s: %s: %s not planned", where, others[i].key, others[i].what);
+    if (form == RECIPE_TRL && asks(config, "use_unsloth"))
+        return fail("%s: use_unsloth: unsloth's kernels and checkpoints beside TRL's trainer are not planned", where);
+    for (size_t i = 0; form == RECIPE_FACTORY && i < COUNT(bridges); i++)
+        if (json_object_get(config, bridges[i]))
+            return fail("%s: %s: LLaMA-Factory's training by Megatron-LM is not planned: without its keys the Trainer's is", where, bridges[i]);
     return 0;
 }
 
@@ -101,16 +152,24 @@ static int check_plugins(const json_t *config, const char *where)
     return 0;
 }
 
+/* What dpxplan phases reads. */
+static bool refers_plans(const char *refers, enum recipe_form form)
+{
+    return form == RECIPE_TRL ? strcmp(refers, "KTO") != 0 : !strcmp(refers, "dpo") || !strcmp(refers, "ipo");
+}
+
 int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *where)
 {
     const char *refers = recipe_refers(config, form), *head = another_head(config, form);
 
+    if (check_trainer(config, form, where) < 0 || check_own_adapters(config, form, where) < 0)
+        return -1;
     if (head)
         return fail("%s: %s: a model with a head of classes is not planned: the plan's head is of the whole vocabulary", where, head);
     if (refers)
         return fail("%s: %s: a reference model's forward beside the training's, and a loss of log-probabilities, are not planned as one step: training without "
-                    "preferences (SFT) is%s", where, refers, form == RECIPE_TRL ? "; dpxplan phases plans TRL's DPO and GRPO" : "");
+                    "preferences (SFT) is%s", where, refers, refers_plans(refers, form) ? "; dpxplan phases plans it with its reference model" : "");
     if (form == RECIPE_AXOLOTL && json_array_size(json_object_get(config, "unfrozen_parameters")) > 0)
         return fail("%s: unfrozen_parameters: weights that train alone are not read: import it without, and set the plan\'s \"train\"", where);
-    return check_method(config, where) < 0 || (form == RECIPE_AXOLOTL && check_plugins(config, where) < 0) ? -1 : 0;
+    return check_method(config, form, where) < 0 || (form == RECIPE_AXOLOTL && check_plugins(config, where) < 0) ? -1 : 0;
 }

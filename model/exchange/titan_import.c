@@ -307,6 +307,39 @@ static const struct { const char *name, *flavor, *config, *model; } models[] = {
     { "gpt_oss", "20b", "gpt_oss_20b", "gpt-oss-20b" }, { "gpt_oss", "120b", "gpt_oss_120b", "gpt-oss-120b" },
 };
 
+/* Flavors of its tests, which nobody else has: models/llama3/__init__.py and qwen3/__init__.py.  With ' for ". */
+static const struct { const char *name, *flavor, *configs, *shape; } debugs[] = {
+    { "llama3", "debugmodel", "llama3_debugmodel", "{'model_type':'llama','hidden_size':256,'intermediate_size':768,'num_hidden_layers':6,'num_attention_heads':16,"
+      "'num_key_value_heads':16,'vocab_size':2048,'max_position_embeddings':131072,'rms_norm_eps':1e-5,'rope_theta':500000,'tie_word_embeddings':false}" },
+    { "qwen3", "debugmodel", "qwen3_debugmodel", "{'model_type':'qwen3','hidden_size':256,'intermediate_size':3072,'num_hidden_layers':8,'num_attention_heads':16,"
+      "'num_key_value_heads':8,'head_dim':128,'vocab_size':2048,'max_position_embeddings':4096,'rms_norm_eps':1e-6,'rope_theta':1000000,'tie_word_embeddings':true}" },
+};
+
+json_t *titan_config(const json_t *config)
+{
+    const json_t *model = json_object_get(config, "model");
+    const char *name = json_string_value(json_object_get(model, "name")), *flavor = json_string_value(json_object_get(model, "flavor"));
+    const char *option = json_string_value(json_object_get(config, "config"));
+
+    for (size_t i = 0; i < sizeof debugs / sizeof *debugs; i++)
+        if ((name && flavor && !strcmp(name, debugs[i].name) && !strcmp(flavor, debugs[i].flavor)) ||
+            (option && !strncmp(option, debugs[i].configs, strlen(debugs[i].configs))))
+            return titan_registry_parse(debugs[i].shape);
+    return NULL;
+}
+
+/* Its models of pictures, which take the same sections. */
+int titan_check_model(const json_t *config, const char *where)
+{
+    static const char *const pictures[] = { "flux", "vlm", "qwen3_vl" };
+    const char *name = json_string_value(json_object_get(json_object_get(config, "model"), "name")), *module = json_string_value(json_object_get(config, "module"));
+
+    for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++)
+        if ((name && !strcmp(name, pictures[i])) || (module && !strcmp(module, pictures[i])))
+            return fail("%s: model.name: %s: a model of pictures is not planned", where, pictures[i]);
+    return 0;
+}
+
 int titan_refuse_model(const json_t *config, const char *where)
 {
     const json_t *model = json_object_get(config, "model");

@@ -14,6 +14,10 @@
 
 /* The built-in model that the config names, or NULL (nothing reported). */
 const char *titan_model(const json_t *config);
+/* A config.json of the flavor of its own tests that the config names (new reference), or NULL (nothing reported). */
+json_t *titan_config(const json_t *config);
+/* 0, or -1 reported: a model of pictures. */
+int titan_check_model(const json_t *config, const char *where);
 /* -1, reported: why the config's model is not known, where titan_model() is NULL. */
 int titan_refuse_model(const json_t *config, const char *where);
 

@@ -23,6 +23,11 @@ static const struct { const char *name, *config; } registry[] = {
     { "llama3_405b",      "{" TRAIN(2, 8192) "," FULL ",'parallelism':{'tensor_parallel_degree':8,'enable_async_tensor_parallel':true},"
                           "'compile':{'enable':true},'model':{'converters':['float8']},'float8':{'enable_fsdp_float8_all_gather':true,"
                           "'precompute_float8_dynamic_scale_for_fsdp':true,'filter_fqns':['output']}}" },
+    { "llama3_debugmodel", "{" TRAIN(8, 2048) "," SELECTIVE ",'parallelism':{'pipeline_parallel_schedule':'Interleaved1F1B'}}" },
+    { "llama3_debugmodel_float8", "{" TRAIN(8, 2048) "," SELECTIVE ",'parallelism':{'pipeline_parallel_schedule':'Interleaved1F1B'},"
+                          "'model':{'converters':['float8']},'float8':{'enable_fsdp_float8_all_gather':true,'precompute_float8_dynamic_scale_for_fsdp':true}}" },
+    { "qwen3_debugmodel", "{" TRAIN(8, 2048) "," SELECTIVE "}" },
+    { "qwen3_debugmodel_param_groups", "{" TRAIN(8, 2048) "," SELECTIVE "}" },
     { "qwen3_0_6b",       "{" TRAIN(4, 4096) "," SELECTIVE "}" },
     { "qwen3_1_7b",       "{" TRAIN(4, 4096) "," SELECTIVE "}" },
     { "qwen3_14b",        "{" TRAIN(4, 4096) "," FULL "}" },
@@ -39,7 +44,7 @@ static const struct { const char *name, *config; } registry[] = {
 };
 enum { N = sizeof registry / sizeof *registry };
 
-static json_t *parse(const char *config)
+json_t *titan_registry_parse(const char *config)
 {
     char *text = strdup(config);
     json_t *j;
@@ -77,7 +82,7 @@ json_t *titan_registry(const json_t *config, const char *where)
     for (int i = 0; i < N; i++) {
         words[i] = registry[i].name;
         if (!strcmp(name, registry[i].name))
-            out = parse(registry[i].config);
+            out = titan_registry_parse(registry[i].config);
     }
     words[N] = NULL;
     if (out) {

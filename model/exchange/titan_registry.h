@@ -7,5 +7,7 @@
 /* The config with what its "config" names below it: options given beside the name take the place of the registry's.  The
  * config itself where it names none.  New reference, or NULL: a name that is not known, which is reported. */
 json_t *titan_registry(const json_t *config, const char *where);
+/* JSON of this program's own, with ' for ".  New reference. */
+json_t *titan_registry_parse(const char *config);
 
 #endif

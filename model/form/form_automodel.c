@@ -34,6 +34,8 @@ static const struct form_row rows[] = {
     { "model.backend.rms_norm", ROW_MATTERS, "norms are planned with PyTorch's kernels" },
     { "model.backend.experts", ROW_MATTERS, "experts' products are planned as grouped products" },
     { "model.backend.rope_fusion", ROW_MATTERS, "rotary embedding is planned unfused" },
+    { "model.backend.te_fp8.*", ROW_REFUSED, "Transformer Engine's products in 8 bits are not planned of this form" },
+    { "model.backend.compile_attn", ROW_REFUSED, "a compiled attention is not planned" },
     { "model.backend._target_", ROW_SILENT, NULL }, { "model.backend.enable_hf_state_dict_adapter", ROW_SILENT, NULL },
     { "model.backend.enable_fsdp_optimizations", ROW_MATTERS, "gathers and reductions of micro-steps but the last are left out" },
     { "model.backend.fake_balanced_gate", ROW_SILENT, NULL },
@@ -64,7 +66,8 @@ static const struct form_row rows[] = {
     { "distributed.moe.reshard_after_forward", ROW_MATTERS, "experts stay gathered or not" },
     { "distributed.moe.wrap_outer_model", ROW_SILENT, NULL },
     { "distributed.moe.ignore_router_for_ac", ROW_MATTERS, "routers are not recomputed" },
-    { "distributed.offload_policy._target_", ROW_MATTERS, "parameters wait in host memory: fsdp.cpu_offload of a plan" },
+    { "distributed.offload_policy._target_", ROW_READ, NULL }, { "distributed.offload_policy.pin_memory", ROW_SILENT, NULL },
+    { "parallelizer.activation_checkpointing", ROW_REFUSED, "recompute in the place of older recipes is not read: distributed.activation_checkpointing is" },
     { "loss_fn._target_", ROW_READ, NULL }, { "loss_fn.reduction", ROW_SILENT, NULL }, { "loss_fn.fp32_upcast", ROW_READ, NULL },
     { "loss_fn.ignore_index", ROW_SILENT, NULL }, { "loss_fn.chunk_len", ROW_SILENT, NULL },
     { "optimizer._target_", ROW_READ, NULL }, { "optimizer.lr", ROW_SILENT, NULL }, { "optimizer.betas", ROW_SILENT, NULL },
@@ -160,6 +163,17 @@ static int64_t read_mesh(struct form_reading *r, const struct plan *p)
         form_set(r, "parallel.expert", json_integer(ep));
     form_set(r, "shard_group", json_integer(dp / replicate * cp));
     return dp;
+}
+
+/* DDP, and one GPU, have no mesh: sizes that are stated must be 1. */
+static int64_t read_no_mesh(struct form_reading *r, const struct plan *p)
+{
+    static const char *const sizes[] = { "distributed.tp_size", "distributed.cp_size", "distributed.pp_size", "distributed.ep_size", "distributed.dp_replicate_size" };
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (axis(r, sizes[i]) > 1)
+            form_fail(r, "%s: %lld, but %s", sizes[i], (long long)axis(r, sizes[i]), p->cluster.world_size == 1 ? "the cluster has one GPU" : "DDP has no mesh");
+    return p->cluster.world_size;
 }
 
 static void read_pipeline(struct form_reading *r, int64_t local, int64_t steps)
@@ -357,10 +371,12 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         form_set(&r, ddp ? "ddp.model_dtype" : "fsdp.model_dtype", json_string("bf16"));
     if (!ddp) {
         form_set(&r, "reduce_dtype", json_string(form_word(&r, "distributed.mp_policy.reduce_dtype", policies, 3) > 2 ? "fp32" : "bf16"));
+        if (strstr(form_text(&r, "distributed.offload_policy._target_", ""), "CPUOffloadPolicy"))
+            form_set(&r, "fsdp.cpu_offload", json_true());
         if (form_value(f->doc, "distributed.reshard_after_forward"))
             form_set(&r, "fsdp.reshard_after_forward", json_boolean(form_true(&r, "distributed.reshard_after_forward", true)));
     }
-    read_batch(&r, ddp ? p->cluster.world_size : read_mesh(&r, p));
+    read_batch(&r, ddp ? read_no_mesh(&r, p) : read_mesh(&r, p));
     read_length(&r, p);
     read_kernels(&r);
     if (form_value(f->doc, "peft._target_") || form_value(f->doc, "peft.dim"))

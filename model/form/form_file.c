@@ -122,14 +122,27 @@ static int program_of(const json_t *words)
     return -1;
 }
 
-/* The last command of the script that trains, else the last that has options. */
+/* Does the program's name say that it does something else than train? */
+static bool does_else(const json_t *words)
+{
+    static const char *const others[] = { "eval", "merge", "convert", "infer", "generat", "predict", "preprocess", "download", "export" };
+    const char *name = json_string_value(json_array_get(words, (size_t)program_of(words)));
+    bool is = false;
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        is = is || strstr(name, others[i]);
+    return is && !strstr(name, "train") && !strstr(name, "tun") && !strstr(name, "sft");
+}
+
+/* The last command of the script that trains, else the last of a program, else the last that has options. */
 static const json_t *training_command(const json_t *commands)
 {
     const json_t *found = NULL;
 
-    for (size_t i = 0; i < json_array_size(commands); i++)
-        if (program_of(json_array_get(commands, i)) >= 0)
-            found = json_array_get(commands, i);
+    for (int all = 0; all < 2 && !found; all++)
+        for (size_t i = 0; i < json_array_size(commands); i++)
+            if (program_of(json_array_get(commands, i)) >= 0 && (all || !does_else(json_array_get(commands, i))))
+                found = json_array_get(commands, i);
     for (size_t i = 0; !found && i < json_array_size(commands); i++)
         for (size_t k = 0; k < json_array_size(json_array_get(commands, i)); k++)
             if (!strncmp(json_string_value(json_array_get(json_array_get(commands, i), k)), "--", 2))
@@ -209,7 +222,7 @@ static json_t *read_command(struct form_file *f)
     json_t *command = (json_t *)(uintptr_t)training_command(s.commands);
     int program = program_of(command);
     for (size_t i = 0; i < json_array_size(s.commands); i++)
-        f->programs += program_of(json_array_get(s.commands, i)) >= 0;
+        f->programs += program_of(json_array_get(s.commands, i)) >= 0 && (json_array_get(s.commands, i) == command || !does_else(json_array_get(s.commands, i)));
     json_t *before = json_array();
     for (int i = 0; i < program; i++)
         json_array_append(before, json_array_get(command, (size_t)i));
@@ -299,18 +312,26 @@ bool form_runs(const struct form_file *f, const char *program)
 }
 
 /* `trl dpo` and TRL's own scripts say with their names what TRL's configs may not: which of its trainers it is. */
+static const char *trls_script(const char *word)
+{
+    static const char *const folders[] = { "trl/scripts/", "examples/scripts/", "trl/experimental/" };
+
+    for (size_t i = 0; word && i < sizeof folders / sizeof *folders; i++) {
+        const char *in = strstr(word, folders[i]);
+        if (in && ends_with(word, ".py") && (in == word || in[-1] == '/'))
+            return strrchr(word, '/') + 1;
+    }
+    return NULL;
+}
+
 static void name_trls_program(struct form_file *f)
 {
-    static const char *const folders[] = { "trl/scripts/", "examples/scripts/" };
     const json_t *lists[] = { f->words, json_object_get(f->launcher, "") };
     const char *last = "";
 
     for (int k = 0; k < 2; k++)
         for (size_t i = 0; i < json_array_size(lists[k]); i++) {
-            const char *word = json_string_value(json_array_get(lists[k], i)), *name = NULL;
-            for (int d = 0; word && d < 2; d++)
-                if (!strncmp(word, folders[d], strlen(folders[d])) && ends_with(word, ".py"))
-                    name = word + strlen(folders[d]);
+            const char *word = json_string_value(json_array_get(lists[k], i)), *name = trls_script(word);
             if (word && !strcmp(last, "trl"))
                 name = word;
             if (name)

@@ -54,17 +54,40 @@ static const char *model(const struct form_file *f)
 
 static bool adapts(const struct form_file *f) { return json_object_get(f->doc, "lora_r") || json_object_get(f->doc, "lora_query"); }
 
-static void read_adapters(struct form_reading *r)
+/* litgpt's Phi-3 has Llama's blocks (config.py: LLaMAMLP, adapters of q, k and v apart), where transformers' has q, k and v, gate and up in one. */
+static int as_llama(const struct form_file *f, struct plan *p)
+{
+    struct model llama;
+    json_t *c = model_to_config(&p->model);
+
+    json_object_set_new(c, "model_type", json_string("llama"));
+    int rc = model_from_config(c, f->path, &llama);
+    json_decref(c);
+    if (rc < 0)
+        return -1;
+    snprintf(llama.name, sizeof llama.name, "%s", p->model.name);
+    model_free(&p->model);
+    p->model = llama;
+    return 0;
+}
+
+static void read_adapters(struct form_reading *r, const struct model *m)
 {
     static const struct { const char *key, *modules[3]; bool usual; } of[] = {
         { "lora_query", { "q_proj" }, true }, { "lora_key", { "k_proj" }, false }, { "lora_value", { "v_proj" }, true },
         { "lora_projection", { "o_proj" }, false }, { "lora_mlp", { "gate_proj", "up_proj", "down_proj" }, false },
     };
+    static const char *const phis[][2] = { { "o_proj", "dense" }, { "gate_proj", "fc1" }, { "down_proj", "fc2" }, { "up_proj", NULL } };
     json_t *targets = json_array();
 
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
-        for (int k = 0; form_true(r, of[i].key, of[i].usual) && k < 3 && of[i].modules[k]; k++)
-            json_array_append_new(targets, json_string(of[i].modules[k]));
+        for (int k = 0; form_true(r, of[i].key, of[i].usual) && k < 3 && of[i].modules[k]; k++) {
+            const char *name = of[i].modules[k];
+            for (int j = 0; !strcmp(m->family, "phi") && j < 4 && name; j++)        /* Phi-2's names */
+                name = !strcmp(name, phis[j][0]) ? phis[j][1] : name;
+            if (name)
+                json_array_append_new(targets, json_string(name));
+        }
     if (form_true(r, "lora_head", false))
         json_array_append_new(targets, json_string("lm_head"));
     form_set(r, "train", json_string("lora"));
@@ -172,7 +195,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     bool ties = json_is_true(form_value(f->doc, "train.tie_embeddings"));
     if (ties && !p->model.tied)
         notes_add(notes, "train.tie_embeddings: the plan has %s's embedding and head as two tensors", p->model.name);
-    if (!ties && p->model.tied && untie(f, p, notes) < 0)
+    if ((!ties && p->model.tied && untie(f, p, notes) < 0) || (!strcmp(p->model.family, "phi3") && as_llama(f, p) < 0))
         return -1;
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
     int precision = form_word(&r, "precision", words, 0);
@@ -202,7 +225,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     read_batch(&r, p);
     read_optimizer(&r);
     if (lora)
-        read_adapters(&r);
+        read_adapters(&r, &p->model);
     int rc = form_end(&r, p);
     if (rc < 0 || !form_value(f->doc, "quantize"))
         return rc;

@@ -20,6 +20,11 @@ static const struct form_row peft_rows[] = {
     { "target_parameters", ROW_READ, NULL }, { "use_rslora", ROW_SILENT, NULL },
     { "bias", ROW_READ, NULL }, { "task_type", ROW_SILENT, NULL }, { "inference_mode", ROW_SILENT, NULL }, { "fan_in_fan_out", ROW_SILENT, NULL },
     { "init_lora_weights", ROW_SILENT, NULL }, { "revision", ROW_SILENT, NULL }, { "auto_mapping", ROW_SILENT, NULL }, { "peft_version", ROW_SILENT, NULL },
+    { "use_bdlora", ROW_REFUSED, "adapters of diagonal blocks are not planned" }, { "kasa_config", ROW_REFUSED, "its weights between A and B are not planned" },
+    { "layer_replication", ROW_REFUSED, "blocks that occur several times are not planned" },
+    { "trainable_token_indices", ROW_REFUSED, "tokens that train are not planned" }, { "lora_bias", ROW_REFUSED, "biases of adapters are not planned" },
+    { "megatron_config", ROW_REFUSED, "adapters of Megatron-LM's layers are not planned" },
+    { "alora_invocation_tokens", ROW_REFUSED, "adapters that begin within a sample are not planned" },
     { "megatron_core", ROW_SILENT, NULL }, { "qalora_group_size", ROW_SILENT, NULL },
 };
 

@@ -7,15 +7,18 @@
  * all ranks; a sample is a prompt and its response. */
 #include <string.h>
 
+#include "base/fail.h"
 #include "model/exchange/unread.h"
-#include "model/form/form_rows.h"
+#include "model/form/form_verl.h"
+
+#define MEGATRON VERL_ACTOR "megatron."
 
 static const struct form_row rows[] = {
     { "actor_rollout_ref.model.path", ROW_READ, NULL }, { "actor_rollout_ref.model.enable_gradient_checkpointing", ROW_READ, NULL },
     { "actor_rollout_ref.model.lora_rank", ROW_READ, NULL }, { "actor_rollout_ref.model.lora_alpha", ROW_READ, NULL },
     { "actor_rollout_ref.model.target_modules", ROW_READ, NULL },
     { "actor_rollout_ref.model.lora_adapter_path", ROW_READ, NULL },
-    { "actor_rollout_ref.model.lora.rank", ROW_REFUSED, "adapters of Megatron-LM's actor are not planned" },
+    { "actor_rollout_ref.model.lora.rank", ROW_READ, NULL },
     { "actor_rollout_ref.model.use_remove_padding", ROW_MATTERS, "padding is left out: samples are planned as long as they may be" },
     { "actor_rollout_ref.model.use_fused_kernels", ROW_MATTERS, "the head never holds the logits whole" },
     { "actor_rollout_ref.model.use_liger", ROW_MATTERS, "Liger-Kernel's layers keep less" },
@@ -28,9 +31,23 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.actor.grad_clip", ROW_READ, NULL },
     { "actor_rollout_ref.actor.ulysses_sequence_parallel_size", ROW_READ, NULL },
     { "actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size", ROW_READ, NULL }, { "config_name", ROW_READ, NULL }, { "defaults", ROW_READ, NULL },
+    { VERL_ACTOR "calculate_sum_pi_squared", ROW_REFUSED, "its copies of the logits are not planned" },
+    { VERL_ACTOR "use_prefix_grouper", ROW_REFUSED, "prompts that several responses share are not planned" },
     { "env.actor.model.*", ROW_REFUSED, "a model of actions is not planned" },
     { "config_path", ROW_SILENT, NULL },
-    { "actor_rollout_ref.actor.megatron.*", ROW_REFUSED, "an actor on Megatron-LM is not read: import its options with --megatron" },
+    { MEGATRON "tensor_model_parallel_size", ROW_READ, NULL }, { MEGATRON "pipeline_model_parallel_size", ROW_READ, NULL },
+    { MEGATRON "virtual_pipeline_model_parallel_size", ROW_READ, NULL }, { MEGATRON "context_parallel_size", ROW_READ, NULL },
+    { MEGATRON "expert_model_parallel_size", ROW_READ, NULL }, { MEGATRON "expert_tensor_parallel_size", ROW_READ, NULL },
+    { MEGATRON "sequence_parallel", ROW_READ, NULL }, { MEGATRON "use_distributed_optimizer", ROW_READ, NULL },
+    { MEGATRON "override_transformer_config.*", ROW_READ, NULL }, { MEGATRON "override_ddp_config.*", ROW_READ, NULL },
+    { MEGATRON "use_mbridge", ROW_READ, NULL }, { MEGATRON "vanilla_mbridge", ROW_READ, NULL }, { MEGATRON "dtype", ROW_READ, NULL },
+    { MEGATRON "param_offload", ROW_MATTERS, "between phases weights wait in host memory: in the update they are on the device" },
+    { MEGATRON "grad_offload", ROW_MATTERS, "between phases gradients' buffers are freed: in the update they are on the device" },
+    { MEGATRON "optimizer_offload", ROW_MATTERS, "between phases states wait in host memory: in the update they are on the device" },
+    { MEGATRON "seed", ROW_SILENT, NULL }, { MEGATRON "use_dist_checkpointing", ROW_SILENT, NULL }, { MEGATRON "dist_checkpointing_path", ROW_SILENT, NULL },
+    { MEGATRON "dist_checkpointing_prefix", ROW_SILENT, NULL }, { MEGATRON "use_remove_padding", ROW_SILENT, NULL },
+    { "actor_rollout_ref.actor.optim.override_optimizer_config.*", ROW_READ, NULL },
+    { "actor_rollout_ref.model.mtp.enable", ROW_REFUSED, "layers that predict further tokens are not planned of verl's actor" },
     { "actor_rollout_ref.actor.veomni.*", ROW_REFUSED, "an actor on VeOmni is not read" },
     { "actor_rollout_ref.actor.fsdp_config.fsdp_size", ROW_READ, NULL },
     { "actor_rollout_ref.actor.fsdp_config.model_dtype", ROW_READ, NULL },
@@ -130,9 +147,21 @@ static const struct form_row rows[] = {
 
 static bool claims(const struct form_file *f) { return json_is_object(form_value(f->doc, "actor_rollout_ref.actor")); }
 
-static const char *model(const struct form_file *f) { return json_string_value(form_value(f->doc, "actor_rollout_ref.model.path")); }
+/* examples/split_placement gives actor and critic half of the GPUs each. */
+static int check(const struct form_file *f)
+{
+    return form_runs(f, "main_ppo_split.py") ? fail("%s: main_ppo_split.py: an actor on a part of the GPUs is not planned: main_ppo is", f->path) : 0;
+}
 
-#define ACTOR "actor_rollout_ref.actor."
+/* A script may leave it empty. */
+static const char *model(const struct form_file *f)
+{
+    const char *path = json_string_value(form_value(f->doc, "actor_rollout_ref.model.path"));
+
+    return path && *path ? path : NULL;
+}
+
+#define ACTOR VERL_ACTOR
 #define FSDP  ACTOR "fsdp_config."
 
 /* Ranks that share positions; 1: none do.  Ulysses is patched into transformers' flash attention, of samples without padding. */
@@ -154,20 +183,28 @@ static int64_t read_ulysses(struct form_reading *r, const struct plan *p)
     return ranks;
 }
 
-static void read_batch(struct form_reading *r, const struct plan *p, int64_t sharing)
+void verl_refuse_entropy(struct form_reading *r)
+{
+    static const char *const keys[] = { ACTOR "entropy_coeff", ACTOR "calculate_entropy" };
+
+    for (int i = 0; i < 2; i++)
+        if (i == 0 ? form_number(r, keys[i], 0) > 0 : form_true(r, keys[i], false))
+            form_fail(r, "%s: the entropy's own copies of the logits are not planned: without it", keys[i]);
+}
+
+struct verl_batch verl_batch_of(struct form_reading *r, const struct plan *p, int64_t sharing, int64_t context)
 {
     int64_t world = p->cluster.world_size / sharing, length = form_count(r, "data.max_prompt_length", 512) + form_count(r, "data.max_response_length", 512);
     int64_t samples = form_count(r, ACTOR "ppo_mini_batch_size", 256) * form_count(r, "actor_rollout_ref.rollout.n", 1), each = samples / world;
     int64_t micro = form_count(r, ACTOR "ppo_micro_batch_size_per_gpu", 0), all = form_count(r, ACTOR "ppo_micro_batch_size", 0);
 
     micro = micro ? micro : all / world;
-    form_set(r, "seq", json_integer(length));
     if (form_true(r, ACTOR "use_dynamic_bsz", false)) {
-        micro = sharing * form_count(r, ACTOR "ppo_max_token_len_per_gpu", 16384) / length;
-        micro = micro > 0 ? micro : 1;
-        notes_add(r->notes, "use_dynamic_bsz: a micro-step takes up to ppo_max_token_len_per_gpu tokens: planned as %lld samples of the longest length",
-                  (long long)micro);
-        each = each > micro ? each / micro * micro : micro;
+        micro = context * form_count(r, ACTOR "ppo_max_token_len_per_gpu", 16384) / length;
+        micro = micro < 1 ? 1 : micro > each && each > 0 ? each : micro;
+        notes_add(r->notes, "use_dynamic_bsz: a micro-step takes up to ppo_max_token_len_per_gpu tokens: planned as %lld samples of the longest length%s",
+                  (long long)micro, each % micro ? ", the last micro-step too, which has fewer" : "");
+        each = (each + micro - 1) / micro * micro;
     }
     micro = p->micro_batch > 0 ? p->micro_batch : micro;
     if (micro < 1)
@@ -175,8 +212,16 @@ static void read_batch(struct form_reading *r, const struct plan *p, int64_t sha
     else if (each < 1 || each % micro)
         form_fail(r, ACTOR "ppo_mini_batch_size: %lld samples (x rollout.n) on %lld GPUs do not divide by %lld a micro-step", (long long)samples,
                   (long long)world, (long long)micro);
-    form_set(r, "micro_batch", json_integer(micro > 0 ? micro : 1));
-    form_set(r, "accumulation", json_integer(micro > 0 && each >= micro ? each / micro : 1));
+    return (struct verl_batch){ .seq = length, .micro = micro > 0 ? micro : 1, .steps = micro > 0 && each >= micro ? each / micro : 1 };
+}
+
+static void read_batch(struct form_reading *r, const struct plan *p, int64_t sharing)
+{
+    struct verl_batch b = verl_batch_of(r, p, sharing, sharing);
+
+    form_set(r, "seq", json_integer(b.seq));
+    form_set(r, "micro_batch", json_integer(b.micro));
+    form_set(r, "accumulation", json_integer(b.steps));
 }
 
 /* get_fsdp_wrap_policy() makes each lora_A and lora_B a unit. */
@@ -210,8 +255,7 @@ static void read_rest(struct form_reading *r, const struct plan *p)
     form_word(r, ACTOR "optim.optimizer_impl", from, 0);
     form_word(r, FSDP "dtype", dtypes, 0);
     form_set(r, "loss", json_string("fused"));
-    if (form_number(r, ACTOR "entropy_coeff", 0) > 0 || form_true(r, ACTOR "calculate_entropy", false))
-        notes_add(r->notes, ACTOR "entropy_coeff is not in the plan: the entropy's own copies of the logits, in fp32, are not in the plan");
+    verl_refuse_entropy(r);
     if (form_value(r->file->doc, "trainer.n_gpus_per_node") || form_value(r->file->doc, "trainer.nnodes"))
         unread_ranks(r->notes, form_value(r->file->doc, "trainer.n_gpus_per_node") ? "trainer.n_gpus_per_node" : "trainer.nnodes", gpus, p->cluster.world_size);
     if (!strcmp(p->model.family, "gpt_oss"))
@@ -226,9 +270,10 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     struct form_reading r;
 
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
-    const char *config = base_config(&r);
-    if (strstr(config, "megatron"))
-        form_fail(&r, "%.60s: an actor on Megatron-LM is not read: import its options with --megatron", config);
+    if (strstr(base_config(&r), "megatron") || form_value(f->doc, "actor_rollout_ref.actor.megatron") || !strcmp(form_text(&r, ACTOR "strategy", ""), "megatron")) {
+        notes_add(notes, "the plan is the actor's update alone: generation, log-probabilities, rewards and the engine's share of the memory are not in it");
+        return verl_read_megatron(&r, p);
+    }
     bool two = form_word(&r, ACTOR "strategy", strategies, 0) == 1, narrow = form_word(&r, FSDP "model_dtype", dtypes, 0) > 1;
     const json_t *size = form_value(f->doc, FSDP "fsdp_size"), *rank = form_value(f->doc, "actor_rollout_ref.model.lora_rank");
     int64_t sharing = read_ulysses(&r, p), group = json_integer_value(size);
@@ -270,5 +315,5 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 
 const struct form form_verl = {
     .name = "verl", .sign = "actor_rollout_ref.actor",
-    .claims = claims, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
+    .claims = claims, .check = check, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
 };

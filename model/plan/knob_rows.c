@@ -388,6 +388,8 @@ static const struct knob rows[] = {
       .about = "buckets are filled up to a multiple of 65536 elements" },
     { "megatron", "gradient_accumulation_fusion", BOOL(megatron.gradient_accumulation_fusion, true), .cells = MEGATRON,
       .about = "products add weights' gradients to main_grad; false: each is a tensor first" },
+    { "megatron", "bias_swiglu_fusion", BOOL(megatron.bias_swiglu_fusion, true), .cells = MEGATRON,
+      .about = "of a gated MLP: activation and product are one kernel; false: silu's result is kept beside its input" },
     { "megatron", "check_for_nan_in_loss_and_grad", BOOL(megatron.check_for_nan_in_loss_and_grad, true), .cells = MEGATRON,
       .about = "each bucket's norm is read by the host before it is reduced" },
     { "megatron", "tp_comm_overlap", BOOL(megatron.tp_comm_overlap, false), .cells = MEGATRON, IDLE(tensor), .label = ", tp_comm_overlap",

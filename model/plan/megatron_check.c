@@ -209,6 +209,18 @@ static int check_mtp(const struct plan *p, const char *where)
     return 0;
 }
 
+/* --no-bias-swiglu-fusion: of experts and in 8 bits other functions compute it. */
+static int check_swiglu(const struct plan *p, const char *where)
+{
+    if (p->megatron.bias_swiglu_fusion)
+        return 0;
+    if (p->model.mlp != MLP_GATED)
+        return fail("%s: megatron.bias_swiglu_fusion: %s has no gated MLP: leave it out", where, p->model.name);
+    if (p->model.experts > 0 || plan_scaled(p) != SCALED_NONE)
+        return fail("%s: megatron.bias_swiglu_fusion: false is not modelled yet %s", where, p->model.experts > 0 ? "of experts" : "beside products in 8 or 4 bits");
+    return 0;
+}
+
 int megatron_check(const struct plan *p, const char *where)
 {
     const char *why = megatron_model_refused(&p->model);
@@ -217,7 +229,8 @@ int megatron_check(const struct plan *p, const char *where)
         return fail("%s: model: dialect megatron: %s: %s", where, p->model.name, why);
     if (check_kernels(p, where) < 0)
         return -1;
-    if (check_dtypes(p, where) < 0 || check_states(p, where) < 0 || check_memory(p, where) < 0 || check_scaled(p, where) < 0 || check_mtp(p, where) < 0)
+    if (check_dtypes(p, where) < 0 || check_states(p, where) < 0 || check_memory(p, where) < 0 || check_scaled(p, where) < 0 || check_mtp(p, where) < 0 ||
+        check_swiglu(p, where) < 0)
         return -1;
     if (p->megatron.overlap_param_gather && !p->megatron.overlap_grad_reduce)
         return fail("%s: megatron.overlap_param_gather: must use it with overlap_grad_reduce", where);

@@ -199,6 +199,7 @@ struct megatron_options {
     int64_t ddp_bucket_size;        /* elements */
     bool    ddp_average_in_collective, ddp_pad_buckets_for_high_nccl_busbw;
     bool    gradient_accumulation_fusion;   /* products add weights' gradients to main_grad; else each is a tensor, which a kernel adds */
+    bool    bias_swiglu_fusion;     /* of a gated MLP: activation and product are one kernel, which keeps its input alone */
     bool    check_for_nan_in_loss_and_grad;
     enum attention_backend attention_backend;
     bool    tp_comm_overlap;        /* with sequence parallelism: products in parts beside their gather or scatter (userbuffers) */

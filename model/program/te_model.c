@@ -273,6 +273,20 @@ static var attention(struct torch_model *b, var n)
 
 /* ---- the block ---- */
 
+/* MLP.forward() without bias_activation_fusion (transformer/mlp.py): the halves are views, and silu's result is kept beside them. */
+static var gated_in_steps(struct torch_model *b, var y)
+{
+    int64_t half = tape_var_numel(b->t, y) / 2;
+    var part[2];
+
+    op_split(b->t, "gate up split", y, 2, (int64_t[]){ half, half }, part);
+    var act = tmp(b->t, part[0], torch_activation(b, part[0]));
+    var out = op_mul(b->t, "mlp product", act, part[1]);
+    tape_drop(b->t, act);
+    tape_drop(b->t, part[1]);
+    return out;
+}
+
 static var mlp_of(struct torch_model *b, var n)
 {
     static const enum tensor_role fused[] = { ROLE_GATE_UP }, gated[] = { ROLE_GATE, ROLE_UP }, plain[] = { ROLE_UP }, out[] = { ROLE_DOWN };
@@ -286,7 +300,7 @@ static var mlp_of(struct torch_model *b, var n)
     l.bias[0] = 0;
     var y = te_column(t, &l, n);
     t->module = -1;
-    y = tmp(t, y, te_activation(t, two ? "gated activation" : "activation", y, bias, two));
+    y = tmp(t, y, two && !b->p->megatron.bias_swiglu_fusion ? gated_in_steps(b, y) : te_activation(t, two ? "gated activation" : "activation", y, bias, two));
     l = te_linear_of(b, GEMM("mlp down"), m->hidden, m->ffn, out, 1);
     l.bias[0] = 0;
     y = tmp(t, y, te_row(t, &l, y));

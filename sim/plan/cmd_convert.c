@@ -12,6 +12,7 @@
 #include "sim/plan/answer_words.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/convert.h"
+#include "sim/plan/import_phases.h"
 
 int convert_write_plan(const struct plan *p, const char *path)
 {
@@ -74,6 +75,8 @@ int cmd_import(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (!json && import_is_of_phases(&a))
+        return import_phases(&a, out);
     if ((rc = convert_import(&a, &p)) != EXIT_DONE)
         return rc;
     if (json && out) {

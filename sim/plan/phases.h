@@ -33,7 +33,7 @@ struct phases_asked {
 #define PHASES_OPTS(a) \
     OPTS_EXAMPLE("dpxplan phases demo/grpo.json"), \
     OPTS_EXAMPLE("dpxplan phases demo/verl-grpo.yaml --cluster 8xh100 --response 300,1024"), \
-    { "FILE", "a phase plan (\"dpx_phases\": 1), a config of TRL's GRPOConfig or DPOConfig, or verl's; - is standard input", .str = &(a).plan.path, \
+    { "FILE", "a phase plan (\"dpx_phases\": 1), a config of TRL's GRPO, of DPO (TRL, LLaMA-Factory, axolotl), or verl's; - is standard input", .str = &(a).plan.path, \
       .doc = &(a).plan.doc, .positional = true, .required = true }, \
     { "cluster", "where FILE is TRL's or verl's: on which GPUs, such as 8xh100", .str = &(a).plan.cluster, .doc = &(a).plan.cluster_doc, \
       .names = cluster_builtin, .value = "CLUSTER", .often = true }, \
@@ -133,6 +133,8 @@ int phases_search(const struct phases *p, struct phases_layout out[PHASE_LAYOUTS
 struct form_file;
 json_t *phases_import(const struct phases_asked *a, const struct form_file *f, struct notes *notes);
 bool    phases_imports(const struct form_file *f);
+/* Is it a recipe whose step of training has a second model in it, so that no plan of one step says it? */
+bool    phases_beside(const struct form_file *f);
 /* Reports that the file is neither, with the framework whose recipe it is where that is known. */
 void    phases_not_read(const struct form_file *f);
 

@@ -9,7 +9,8 @@
  * (vllm_importance_sampling_correction, on unless it is switched off).  With beta above 0 a reference model stays on the GPU, of adapters the model itself
  * without them.  Nothing moves to host memory between phases.
  *
- * TRL, DPO: the reference model's forward is in each micro-step (dpo_trainer.py: _compute_loss()).
+ * DPO of TRL, of axolotl (TRL's trainer) and of LLaMA-Factory: the reference model's forward is in each micro-step (dpo_trainer.py: _compute_loss();
+ * llamafactory/train/dpo/trainer.py: get_batch_loss_metrics(), which holds the policy's logits in fp32 meanwhile).
  *
  * verl: the actor is offloaded as fsdp_config says, the cache is emptied; a reference model is in bf16 and always in host memory
  * (CPUOffload is forced for it), of adapters the actor itself. */
@@ -24,6 +25,7 @@
 
 #include "base/fail.h"
 #include "model/exchange/recipe.h"
+#include "model/exchange/recipe_refuses.h"
 #include "model/form/form.h"
 #include "model/form/form_rows.h"
 #include "sim/plan/commands.h"
@@ -31,11 +33,25 @@
 
 struct importing { const struct phases_asked *a; const struct form_file *f; struct notes *notes; json_t *roles, *phases; struct plan actor; bool failed; };
 
-static bool is_trl(const struct form_file *f)
+static bool is_trl(const struct form_file *f, enum trl_trainer t)
 {
-    enum trl_trainer t = f->doc && form_of_quietly(f) == &form_trl ? recipe_trl_trainer(f->doc) : TRL_SFT;
+    return f->doc && form_of_quietly(f) == &form_trl && recipe_trl_trainer(f->doc) == t;
+}
 
-    return t == TRL_GRPO || t == TRL_DPO;
+/* DPO of a recipe that transformers' Trainer runs. */
+static bool is_dpo(const struct form_file *f)
+{
+    const struct form *form = f->doc ? form_of_quietly(f) : NULL;
+    const char *refers = form == &form_factory ? recipe_refers(f->doc, RECIPE_FACTORY) : form == &form_axolotl ? recipe_refers(f->doc, RECIPE_AXOLOTL) : NULL;
+
+    return is_trl(f, TRL_DPO) || (refers && (!strcmp(refers, "dpo") || !strcmp(refers, "ipo")));
+}
+
+bool phases_beside(const struct form_file *f)
+{
+    const struct form *form = f->doc ? form_of_quietly(f) : NULL;
+
+    return is_dpo(f) || (form == &form_trl && is_trl(f, TRL_GRPO) && recipe_refers(f->doc, RECIPE_TRL));
 }
 
 /* Whose recipe it is: NeMo-RL's and prime-rl's have sections that no form here claims, or that come without what it goes by.  NULL: none's. */
@@ -59,13 +75,13 @@ void phases_not_read(const struct form_file *f)
     const char *name = whose(f);
 
     if (name)
-        fail("%s: a recipe of %s: phases are read from TRL's GRPO and DPO and from verl alone: write a phase plan (docs/howto/phases.md), or take dpxplan import "
+        fail("%s: a recipe of %s: phases are read from TRL's GRPO, from DPO of TRL, LLaMA-Factory and axolotl, and from verl: write a phase plan (docs/howto/phases.md), or take dpxplan import "
              "where one model trains", f->path, name);
     else
-        fail("%s: neither a phase plan (\"dpx_phases\": 1) nor a config of TRL's GRPO or DPO or of verl; the plan of one step is for dpxplan eval", f->path);
+        fail("%s: neither a phase plan (\"dpx_phases\": 1) nor a config of TRL's GRPO, of DPO (TRL, LLaMA-Factory, axolotl) or of verl; the plan of one step is for dpxplan eval", f->path);
 }
 
-bool phases_imports(const struct form_file *f) { return f->doc && (form_of_quietly(f) == &form_verl || is_trl(f)); }
+bool phases_imports(const struct form_file *f) { return f->doc && (form_of_quietly(f) == &form_verl || is_trl(f, TRL_GRPO) || is_dpo(f)); }
 
 /* ---- values ---- */
 
@@ -202,43 +218,99 @@ static json_t *document(struct importing *in, const char *framework, int64_t sam
 /* The same recipe as one of SFT, of which a micro-batch has the chosen and the rejected sequence of each sample. */
 static json_t *as_sft(struct importing *in)
 {
-    static const char *const dpos[] = { "beta", "precompute_ref_log_probs", "max_prompt_length", "rpo_alpha", "sync_ref_model", "reference_free", "loss_type",
-                                        "ref_model_mixup_alpha", "use_weighting", "loss_weights", "label_smoothing" };
+    static const char *const dpos[] = {
+        "beta", "precompute_ref_log_probs", "max_prompt_length", "rpo_alpha", "sync_ref_model", "reference_free", "loss_type", "ref_model_mixup_alpha", "use_weighting",
+        "loss_weights", "label_smoothing",
+        "pref_beta", "pref_loss", "pref_ftx", "pref_bco_weight", "dpo_label_smoothing", "ld_alpha",                    /* LLaMA-Factory's */
+        "rl", "rl_beta", "rl_adapter_ref_model", "dpo_use_weighting", "dpo_label_smoothing", "dpo_norm_loss", "dpo_loss_type",  /* axolotl's */
+    };
     json_t *doc = json_deep_copy(in->f->doc);
+    const char *batch = json_object_get(doc, "base_model") ? "micro_batch_size" : "per_device_train_batch_size";
 
     for (size_t i = 0; i < sizeof dpos / sizeof *dpos; i++)
         json_object_del(doc, dpos[i]);
-    json_object_set_new(doc, RECIPE_TRL_PROGRAM, json_string("sft"));
-    json_object_set_new(doc, "per_device_train_batch_size", json_integer(2 * count_at(in, "per_device_train_batch_size", 1, 8)));
+    if (json_object_get(doc, "base_model") && json_is_true(json_object_get(doc, "gradient_checkpointing")) &&
+        !json_object_get(doc, "gradient_checkpointing_kwargs"))      /* axolotl: reentrant without rl alone */
+        json_object_set_new(doc, "gradient_checkpointing_kwargs", json_pack("{s:b}", "use_reentrant", 0));
+    if (json_object_get(doc, "stage"))
+        json_object_set_new(doc, "stage", json_string("sft"));
+    else if (!json_object_get(doc, "base_model")) {
+        const char *program = json_string_value(json_object_get(doc, RECIPE_TRL_PROGRAM));
+        json_object_set_new(doc, RECIPE_TRL_PROGRAM, json_sprintf("sft%.40s", program && !strncmp(program, "dpo", 3) ? program + 3 : ""));    /* dpo_vlm: sft_vlm */
+    }
+    json_object_set_new(doc, batch, json_integer(2 * count_at(in, batch, 1, json_object_get(doc, "base_model") ? 1 : 8)));
     return doc;
 }
 
-static json_t *trl_dpo(struct importing *in)
+/* A reference model of its own that is not the policy's copy, and LLaMA-Factory's copy under FSDP, which has another format. */
+static int dpo_refuses(struct importing *in)
+{
+    static const char *const others[] = { "ref_model", "ref_model_adapters", "ref_model_quantization_bit", "ref_model_name_or_path" };
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (form_value(in->f->doc, others[i]))
+            return fail("%s: %s: a reference model that is another one than the policy is not planned from recipes: write a phase plan (docs/howto/phases.md)",
+                        in->f->path, others[i]);
+    return 0;
+}
+
+/* LLaMA-Factory loads the copy without gradients, and so in the 16 bits that it computes in (model/adapter.py casts what trains alone). */
+static json_t *reference_plan(struct importing *in, bool adapts)
+{
+    json_t *plan = plan_to_json(&in->actor);
+    bool factory = form_of_quietly(in->f) == &form_factory;
+
+    if (factory && !adapts && in->actor.strategy == STRAT_FSDP) {
+        fail("%s: finetuning_type: full: LLaMA-Factory's reference model under FSDP is not planned: under DDP or DeepSpeed it is", in->f->path);
+        in->failed = true;
+    } else if (factory && !adapts && in->actor.dialect == DIALECT_TORCH && in->actor.precision != DT_FP32) {
+        json_object_set_new(knob_object_at(plan, "ddp"), "model_dtype", json_string(dtype_name(in->actor.precision)));
+        json_object_del(plan, "reduce_dtype");
+    }
+    return plan;
+}
+
+static void dpo_phases(struct importing *in)
+{
+    bool factory = form_of_quietly(in->f) == &form_factory, own = flag_at(in, "rl_adapter_ref_model", false);
+    bool adapts = in->actor.model.trainable < in->actor.model.params && !own;
+    int64_t logits = in->actor.micro_batch * in->actor.seq * in->actor.model.vocab * 4;
+
+    add_role(in, "reference", json_pack("{s:o, s:b}", "infer", reference_plan(in, adapts), "shares_weights", adapts));
+    add_phase(in, factory ? json_pack("{s:s, s:s, s:s, s:I}", "name", "update", "update", "policy", "beside", "reference", "held_bytes", (json_int_t)logits) :
+                            json_pack("{s:s, s:s, s:s}", "name", "update", "update", "policy", "beside", "reference"));
+}
+
+static json_t *dpo(struct importing *in)
 {
     if (in->a->response) {
         fail("--response: DPO generates no responses: its samples are in the data");
         return NULL;
     }
+    if (dpo_refuses(in) < 0)
+        return NULL;
     json_t *doc = as_sft(in);
-    bool before = flag_at(in, "precompute_ref_log_probs", false);
+    bool before = flag_at(in, "precompute_ref_log_probs", false), trl = form_of_quietly(in->f) == &form_trl;
     int rc = read_actor(in, doc);
 
     json_decref(doc);
     if (rc < 0)
         return NULL;
     notes_add(in->notes, "each sample is a chosen and a rejected sequence, which run as one batch");
-    notes_add(in->notes, "the loss of DPO is planned as that of SFT over the same tokens: TRL 1.16 computes log-probabilities in chunks (add_fused_lm_head()), "
-              "older ones hold the logits whole");
+    if (trl && !form_value(in->f->doc, RECIPE_TRL_PROGRAM) && !form_value(in->f->doc, "loss_type"))
+        notes_add(in->notes, "read as DPO's by its keys (beta, max_prompt_length ...): ORPO, CPO and KTO, whose configs have them too, are not planned");
+    if (trl)
+        notes_add(in->notes, "the loss of DPO is planned as that of SFT over the same tokens: TRL 1.16 computes log-probabilities in chunks (add_fused_lm_head()), "
+                  "older ones hold the logits whole");
+    else
+        notes_add(in->notes, "the loss of DPO is planned as that of SFT over the same tokens: log-probabilities of whole logits in fp32");
     add_role(in, "policy", json_pack("{s:o}", "train", plan_to_json(&in->actor)));
     if (before) {
         notes_add(in->notes, "precompute_ref_log_probs: the reference model has run before the training: it is not there");
         add_phase(in, json_pack("{s:s, s:s}", "name", "update", "update", "policy"));
-    } else {
-        bool adapts = in->actor.model.trainable < in->actor.model.params;
-        add_role(in, "reference", json_pack("{s:o, s:b}", "infer", plan_to_json(&in->actor), "shares_weights", adapts));
-        add_phase(in, json_pack("{s:s, s:s, s:s}", "name", "update", "update", "policy", "beside", "reference"));
-    }
-    return document(in, "TRL", plan_global_batch(&in->actor), 1, 0, NULL);
+    } else
+        dpo_phases(in);
+    return document(in, form_of_quietly(in->f)->name, plan_global_batch(&in->actor), 1, 0, NULL);
 }
 
 static int trl_engine(struct importing *in, int64_t steps, int64_t prompt, int64_t longest)
@@ -480,7 +552,7 @@ static json_t *verl(struct importing *in)
 json_t *phases_import(const struct phases_asked *a, const struct form_file *f, struct notes *notes)
 {
     struct importing in = { .a = a, .f = f, .notes = notes, .roles = json_object(), .phases = json_array() };
-    json_t *doc = form_of_quietly(f) == &form_verl ? verl(&in) : recipe_trl_trainer(f->doc) == TRL_DPO ? trl_dpo(&in) : trl_grpo(&in);
+    json_t *doc = form_of_quietly(f) == &form_verl ? verl(&in) : is_dpo(f) ? dpo(&in) : trl_grpo(&in);
 
     if (in.failed) {
         json_decref(doc);

@@ -457,8 +457,8 @@ static void recipes_of_pictures_and_diffusion_are_refused(void **state)
           "verl.trainer.sft_trainer" },
         { "verl.yaml", "actor_rollout_ref:\n  model:\n    path: llama-3.1-8b\n  actor:\n    ppo_mini_batch_size: 256\n    strategy: fsdp\n",
           "give --micro-batch" },
-        { "verl.yaml", "defaults:\n  - ppo_megatron_trainer\n  - _self_\nactor_rollout_ref:\n  model:\n    path: llama-3.1-8b\n  actor:\n    ppo_micro_batch_size_per_gpu: 1\n",
-          "an actor on Megatron-LM" },
+        { "verl.yaml", "defaults:\n  - ppo_megatron_trainer\n  - _self_\nactor_rollout_ref:\n  model:\n    path: llama-3.1-8b\n  actor:\n    ppo_micro_batch_size_per_gpu: 1\n"
+          "    megatron: {vanilla_mbridge: false}\n", "vanilla_mbridge" },
     };
 
     (void)state;

@@ -130,9 +130,9 @@ static void int8_layers_checkpoints_are_those_of_the_trainer(void **state)
 {
     (void)state;
     checkpoints_as(INT8_AXOLOTL, RECOMPUTE_REENTRANT);
-    checkpoints_as(INT8_AXOLOTL "rl: orpo\n", RECOMPUTE_FULL);
+    checkpoints_as(INT8_AXOLOTL "rl: grpo\n", RECOMPUTE_FULL);
     checkpoints_as(INT8_AXOLOTL "gradient_checkpointing_kwargs:\n  use_reentrant: false\n", RECOMPUTE_FULL);
-    checkpoints_as(INT8_AXOLOTL "rl: orpo\ngradient_checkpointing_kwargs:\n  use_reentrant: true\n", RECOMPUTE_REENTRANT);
+    checkpoints_as(INT8_AXOLOTL "rl: grpo\ngradient_checkpointing_kwargs:\n  use_reentrant: true\n", RECOMPUTE_REENTRANT);
 }
 
 static void llama_factorys_lora_has_its_own_defaults(void **state)
@@ -413,7 +413,7 @@ static void preference_training_runs_pairs(void **state)
 {
     static const char *const pairs[] = {
         "model_name_or_path: Qwen/Qwen2.5-7B\nstage: dpo\npref_loss: orpo\nfinetuning_type: full\ncutoff_len: 1024\nper_device_train_batch_size: 4\nbf16: true\n",
-        "base_model: Qwen/Qwen2.5-7B\nrl: orpo\nflash_attention: true\nsequence_len: 1024\nmicro_batch_size: 4\noptimizer: adamw_torch\n",
+        "model_name_or_path: Qwen/Qwen2.5-7B\nstage: dpo\npref_loss: simpo\nfinetuning_type: full\ncutoff_len: 1024\nper_device_train_batch_size: 4\nbf16: true\n",
     };
     static const struct { const char *keys, *why; } others[] = {
         { "model_name_or_path: x\nbeta: 0.1\nmax_length: 1024\n", "DPO: a reference model" },
@@ -425,6 +425,18 @@ static void preference_training_runs_pairs(void **state)
         { "model_name_or_path: x\nstage: rm\n", "stage: rm: a model with a head" }, { "model_name_or_path: x\nstage: ppo\n", "ppo: a reference model" },
         { "base_model: x\nrl: dpo\nsequence_len: 1024\n", "dpo: a reference model" }, { "base_model: x\nrl: kto\nsequence_len: 1024\n", "kto: a reference model" },
         { "base_model: x\nrl: grpo\nsequence_len: 1024\ntrl: {beta: 0.001}\n", "trl.beta: a reference model" },
+        { "base_model: x\nrl: orpo\nsequence_len: 1024\n", "rl: orpo: TRL's trainer has two losses" },
+        { "base_model: x\nrl: simpo\nsequence_len: 1024\n", "rl: simpo: TRL's trainer has two losses" },
+        { "model_name_or_path: x\nmax_length: 1024\nteacher_model_name_or_path: y\n", "teacher_model_name_or_path: the trainer of TRL's" },
+        { "model_name_or_path: x\nmax_length: 1024\nreward_model_path: y\n", "reward_model_path: the trainer of TRL's" },
+        { "base_model: x\nsequence_len: 512\nlisa_n_layers: 4\n", "lisa_n_layers: layers that train by turns" },
+        { "base_model: x\nsequence_len: 512\nbfloat16: true\n", "bfloat16: a model in bf16 without autocast" },
+        { "model_name_or_path: x\nstage: sft\nuse_asft_loss: true\n", "use_asft_loss: a reference model" },
+        { "model_name_or_path: x\nstage: sft\ntensor_model_parallel_size: 1\n", "tensor_model_parallel_size: LLaMA-Factory's training by Megatron-LM" },
+        { "model_name_or_path: x\nmax_length: 512\nuse_unsloth: true\n", "use_unsloth: unsloth's kernels" },
+        { "per_device_train_batch_size: 1\nuse_lora: true\n", "use_lora: a key of a script's own" },
+        { "model_name_or_path: x\nmax_length: 512\nq_lora: true\n", "q_lora: a key of a script's own" },
+        { "model_name_or_path: x\nmax_length: 512\nlora_r: 8\n", "lora_r: without use_peft" },
         { "base_model: x\nreward_model: true\nsequence_len: 1024\n", "reward_model: a model with a head" },
         { "base_model: x\nprocess_reward_model: true\nsequence_len: 1024\n", "process_reward_model: a model with a head" },
         { "base_model: x\nsequence_len: 512\nfp8: true\n", "fp8: float8" }, { "model_name_or_path: x\nstage: sft\nfp8: true\n", "fp8: float8" },
@@ -461,10 +473,9 @@ static void axolotls_own_defaults(void **state)
     assert_true(noted(&notes, "takes its fused LoRA kernels by itself"));
     plan_free(&p);
     notes = (struct notes){ 0 };
-    assert_int_equal(read_recipe("base_model: llama-2-7b\nrl: simpo\nmicro_batch_size: 2\nsequence_len: 512\nbf16:\nfp16:\n"
+    assert_int_equal(read_recipe("base_model: llama-2-7b\nmicro_batch_size: 2\nsequence_len: 512\nbf16:\nfp16:\n"
                                  "lora_mlp_kernel: false\n", NULL, "2xa100-80gb", 0, &p, &notes), 0);
     assert_int_equal(p.precision, DT_FP32);     /* bf16 is null: not the default, which is auto */
-    assert_int_equal(p.micro_batch, 4);         /* a chosen and a rejected one */
     plan_free(&p);
     static const struct { const char *keys; enum base_dtype base; } packs[] = {
         { "adapter: lora\nload_in_4bit: true\n", BASE_PLAIN }, { "adapter: lora\nload_in_8bit: true\n", BASE_INT8 },

@@ -163,12 +163,18 @@ check 'a recipe that accelerate launches is shared out as accelerate says' "$(
     refused 'accelerate.s config goes with recipes' import "$tmp/run.sh" --accelerate "$tmp/fsdp.yaml" --cluster 8xh100)"
 check 'an actor on Megatron-LM is not read as FSDP; a path of another machine is taken by its name, and said' "$(
     printf 'python3 -m verl.trainer.main_ppo --config-path=config --config-name=%s %s\n' "'ppo_megatron_trainer.yaml'" \
-        'actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.actor.ppo_mini_batch_size=64' >"$tmp/verl.sh"
-    refused 'an actor on Megatron-LM is not read' import "$tmp/verl.sh" --cluster 8xh100
+        'actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2' >"$tmp/verl.sh"
+    reads "$tmp/verl.sh" 8xh100
+    has '"dialect": "megatron"' && has '"bias_swiglu_fusion": false' && has '"accumulation": 4'
     printf 'python3 -m verl.trainer.main_ppo %s\n' 'actor_rollout_ref.model.path=${HOME}/models/Qwen3-8B actor_rollout_ref.actor.ppo_mini_batch_size=64 \
         actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2' >"$tmp/verl.sh"
     reads "$tmp/verl.sh" 8xh100
     said 'taken as Qwen3-8B, by its name' && has '"accumulation": 4')"
+check 'behind a training a script may evaluate: the training is read' "$(
+    printf 'torchrun --nproc_per_node 8 train_math.py --model_name_or_path gpt2 --max_length 512 --bf16 --per_device_train_batch_size 4\npython eval_gsm8k.py --model out\n' >"$tmp/both.sh"
+    reads "$tmp/both.sh" 8xh100
+    has '"micro_batch": 4'
+    ! grep -q 'commands of the script' "$tmp/err" || cat "$tmp/err")"
 check 'what a script leaves open is said' "$(
     printf 'if [ "$1" ]; then LEN=512; fi\ntorchrun --nproc_per_node 4 sft.py --model_name_or_path gpt2 --max_length $LEN --bf16\n' >"$tmp/if.sh"
     reads "$tmp/if.sh" 8xh100
@@ -185,4 +191,28 @@ check 'a DeepSpeed config says that it names no model' "$(
     refused 'model: required: DeepSpeed' import "$tmp/ds.json" --cluster 8xh100 --seq 512
     reads "$tmp/ds.json" 8xh100 --model gpt2 --seq 512
     has '"strategy": "zero2"')"
+# phase_of KEY: of the phase plan that an import of DPO wrote, its one update.
+phase_of() { python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"d": d, "u": d["phases"][0], "r": d["roles"]}))' "$tmp/p.json" "$1"; }
+printf 'model_name_or_path: Qwen/Qwen3-4B\nstage: dpo\ndo_train: true\nfinetuning_type: lora\nlora_rank: 8\nlora_target: all\ncutoff_len: 2048\nbf16: true\nper_device_train_batch_size: 1\n' >"$tmp/lf.yaml"
+sed 's/stage: dpo/stage: kto/' "$tmp/lf.yaml" >"$tmp/kto.yaml"
+printf 'base_model: Qwen/Qwen2.5-0.5B\nrl: dpo\nsequence_len: 1024\nmicro_batch_size: 2\nbf16: true\nflash_attention: true\noptimizer: adamw_torch_fused\n' >"$tmp/ax.yaml"
+check "DPO is imported as a phase plan: pairs, the reference model beside, and phases says of it what it says of the recipe" "$(
+    for f in "$tmp/lf.yaml" "$tmp/ax.yaml" demo/dpo.yaml; do
+        reads "$f" 8xh100
+        said 'a phase plan, as the step has a second model' && said 'chosen and a rejected sequence' && said 'fits '
+        "$B/dpxplan" phases "$tmp/p.json" --json >"$tmp/a.json" 2>/dev/null
+        "$B/dpxplan" phases "$f" --cluster 8xh100 --json >"$tmp/b.json" 2>/dev/null
+        python3 -c 'import json, sys; a, b = (json.load(open(f)) for f in sys.argv[1:]); print("" if a["phases"] == b["phases"] else "phases differ")' "$tmp/a.json" "$tmp/b.json"
+    done
+    reads "$tmp/lf.yaml" 8xh100     # logits of a pair of 2048 tokens over 151936 in fp32, held while the reference model runs; one set of weights
+    [ "$(phase_of 'u["beside"], u["held_bytes"], r["reference"]["shares_weights"], r["policy"]["train"]["micro_batch"]')" = "('reference', $((2 * 2048 * 151936 * 4)), True, 2)" ] || cat "$tmp/p.json"
+    reads "$tmp/ax.yaml" 8xh100
+    [ "$(phase_of '"held_bytes" in u, r["reference"]["shares_weights"], r["policy"]["train"]["micro_batch"]')" = "(False, False, 4)" ] || cat "$tmp/p.json"
+    sed 's/finetuning_type: lora/finetuning_type: full/; /lora_/d' "$tmp/lf.yaml" >"$tmp/full.yaml"
+    reads "$tmp/full.yaml" 8xh100   # the copy has no gradients: 16 bits, where what trains is in fp32
+    [ "$(phase_of 'r["reference"]["infer"]["ddp"]["model_dtype"], r["policy"]["train"].get("ddp", {}).get("model_dtype")')" = "('bf16', None)" ] || cat "$tmp/p.json"
+    printf 'ref_model: Qwen/Qwen3-8B\n' >>"$tmp/full.yaml"
+    refused 'ref_model: a reference model that is another one' import "$tmp/full.yaml" --cluster 8xh100
+    refused 'change it in the file' import "$tmp/lf.yaml" --cluster 8xh100 --micro-batch 1
+    refused 'kto: a reference model' import "$tmp/kto.yaml" --cluster 8xh100)"
 finish

@@ -1,4 +1,4 @@
-# after examples/ppo_trainer/run_gemma.sh
+# after examples/ppo_trainer/run_gemma.sh, without its bonus for entropy
 set -x
 python3 -m verl.trainer.main_ppo \
     algorithm.adv_estimator=grpo \
@@ -11,6 +11,5 @@ python3 -m verl.trainer.main_ppo \
     actor_rollout_ref.actor.ppo_mini_batch_size=128 \
     actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 \
     actor_rollout_ref.rollout.n=1 \
-    actor_rollout_ref.actor.entropy_coeff=0.001 \
     trainer.n_gpus_per_node=8 \
     trainer.nnodes=1 $@

@@ -1,0 +1,19 @@
+/* form_verl.h -- what the files of verl's form share. */
+#ifndef DPX_FORM_VERL_H
+#define DPX_FORM_VERL_H
+
+#include "model/form/form_rows.h"
+
+#define VERL_ACTOR "actor_rollout_ref.actor."
+
+/* An actor on Megatron-LM (form_verl_megatron.c): `r` is begun, with the form's rows; ends it.  0, or -1 reported. */
+int verl_read_megatron(struct form_reading *r, struct plan *p);
+
+/* The entropy of the policy holds the logits several times more: the reading fails where it is asked for. */
+void verl_refuse_entropy(struct form_reading *r);
+
+/* Samples of a micro-step of one data-parallel rank, `sharing` ranks, and how many micro-steps an update has; `context` of them share positions. */
+struct verl_batch { int64_t seq, micro, steps; };
+struct verl_batch verl_batch_of(struct form_reading *r, const struct plan *p, int64_t sharing, int64_t context);
+
+#endif
