@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "model/exchange/unread.h"
+#include "model/family/family.h"
 #include "model/form/form_rows.h"
 
 static const struct form_row rows[] = {
@@ -214,7 +215,7 @@ static void read_rest(struct form_reading *r, const struct plan *p)
         notes_add(r->notes, ACTOR "entropy_coeff is not in the plan: the entropy's own copies of the logits, in fp32, are not in the plan");
     if (form_value(r->file->doc, "trainer.n_gpus_per_node") || form_value(r->file->doc, "trainer.nnodes"))
         unread_ranks(r->notes, form_value(r->file->doc, "trainer.n_gpus_per_node") ? "trainer.n_gpus_per_node" : "trainer.nnodes", gpus, p->cluster.world_size);
-    if (!strcmp(p->model.family, "gpt_oss"))
+    if (family_for(&p->model)->sinks)
         notes_add(r->notes, "model: flash attention keeps no scores of gpt-oss's attention: the plan's kernels (torch-eager) keep them");
     if (strncmp(config, "ppo_trainer", 11) != 0)
         notes_add(r->notes, "config_name: %.60s.yaml is not read: what it sets is not in the plan", config);

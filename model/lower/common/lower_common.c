@@ -110,8 +110,8 @@ int lower_model_buffer_elems(const struct model *m)
         recorded += m->recorded->buffer[i];
     if (m->recorded)                    /* of other dtypes, as so many numbers of fp32 */
         return (int)(recorded / 4 < INT32_MAX ? recorded / 4 : INT32_MAX);
-    bool scaled = torch_style_of(m->family)->one_plus_weight;
-    int64_t rotary = m->position == POS_ROPE ? m->rotary_dim : !strcmp(m->family, "falcon") ? m->head_dim : 0;
+    bool scaled = family_for(m)->scaled_table;
+    int64_t rotary = m->position == POS_ROPE ? m->rotary_dim : family_for(m)->falcon ? m->head_dim : 0;
 
     return (int)(torch_has_two_tables(m) ? 2 * rotary : rotary) + scaled + (int)(m->route_groups > 0 ? m->experts * model_routers(m) : 0);
 }
