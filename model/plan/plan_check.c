@@ -365,9 +365,8 @@ static int check_optimizer(const struct plan *p, const char *where)
         return check_deepspeed_bnb(p, where, word);
     if (p->dialect == DIALECT_DEEPSPEED && p->optimizer != OPTIMIZER_MUON)
         return fail("%s: optimizer: DeepSpeed is planned with adamw, muon and bitsandbytes' so far, not with %s", where, word);
-    if (p->strategy == STRAT_FSDP && (bnb || p->optimizer == OPTIMIZER_ADAFACTOR))
-        return fail("%s: optimizer: %s of FSDP2's sharded tensors (DTensor) is not modelled: take adamw, sgd or adamw_torch_8bit, "
-                    "or strategy ddp", where, word);
+    if (p->strategy == STRAT_FSDP && optimizer_traits(p->optimizer)->not_fsdp2)
+        return fail("%s: optimizer: %s of FSDP2's sharded tensors (DTensor) %s", where, word, optimizer_traits(p->optimizer)->not_fsdp2);
     if (p->optimizer == OPTIMIZER_MUON && check_muon(p, where) < 0)
         return -1;
     if (p->optimizer != OPTIMIZER_SGD && p->dialect != DIALECT_DEEPSPEED && p->optimizer_form != OPTIMIZER_FOREACH)
