@@ -227,13 +227,14 @@ all: $(PROGRAMS) $(LIBRARY) archives
 room = $(eval ROOMS += $(strip $1))
 $(call room, base,)
 $(call room, base/chart,            base)
-$(call room, model/arch,            base)
+$(call room, model/family,          base)
+$(call room, model/arch,            base model/family)
 $(call room, model/cluster,         base)
 $(call room, model/allocator,       base)
-$(call room, model/plan,            base model/arch model/cluster)
-$(call room, model/program,         base model/arch model/plan)
+$(call room, model/plan,            base model/family model/arch model/cluster)
+$(call room, model/program,         base model/family model/arch model/plan)
 $(call room, model/schedule,        base model/arch model/cluster model/plan model/program)
-$(call room, model/lower/common,    base model/arch model/cluster model/plan model/program model/schedule)
+$(call room, model/lower/common,    base model/family model/arch model/cluster model/plan model/program model/schedule)
 $(call room, model/walk,            base model/arch model/cluster model/plan model/program model/schedule model/lower/common)
 $(call room, model/framework/paper,            base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/walk)
 $(call room, model/framework/torch_dp,         base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/walk)
@@ -243,12 +244,12 @@ $(call room, model/framework/torch_fsdp1,      base model/arch model/cluster mod
 $(call room, model/framework/torch_fsdp2,      base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/walk)
 $(call room, model/framework/deepspeed,        base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/walk)
 $(call room, model/framework/deepspeed_012,    base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/walk model/framework/deepspeed)
-$(call room, model/framework/deepspeed_3,      base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/walk model/framework/deepspeed)
+$(call room, model/framework/deepspeed_3,      base model/family model/arch model/cluster model/plan model/program model/schedule model/lower/common model/walk model/framework/deepspeed)
 $(call room, model/framework/megatron,         base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/walk)
 $(call room, model/lower,           base model/cluster model/plan model/program model/schedule model/lower/common model/framework/paper model/framework/torch_dp model/framework/zero_redundancy model/framework/torch_ddp model/framework/torch_fsdp1 model/framework/torch_fsdp2 model/framework/deepspeed_012 model/framework/deepspeed_3 model/framework/megatron)
 $(call room, model/memory,          base model/allocator model/cluster model/plan model/program model/schedule model/lower)
-$(call room, model/exchange,        base model/arch model/cluster model/plan)
-$(call room, model/form,            base model/arch model/cluster model/plan model/memory model/exchange)
+$(call room, model/exchange,        base model/family model/arch model/cluster model/plan)
+$(call room, model/form,            base model/family model/arch model/cluster model/plan model/memory model/exchange)
 $(call room, sim/price,             base model/arch model/cluster model/plan model/program model/schedule)
 $(call room, sim/clock,             base model/arch model/cluster model/plan model/program model/schedule model/memory sim/price)
 $(call room, sim/search,            base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/memory sim/price sim/clock)
@@ -263,10 +264,10 @@ $(call room, exec/device,           base model/cluster model/schedule)
 $(call room, exec/kernels,          base model/arch model/program model/schedule exec/device)
 $(call room, exec/comm,             base model/schedule exec/device exec/kernels)
 $(call room, exec/cuda,             base model/arch model/schedule exec/device exec/kernels exec/comm)
-$(call room, exec/data,             base model/arch model/cluster model/plan exec/device exec/kernels)
+$(call room, exec/data,             base model/family model/arch model/cluster model/plan exec/device exec/kernels)
 $(call room, exec/run,              base model/arch model/cluster model/plan model/program model/schedule model/memory exec/device exec/kernels exec/comm exec/cuda exec/data)
 $(call room, exec/train,            base model/arch model/cluster model/plan model/program model/schedule model/lower model/memory exec/device exec/kernels exec/comm exec/data exec/run)
-$(call room, exec/engine,           base model/arch model/cluster model/plan model/schedule model/exchange exec/data)
+$(call room, exec/engine,           base model/family model/arch model/cluster model/plan model/schedule model/exchange exec/data)
 $(call room, exec/process,          base model/arch model/cluster model/plan model/schedule model/lower model/memory exec/device exec/kernels exec/cuda exec/data exec/run exec/train exec/engine)
 $(call room, calib/bench,           base model/arch model/cluster model/plan model/program model/schedule model/lower exec/device exec/kernels exec/comm exec/cuda exec/data exec/run exec/train calib/store)
 $(call room, reports/page,          base base/chart calib/store)
@@ -419,6 +420,13 @@ $B/exec/engine/scripts.inc: $(patsubst %,exec/engine/%.py,$(ENGINES)) Makefile
 	    echo "static const char *const $${e}_py[] = {"; \
 	    sed 's/\\/\\\\/g; s/"/\\"/g; s/.*/"&\\n",/' exec/engine/$$e.py; echo 'NULL };'; done >$@.new
 	@mv $@.new $@
+
+# A file of model/family that defines NAME_family is a row FAMILY(NAME), by name.  Rewritten only on change.
+$B/model/family/family.c.o: $B/model/family/list.h
+$B/model/family/list.h: FORCE
+	@mkdir -p $(@D)
+	@sed -n 's/^const struct family \([a-z0-9_]*\)_family = {/FAMILY(\1)/p' model/family/*.c | LC_ALL=C sort >$@.new; \
+	cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 # --version: the commit too, where there is one.  Rewritten only on change.
 $B/base/version.c.o: $B/dpx_version.h

@@ -14,6 +14,7 @@
 #include "exec/data/safetensors.h"
 #include "exec/kernels/rng.h"
 #include "model/arch/training.h"
+#include "model/family/family.h"
 
 struct weights {
     const struct model *m;
@@ -71,7 +72,7 @@ static double std_of(const struct model *m, const struct tensor *t)
 {
     bool residual = t->role == ROLE_ATTN_OUT || t->role == ROLE_DOWN;
 
-    if (residual && !strcmp(m->family, "gpt2"))
+    if (residual && family_for(m)->residual_init)
         return m->init_std / sqrt(2 * (double)m->layers);
     return m->init_std;
 }

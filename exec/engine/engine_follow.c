@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "model/arch/training.h"
+#include "model/family/family.h"
 #include "model/plan/knob.h"
 #include "model/plan/plan_groups.h"
 
@@ -99,7 +100,7 @@ static int torch_follows(const struct engine_job *j)
         return refuse(j, "DataParallel", "it has one process for all GPUs; \"ddp\" is run");
     if (p->strategy == STRAT_FSDP && p->unit != UNIT_MODEL && p->unit != UNIT_BLOCKS && p->unit != UNIT_BLOCK)
         return refuse(j, "this \"unit\" yet", "model, block and <n> blocks are followed");
-    if (axes && strcmp(p->model.family, "llama") && strcmp(p->model.family, "qwen2") && strcmp(p->model.family, "qwen3") && strcmp(p->model.family, "mistral"))
+    if (axes && !family_for(&p->model)->engine_axes)
         return refuse(j, "tensor and pipeline parallelism of this family", "llama, qwen2, qwen3 and mistral are cut by torch's own API");
     if (p->kernels == KERNELS_TORCH_COMPILE && (axes || p->model.experts > 0 || p->dialect != DIALECT_TORCH))
         return refuse(j, "torch-compile here yet", "DDP and FSDP2 of dense models run compiled, without tensor and pipeline parallelism");

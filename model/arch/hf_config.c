@@ -11,11 +11,12 @@
 #include "base/dtype.h"
 #include "base/fail.h"
 #include "base/printable.h"
-#include "model/arch/family.h"
-#include "model/arch/hf_keys.h"
+#include "model/arch/hf_act.h"
+#include "model/arch/hf_rope.h"
 #include "model/arch/hf_text.h"
 #include "model/arch/recorded.h"
 #include "model/arch/transformer.h"
+#include "model/family/family.h"
 
 /* ---- Fields, by the family's table ---- */
 
@@ -145,10 +146,32 @@ static int refuse_experts(const struct hf *c)
     return 0;
 }
 
-/* Kimi K2's config.json names code of its own, a copy of DeepSeek-V3's (auto_map: DeepseekV3Config, DeepseekV3ForCausalLM). */
-static const char *family_of_type(const char *type) { return strcmp(type, "kimi_k2") ? type : "deepseek_v3"; }
+/* Refused with a better reason than "unknown". */
+static bool is_moe(const char *model_type)
+{
+    static const char *const moe[] = {
+        "qwen2_moe", "qwen3_next", "deepseek_v2", "deepseek_v32", "dbrx", "phimoe", "jamba", "glm4_moe_lite", "ernie4_5_moe",
+        "hunyuan_v1_moe", "minimax", "jetmoe", "switch_transformers", "nllb-moe", "arctic", "grok-1", "bailing_moe", "dots1",
+        "flex_olmo", "granitemoeshared", "granitemoehybrid",
+    };
 
-static int find_family(const struct hf *c, const struct hf_family **f)
+    for (size_t i = 0; i < sizeof moe / sizeof *moe; i++)
+        if (!strcmp(moe[i], model_type))
+            return true;
+    return false;
+}
+
+static const struct family *family_of_type(const char *type)
+{
+    const struct family *f = family_find(type);
+
+    for (int i = 0; !f && family_at(i); i++)
+        if (family_at(i)->also && !strcmp(family_at(i)->also, type))
+            f = family_at(i);
+    return f;
+}
+
+static int find_family(const struct hf *c, const struct family **f)
 {
     const char *type;
 
@@ -158,10 +181,10 @@ static int find_family(const struct hf *c, const struct hf_family **f)
         return refuse_unknown_family(c);
     if (hf_string(c, "model_type", NULL, &type) < 0)
         return -1;
-    if (hf_is_moe(type))
+    if (is_moe(type))
         return fail("%s: \"%smodel_type\" is \"%s\": of mixtures of experts (MoE) mixtral, qwen3_moe, deepseek_v3, glm4_moe, gpt_oss, "
                     "llama4_text, granitemoe and olmoe are supported", c->where, c->section ? "text_config." : "", type);
-    *f = hf_family_find(family_of_type(type));
+    *f = family_of_type(type);
     if (!*f)
         return refuse_unknown_family(c);
     return (*f)->experts ? 0 : refuse_experts(c);
@@ -202,7 +225,7 @@ static void take_traits(struct model *m, const struct family *f)
 }
 
 /* The name of the key behind a field, for messages. */
-static const char *key_of(const struct hf *c, const struct hf_family *f, size_t at)
+static const char *key_of(const struct hf *c, const struct family *f, size_t at)
 {
     for (const struct hf_key *k = f->keys; !hf_key_end(k); k++)
         if (k->key && k->at == at)
@@ -212,7 +235,7 @@ static const char *key_of(const struct hf *c, const struct hf_family *f, size_t 
 
 #define KEY_OF(c, f, name) key_of(c, f, offsetof(struct model, name))
 
-static int check_heads(const struct hf *c, const struct hf_family *f, const struct model *m)
+static int check_heads(const struct hf *c, const struct family *f, const struct model *m)
 {
     bool divides = m->hidden % m->heads == 0;
 
@@ -226,7 +249,7 @@ static int check_heads(const struct hf *c, const struct hf_family *f, const stru
 }
 
 /* Where the modelling code reads a head size for a part only (rotary tables), it must at least not contradict. */
-static int check_head_dim(const struct hf *c, const struct hf_family *f, const struct model *m)
+static int check_head_dim(const struct hf *c, const struct family *f, const struct model *m)
 {
     int64_t stated;
 
@@ -238,7 +261,7 @@ static int check_head_dim(const struct hf *c, const struct hf_family *f, const s
         : hf_refuse(c, "head_dim", "absent or the hidden size over the heads in this family");
 }
 
-static int check_experts(const struct hf *c, const struct hf_family *f, struct model *m)
+static int check_experts(const struct hf *c, const struct family *f, struct model *m)
 {
     if (m->experts_used > m->experts)
         return fail("%s: \"num_experts_per_tok\" is %" PRId64 ": must be at most \"%s\", which is %" PRId64, c->where,
@@ -250,7 +273,7 @@ static int check_experts(const struct hf *c, const struct hf_family *f, struct m
     return fail("%s: none of the %" PRId64 " layers has experts: the family without them is meant", c->where, m->layers);
 }
 
-static int derive(const struct hf *c, const struct hf_family *f, struct model *m)
+static int derive(const struct hf *c, const struct family *f, struct model *m)
 {
     if (check_heads(c, f, m) < 0)
         return -1;
@@ -272,7 +295,7 @@ static int derive(const struct hf *c, const struct hf_family *f, struct model *m
     if (!m->attn_scalar)
         m->attn_scalar = m->head_dim;
     if (m->position == POS_LEARNED)
-        m->positions = m->context + family_find(f->name)->extra_positions;
+        m->positions = m->context + f->extra_positions;
     if (m->position == POS_ROPE && hf_rope_read(c, f, m) < 0)
         return -1;
     if (m->kv_rank > 0)
@@ -352,14 +375,14 @@ static bool is_synthetic(const json_t *config)
 
 static int read_model(const struct hf *c, struct model *out)
 {
-    const struct hf_family *f = NULL;
+    const struct family *f = NULL;
     struct model m = { 0 };
 
     if (find_family(c, &f) < 0 || read_name(c, &m) < 0)
         return -1;
     if (check_all_fixed(c, always_fixed) < 0 || check_all_fixed(c, f->fixed) < 0)
         return -1;
-    take_traits(&m, family_find(f->name));
+    take_traits(&m, f);
     for (const struct hf_key *k = f->keys; !hf_key_end(k); k++)
         if (read_key(c, k, &m) < 0)
             return -1;

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/notes.h"
-#include "model/arch/hf_keys.h"
 #include "model/arch/hf_known_keys.h"
 #include "model/arch/hf_text.h"
+#include "model/family/family.h"
 
 static int by_name(const void *name, const void *row)
 {
@@ -54,7 +54,7 @@ static void note_quantised(const json_t *config, const char *where)
 
 void hf_notes_say(const json_t *config, const char *where, const char *family)
 {
-    if (!hf_family_find(family))                /* a synthetic model */
+    if (!family_find(family))                /* a synthetic model */
         return;
     const json_t *text = hf_has_text(config) ? json_object_get(config, "text_config") : config;
 

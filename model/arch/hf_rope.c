@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "model/arch/hf_keys.h"
+#include "model/arch/hf_rope.h"
+#include "model/family/family.h"
 
 static int rope_object(const struct hf *c, struct hf *rope)
 {
@@ -16,7 +17,7 @@ static int rope_object(const struct hf *c, struct hf *rope)
 
 /* Families with two kinds of layers have two objects in "rope_parameters"; older configs
  * state the base of the layers with a window beside it. */
-static int read_local_theta(const struct hf *c, const struct hf_family *f, struct hf *rope, struct model *m)
+static int read_local_theta(const struct hf *c, const struct family *f, struct hf *rope, struct model *m)
 {
     struct hf local = { NULL, c->where, "rope_parameters.sliding_attention" };
     struct hf all = *rope;
@@ -52,7 +53,7 @@ static int read_scaling(const struct hf *rope, struct model *m)
     return 0;
 }
 
-int hf_rope_read(const struct hf *c, const struct hf_family *f, struct model *m)
+int hf_rope_read(const struct hf *c, const struct family *f, struct model *m)
 {
     struct hf rope;
     double partial = 1;
@@ -92,7 +93,7 @@ static double rotated_share(const struct model *m)
     return ((double)m->rotary_dim + 0.5) / (double)m->head_dim;
 }
 
-int hf_rope_write(const struct model *m, const struct hf_family *f, json_t *config)
+int hf_rope_write(const struct model *m, const struct family *f, json_t *config)
 {
     int rc = json_object_set_new(config, f->theta_key, json_real(m->rope_theta));
 

@@ -4,30 +4,28 @@
 
 #include "base/fail.h"
 #include "model/arch/hf_text.h"
+#include "model/family/family.h"
 
-/* Of a "text_config" without model_type: configuration_<family>.py of transformers 5.23. */
-static const struct { const char *outer, *text; } defaults[] = {
-    { "gemma3", "gemma3_text" }, { "mistral3", "mistral" }, { "llava", "llama" }, { "llama4", "llama4_text" },
-    { "qwen3_vl", "qwen3_vl_text" },
-};
-
+/* Of a "text_config" without model_type. */
 static const char *default_text(const char *outer)
 {
-    for (size_t i = 0; outer && i < sizeof defaults / sizeof *defaults; i++)
-        if (!strcmp(defaults[i].outer, outer))
-            return defaults[i].text;
+    const struct family *f;
+
+    for (int i = 0; outer && (f = family_at(i)); i++)
+        for (int k = 0; k < FAMILY_NAMES && f->text_of[k]; k++)
+            if (!strcmp(f->text_of[k], outer))
+                return f->name;
     return NULL;
 }
 
-/* Text models whose blocks are another family's: modeling_qwen3_vl.py's attention, norms and MLP are Qwen3's, and what positions of images
- * change is worked out once a pass. */
-static const struct { const char *type, *is; } same[] = { { "qwen3_vl_text", "qwen3" } };
-
+/* The family whose blocks a text model has. */
 static const char *same_as(const char *type)
 {
-    for (size_t i = 0; type && i < sizeof same / sizeof *same; i++)
-        if (!strcmp(same[i].type, type))
-            return same[i].is;
+    const struct family *f;
+
+    for (int i = 0; type && (f = family_at(i)); i++)
+        if (f->text_as && !strcmp(f->text_as, type))
+            return f->name;
     return NULL;
 }
 

@@ -2,7 +2,7 @@
 #ifndef DPX_HF_TEXT_H
 #define DPX_HF_TEXT_H
 
-#include "model/arch/hf_value.h"
+#include "model/family/hf_value.h"
 
 /* True for a config whose language model is in "text_config". */
 bool hf_has_text(const json_t *config);

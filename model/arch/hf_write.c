@@ -1,9 +1,11 @@
 /* A struct model to a Hugging Face config: what hf_config.c reads, written by the
  * same table.  Every field of the family's config class is stated, also those that have the default. */
 #include "base/fail.h"
-#include "model/arch/hf_keys.h"
+#include "model/arch/hf_act.h"
+#include "model/arch/hf_rope.h"
 #include "model/arch/recorded.h"
 #include "model/arch/transformer.h"
+#include "model/family/family.h"
 
 static json_t *value_of(const struct model *m, const struct hf_key *k)
 {
@@ -36,7 +38,7 @@ static bool is_left_out(const struct model *m, const struct hf_key *k)
 
 json_t *model_to_config(const struct model *m)
 {
-    const struct hf_family *f = hf_family_find(m->family);
+    const struct family *f = family_find(m->family);
     json_t *config;
     int rc = 0;
 

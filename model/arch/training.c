@@ -10,23 +10,15 @@
 #include "base/fail.h"
 #include "model/arch/training_experts.h"
 #include "model/arch/training_names.h"
+#include "model/family/family.h"
 
 struct training training_default(void) { return (struct training){ .rank = 8, .alpha = 8 }; }
 
 const char *training_usual_targets(const char *family)
 {
-    static const struct { const char *family, *targets; } usual[] = {
-        { "gpt2", "c_attn" }, { "bloom", "query_key_value" }, { "opt", "q_proj,v_proj" },
-        { "gpt_neox", "query_key_value" }, { "llama", "q_proj,v_proj" }, { "mpt", "Wqkv" },
-        { "falcon", "query_key_value" }, { "mistral", "q_proj,v_proj" }, { "stablelm", "q_proj,v_proj" },
-        { "phi", "q_proj,v_proj,fc1,fc2" }, { "gemma", "q_proj,v_proj" }, { "gemma2", "q_proj,v_proj" },
-        { "gemma3_text", "q_proj,v_proj" }, { "qwen2", "q_proj,v_proj" }, { "qwen3", "q_proj,v_proj" },
-    };
+    const struct family *f = family_find(family);
 
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (!strcmp(usual[i].family, family))
-            return usual[i].targets;
-    return NULL;
+    return f ? f->lora_targets : NULL;
 }
 
 const char *training_base_name(enum base_dtype base)
@@ -53,7 +45,7 @@ static bool matches(const struct training *t, const struct tensor *x)
 enum fate { FATE_STAYS, FATE_ADAPTED, FATE_COPIED, FATE_WRAPPED };      /* WRAPPED: adapters of parameters, not of a layer */
 
 /* Llama4Router is nn.Linear's child; other routers are modules of their own (modeling_llama4.py, modeling_mixtral.py). */
-static bool is_linear_router(const struct model *m, const struct tensor *t) { return t->role == ROLE_ROUTER && !strcmp(m->family, "llama4_text"); }
+static bool is_linear_router(const struct model *m, const struct tensor *t) { return t->role == ROLE_ROUTER && family_for(m)->linear_router; }
 
 static bool is_linear(const struct tensor *t)
 {
@@ -140,11 +132,8 @@ static int check_list(const struct model *m, const char *list, bool anywhere, co
 /* PEFT's layer of an embedding (lora/layer.py, Embedding). */
 static int check_embedding(const struct model *m, const struct module *of, const char *where)
 {
-    static const char *const scaled[] = { "gemma", "gemma2", "gemma3_text" };        /* by the embedding itself, and its adapters likewise */
-
-    for (size_t i = 0; i < sizeof scaled / sizeof *scaled; i++)
-        if (!strcmp(m->family, scaled[i]))
-            return fail("%s: lora.target_modules: \"%s\": adapters of %s's embedding are not supported yet", where, of->name, m->family);
+    if (family_for(m)->scaled_table)     /* by the embedding itself, and its adapters likewise */
+        return fail("%s: lora.target_modules: \"%s\": adapters of %s's embedding are not supported yet", where, of->name, m->family);
     return m->tied ? fail("%s: lora.target_modules: \"%s\" is tied to the head: not supported yet", where, of->name) : 0;
 }
 
@@ -245,7 +234,7 @@ static bool add_lora(struct model *to, const struct model *from, const struct mo
  * is transposed, PEFT takes them for [expert, out, in], llama4's too, which are [expert, in, out] (layer.py, ParamWrapper.update_layer()). */
 static bool add_parameter_lora(struct model *to, const struct model *from, const struct module *of, const struct tensor *base, int64_t rank, const char *at)
 {
-    bool turned = !strcmp(from->family, "gpt_oss"), fits = true;
+    bool turned = family_for(from)->clamped_gate, fits = true;
     int64_t experts = base->ndim == 3 ? base->shape[0] : 1;
     const int64_t *shape = base->ndim == 3 ? base->shape + 1 : base->shape;
 

@@ -7,18 +7,18 @@
 #include "base/fail.h"
 #include "model/arch/training.h"
 #include "model/arch/training_names.h"
+#include "model/family/family.h"
 
 /* ---- names that mean parameters ---- */
 
-enum { ROUTER, GATE, UP, DOWN, NPARTS };
-static const char *const of_mixtral[NPARTS] = { "gate", "w1", "w3", "w2" }, *const of_others[NPARTS] = { "gate", "gate_proj", "up_proj", "down_proj" };
+enum { ROUTER, GATE, UP, DOWN, NPARTS = FAMILY_EXPERT_PARTS };
 
-/* The families that PEFT converts; NULL: this is none of them. */
+/* Of the families that PEFT converts; NULL: this is none of them. */
 static const char *const *converted(const struct model *m)
 {
-    if (m->experts == 0 || !strcmp(m->family, "gpt_oss") || !strcmp(m->family, "llama4_text") || !strcmp(m->family, "granitemoe"))
-        return NULL;
-    return !strcmp(m->family, "mixtral") ? of_mixtral : of_others;
+    const struct family *f = family_for(m);
+
+    return m->experts > 0 && f->peft_experts[0] ? f->peft_experts : NULL;
 }
 
 static bool is_name_of(const char *name, const char *part)
@@ -142,12 +142,7 @@ int training_check_parameters(const struct model *m, const struct training *t, c
 
 int training_check_mixture(const struct model *m, const struct training *t, const char *where)
 {
-    static const char *const planned[] = { "mixtral", "qwen3_moe", "gpt_oss", "llama4_text" };
-    bool known = false;
-
-    for (size_t i = 0; i < sizeof planned / sizeof *planned; i++)
-        known |= !strcmp(planned[i], m->family);
-    if (training_is_lora(t) && !t->modules_to_save[0] && known)
+    if (training_is_lora(t) && !t->modules_to_save[0] && family_for(m)->lora_mixture)
         return 0;
     return fail("%s: train: of a mixture of experts (%s) LoRA is planned, without modules to save, for mixtral, qwen3_moe, gpt_oss and llama4_text", where,
                 m->family);

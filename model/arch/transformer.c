@@ -11,7 +11,7 @@
 #include "base/fail.h"
 #include "model/arch/recorded.h"
 #include "model/arch/training.h"
-#include "model/arch/family.h"
+#include "model/family/family.h"
 
 /* ---- One part: is it there, how large, with a bias? ---- */
 
@@ -26,7 +26,7 @@ static bool is_norm(enum tensor_role role)
     }
 }
 
-static bool is_there(const struct model *m, const struct part *p)
+static bool is_there(const struct model *m, const struct module_row *p)
 {
     if (is_norm(p->role) && !m->norm_weight)
         return false;
@@ -126,7 +126,7 @@ static bool extent(const struct model *m, enum extent e, int64_t *n)
 struct count { int modules, tensors; };
 
 /* Of a list of modules at most as many as there are heads, which MODEL_MAX_LISTED bounds. */
-static int copies(const struct model *m, const struct part *p)
+static int copies(const struct model *m, const struct module_row *p)
 {
     if (p->when != IF_QK_NORM_EACH)
         return 1;
@@ -134,32 +134,32 @@ static int copies(const struct model *m, const struct part *p)
 }
 
 /* "mlp.experts:down_proj": what is behind the colon; NULL: the parameter is called weight. */
-static const char *own_name(const struct part *p)
+static const char *own_name(const struct module_row *p)
 {
     const char *colon = strchr(p->module, ':');
 
     return colon ? colon + 1 : NULL;
 }
 
-static int module_length(const struct part *p) { return (int)strcspn(p->module, ":"); }
+static int module_length(const struct module_row *p) { return (int)strcspn(p->module, ":"); }
 
 /* A further parameter of the module of the part before it. */
-static bool joins(const struct part *list, const struct part *p)
+static bool joins(const struct module_row *list, const struct module_row *p)
 {
     return p > list && own_name(p) && module_length(p) == module_length(p - 1)
         && !strncmp(p->module, p[-1].module, (size_t)module_length(p));
 }
 
-static int tensors_of(const struct model *m, const struct family *f, const struct part *p)
+static int tensors_of(const struct model *m, const struct family *f, const struct module_row *p)
 {
     return !own_name(p) && has_bias(m, f, p->role) ? 2 : 1;
 }
 
-static struct count count_parts(const struct model *m, const struct family *f, const struct part *list)
+static struct count count_parts(const struct model *m, const struct family *f, const struct module_row *list)
 {
     struct count c = { 0, 0 };
 
-    for (const struct part *p = list; p && p->module; p++) {
+    for (const struct module_row *p = list; p && p->module; p++) {
         if (!is_there(m, p))
             continue;
         c.modules += joins(list, p) ? 0 : copies(m, p);
@@ -202,7 +202,7 @@ static void add_number(struct name *x, int number)
 }
 
 /* Appends a tensor to the module being filled, the last of m->modules. */
-static bool add_tensor(struct model *m, const struct family *f, const struct part *p, bool bias)
+static bool add_tensor(struct model *m, const struct family *f, const struct module_row *p, bool bias)
 {
     struct tensor *t = &m->tensors[m->ntensors];
     struct module *owner = &m->modules[m->nmodules - 1];
@@ -242,7 +242,7 @@ static bool add_tensor(struct model *m, const struct family *f, const struct par
         && checked_add(m->trainable, t->numel, &m->trainable);
 }
 
-static void add_module(struct model *m, const struct family *f, const struct part *p, int block, int copy)
+static void add_module(struct model *m, const struct family *f, const struct module_row *p, int block, int copy)
 {
     struct module *owner = &m->modules[m->nmodules++];
     struct name name = { owner->name, sizeof owner->name, 0 };
@@ -263,7 +263,7 @@ static void add_module(struct model *m, const struct family *f, const struct par
     owner->ntensors = 0;
 }
 
-static int add_part(struct model *m, const struct family *f, const struct part *p, const char *where)
+static int add_part(struct model *m, const struct family *f, const struct module_row *p, const char *where)
 {
     for (int n = tensors_of(m, f, p), bias = 0; bias < n; bias++)
         if (!add_tensor(m, f, p, bias != 0))
@@ -278,10 +278,10 @@ static int outside(enum tensor_role role)
     return role == ROLE_NORM_FINAL || role == ROLE_PROJECT_OUT || role == ROLE_HEAD ? TENSOR_HEAD : TENSOR_EMBED;
 }
 
-static int add_list(struct model *m, const struct family *f, const struct part *list,
+static int add_list(struct model *m, const struct family *f, const struct module_row *list,
                     int block, const char *where)
 {
-    for (const struct part *p = list; p->module; p++) {
+    for (const struct module_row *p = list; p->module; p++) {
         int b = block >= 0 ? block : outside(p->role);
         for (int i = 0; is_there(m, p) && i < copies(m, p); i++) {
             if (!joins(list, p))
@@ -293,7 +293,7 @@ static int add_list(struct model *m, const struct family *f, const struct part *
     return 0;
 }
 
-static const struct part *parts_of_block(const struct model *m, const struct family *f, int64_t block)
+static const struct module_row *parts_of_block(const struct model *m, const struct family *f, int64_t block)
 {
     return f->dense && !model_has_experts(m, block) ? f->dense : f->block;
 }
@@ -395,22 +395,6 @@ int model_with_layers(const struct model *m, int64_t layers, struct model *out)
         return -1;
     }
     return 0;
-}
-
-bool model_windowed(const struct model *m, int64_t layer)
-{
-    bool full = m->full_every > 0 && (layer + 1) % m->full_every == 0;
-
-    return m->window > 0 && layer >= m->window_from && !full;
-}
-
-int64_t model_windowed_layers(const struct model *m)
-{
-    int64_t n = 0;
-
-    for (int64_t i = 0; m->window > 0 && i < m->layers; i++)       /* asked for each plan, of models of thousands of blocks */
-        n += model_windowed(m, i);
-    return n;
 }
 
 bool model_has_experts(const struct model *m, int64_t layer)

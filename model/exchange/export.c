@@ -12,40 +12,16 @@
 #include "model/exchange/ds_config.h"
 #include "model/exchange/megatron_import.h"
 #include "model/exchange/script_keys.h"
+#include "model/family/family.h"
 #include "model/plan/knob.h"
 
-/* transformers: models/<family>/modeling_<family>.py. */
 const char *export_block_class(const struct plan *p)
 {
-    static const struct { const char *family, *block; } table[] = {
-        { "gpt2", "GPT2Block" },            { "gpt_neox", "GPTNeoXLayer" },
-        { "opt", "OPTDecoderLayer" },       { "bloom", "BloomBlock" },
-        { "mpt", "MptBlock" },              { "llama", "LlamaDecoderLayer" },
-        { "mistral", "MistralDecoderLayer" }, { "qwen2", "Qwen2DecoderLayer" },
-        { "qwen3", "Qwen3DecoderLayer" },   { "gemma", "GemmaDecoderLayer" },
-        { "gemma2", "Gemma2DecoderLayer" }, { "phi3", "Phi3DecoderLayer" },
-        { "falcon", "FalconDecoderLayer" }, { "starcoder2", "Starcoder2DecoderLayer" },
-        { "gemma3_text", "Gemma3DecoderLayer" }, { "ministral", "MinistralDecoderLayer" },
-        { "ministral3", "Ministral3DecoderLayer" }, { "olmo2", "Olmo2DecoderLayer" },
-        { "olmo3", "Olmo3DecoderLayer" },   { "phi", "PhiDecoderLayer" },
-        { "granite", "GraniteDecoderLayer" }, { "smollm3", "SmolLM3DecoderLayer" },
-        { "stablelm", "StableLmDecoderLayer" }, { "cohere", "CohereDecoderLayer" },
-        { "cohere2", "Cohere2DecoderLayer" }, { "glm", "GlmDecoderLayer" },
-        { "glm4", "Glm4DecoderLayer" },     { "nemotron", "NemotronDecoderLayer" },
-        { "arcee", "ArceeDecoderLayer" },   { "seed_oss", "SeedOssDecoderLayer" },
-        { "exaone4", "Exaone4DecoderLayer" }, { "ernie4_5", "Ernie4_5DecoderLayer" },
-        { "hunyuan_v1_dense", "HunYuanDenseV1DecoderLayer" }, { "mixtral", "MixtralDecoderLayer" },
-        { "qwen3_moe", "Qwen3MoeDecoderLayer" }, { "olmoe", "OlmoeDecoderLayer" },
-        { "granitemoe", "GraniteMoeDecoderLayer" }, { "deepseek_v3", "DeepseekV3DecoderLayer" }, { "glm4_moe", "Glm4MoeDecoderLayer" },
-        { "gpt_oss", "GptOssDecoderLayer" }, { "llama4_text", "Llama4TextDecoderLayer" },
-    };
+    const struct family *f = family_find(p->model.family);
 
     if (p->model.recorded && !p->model.recorded->uneven)
         return p->model.recorded->unit_class[0];
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (!strcmp(table[i].family, p->model.family))
-            return table[i].block;
-    return NULL;
+    return f ? f->block_class : NULL;
 }
 
 /* Is it the object, or one inside of it? */

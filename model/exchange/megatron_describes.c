@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/notes.h"
 #include "model/exchange/megatron_layers.h"
+#include "model/family/family.h"
 
 /* Options of parallelism and training alone make none. */
 static bool makes_model(const struct import *in)
@@ -73,7 +74,7 @@ static int check_layers(const struct import *in, bool makes)
     return 0;
 }
 
-static bool is_oss(const struct model *m) { return !strcmp(m->family, "gpt_oss"); }
+static bool is_oss(const struct model *m) { return family_for(m)->sinks; }
 
 const char *megatron_activation(const struct model *m)
 {
@@ -84,7 +85,7 @@ const char *megatron_activation(const struct model *m)
     return m->act == ACT_RELU2 ? "--squared-relu" : m->act == ACT_GELU || m->act == ACT_GELU_TANH ? "" : NULL;
 }
 
-bool megatron_adds_one_to_norms(const struct model *m) { return !strcmp(m->family, "nemotron"); }
+bool megatron_adds_one_to_norms(const struct model *m) { return family_for(m)->layer_norm_1p; }
 
 bool megatron_scales_rope(const struct model *m)
 {

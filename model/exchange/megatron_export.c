@@ -9,6 +9,7 @@
 #include "base/notes.h"
 #include "model/exchange/megatron_graphs.h"
 #include "model/exchange/megatron_read.h"
+#include "model/family/family.h"
 
 static void flag(FILE *to, bool is, const char *name)
 {
@@ -215,7 +216,7 @@ static void write_sinks(const struct model *m, FILE *to)
 /* gpt_builders.py passes on whether frequencies are scaled as Llama 3.1's, and no factor. */
 static void write_positions(const struct model *m, FILE *to)
 {
-    bool scaled = megatron_scales_rope(m), own = m->kv_rank > 0 || !strcmp(m->family, "gpt_oss");
+    bool scaled = megatron_scales_rope(m), own = m->kv_rank > 0 || family_for(m)->sinks;
 
     fprintf(to, "--position-embedding-type %s\n", m->position == POS_ROPE ? "rope" : "learned_absolute");
     if (m->position != POS_ROPE)
@@ -234,7 +235,7 @@ static void write_positions(const struct model *m, FILE *to)
 /* GPTModel's: what Megatron-LM would make otherwise is GPT-2's. */
 static void write_model(const struct model *m, int64_t seq, FILE *to)
 {
-    bool oss = !strcmp(m->family, "gpt_oss");
+    bool oss = family_for(m)->sinks;
 
     number(to, "--num-layers", m->layers);
     number(to, "--hidden-size", m->hidden);

@@ -14,6 +14,7 @@
 #include "model/arch/training.h"
 #include "model/exchange/ds_config.h"
 #include "model/plan/knob.h"
+#include "model/plan/optimizer_traits.h"
 
 struct recipe_out { const struct plan *p; const char *tool; bool axolotl; json_t *doc; };
 
@@ -110,6 +111,8 @@ static int put_optimizer(const struct recipe_out *r)
 
     if (p->optimizer == OPTIMIZER_ADAMW && p->optimizer_form == OPTIMIZER_LOOP)
         return refuse(r, "optimizer_form", "transformers has no word for foreach=False");
+    if (optimizer_traits(p->optimizer)->no_trainer && !(r->axolotl && p->optimizer == OPTIMIZER_MUON))     /* Axolotl has a word for Muon */
+        return refuse(r, "optimizer", optimizer_traits(p->optimizer)->no_trainer);
     put(r, "optimizer", "optim", json_string(p->optimizer == OPTIMIZER_ADAMW ? adamw[p->optimizer_form == OPTIMIZER_FUSED] : k->words[p->optimizer]));
     return 0;
 }

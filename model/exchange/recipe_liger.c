@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/family/family.h"
 #include "model/plan/liger.h"
 
 /* What is asked for: 1 or 0; -1: not said. */
@@ -61,14 +62,6 @@ static bool has_plugin(const json_t *config, const char *part)
 
 /* ---- into the plan ---- */
 
-/* CrossEntropyLoss of their modelling code is what Liger-Kernel replaces there, which transformers 5 does not call. */
-static bool replaces_nothing(const struct model *m)
-{
-    static const char *const families[] = { "mistral", "ministral", "nemotron", "llama4_text" };
-
-    return is_among(m->family, families, sizeof families / sizeof *families);
-}
-
 static int set(struct plan *p, const char *where, const struct asks *asks, struct notes *notes)
 {
     struct liger_options of;
@@ -87,7 +80,7 @@ static int set(struct plan *p, const char *where, const struct asks *asks, struc
                                        .glu_activation = of.glu_activation && asks->of[GLU] };
     if (fused)
         p->loss = LOSS_FUSED_LINEAR;
-    else if (in_place && !replaces_nothing(&p->model))
+    else if (in_place && !family_for(&p->model)->liger.replaces_nothing)
         p->loss = LOSS_LIGER;
     else if (in_place)
         notes_add(notes, "Liger-Kernel's cross_entropy of %s replaces a class that transformers 5 does not call: the loss stays transformers'",
@@ -115,13 +108,11 @@ static int of_trainer(const json_t *config, const char *where, struct plan *p, s
 /* model_utils/liger_kernel.py knows fewer families. */
 static int of_factory(const json_t *config, const char *where, struct plan *p, struct notes *notes)
 {
-    static const char *const known[] = { "gemma", "gemma2", "gemma3_text", "glm4", "granite", "llama", "mistral", "mixtral", "olmo2", "phi3",
-                                         "qwen2", "qwen3", "qwen3_moe", "gpt_oss" };
     const struct asks usual = { { -1, -1, -1, -1, -1 } };
 
     if (said(config, "enable_liger_kernel") <= 0)
         return of_trainer(config, where, p, notes);
-    if (is_among(p->model.family, known, sizeof known / sizeof *known))
+    if (family_for(&p->model)->liger.factory)
         return set(p, where, &usual, notes);
     notes_add(notes, "LLaMA-Factory applies no Liger kernels to %s (\"Current model does not support liger kernel.\")", p->model.family);
     return 0;

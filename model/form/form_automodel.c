@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/family/family.h"
 #include "model/form/form_rows.h"
 
 static const struct form_row rows[] = {
@@ -361,7 +362,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
                   form_value(f->doc, named) ? "" : " (usual)");
     if (form_word(&r, "distributed.mp_policy.param_dtype", policies, 0) > 2)
         form_fail(&r, "distributed.mp_policy.param_dtype: compute in fp32 is not read");
-    if (!strcmp(p->model.family, "gpt_oss"))
+    if (family_for(&p->model)->sinks)
         notes_add(notes, "model: Automodel computes gpt-oss's attention with flex attention or TE, which keep no scores: the plan's kernels (torch-eager) keep them");
     bool ddp = strategy == 1 || p->cluster.world_size == 1;
     form_set(&r, "strategy", json_string(ddp ? "ddp" : "fsdp"));

@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "model/exchange/unread.h"
+#include "model/family/family.h"
 #include "model/form/form_verl.h"
 
 #define MEGATRON VERL_ACTOR "megatron."
@@ -258,7 +259,7 @@ static void read_rest(struct form_reading *r, const struct plan *p)
     verl_refuse_entropy(r);
     if (form_value(r->file->doc, "trainer.n_gpus_per_node") || form_value(r->file->doc, "trainer.nnodes"))
         unread_ranks(r->notes, form_value(r->file->doc, "trainer.n_gpus_per_node") ? "trainer.n_gpus_per_node" : "trainer.nnodes", gpus, p->cluster.world_size);
-    if (!strcmp(p->model.family, "gpt_oss"))
+    if (family_for(&p->model)->sinks)
         notes_add(r->notes, "model: flash attention keeps no scores of gpt-oss's attention: the plan's kernels (torch-eager) keep them");
     if (strncmp(config, "ppo_trainer", 11) != 0)
         notes_add(r->notes, "config_name: %.60s.yaml is not read: what it sets is not in the plan", config);

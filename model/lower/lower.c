@@ -13,6 +13,7 @@
 #include "model/plan/framework.h"
 #include "model/plan/graphs.h"
 #include "model/plan/megatron_check.h"
+#include "model/plan/optimizer_traits.h"
 #include "model/schedule/schedule_cut.h"
 #include "model/schedule/schedule_offload.h"
 
@@ -128,6 +129,8 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
         sched_note(s, experts_base_note(p));
     if (megatron_note(p))
         sched_note(s, megatron_note(p));
+    if (optimizer_traits(p->optimizer)->note)
+        sched_note(s, optimizer_traits(p->optimizer)->note);
     if (graphs_note(p))
         sched_note(s, graphs_note(p));
     if (elsewhere_note(p))

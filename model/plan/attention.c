@@ -1,5 +1,5 @@
-/* attention.c -- one row for each family whose attention is not the common one: that
- * is sdpa through sdpa_attention_forward(), with a mask only where a window needs it. */
+/* attention.c -- see attention.h.  The common attention is sdpa through sdpa_attention_forward(), with a mask only where a window needs it;
+ * what a family does else is in its file. */
 #include "model/plan/attention.h"
 
 #include <inttypes.h>
@@ -7,44 +7,15 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/family/family.h"
 #include "model/plan/framework.h"
 
-struct habits {
-    const char *family;
-    const char *no_sdpa;        /* why its class has no _supports_sdpa */
-    bool        always_masked;  /* create_causal_mask(allow_is_causal_skip=False) */
-    bool        both_masks;     /* one for layers with a window and one for the others, whatever it has */
-    bool        typed_masks;    /* the former only if it has such layers */
-    bool        own_groups;     /* calls sdpa by itself: one head of keys, or a copy for each query head */
-};
-
-static const struct habits habits[] = {
-    { .family = "bloom", .no_sdpa = "its modelling code has no fused attention" },
-    { .family = "mpt", .no_sdpa = "its modelling code has no fused attention" },
-    { .family = "gemma2", .no_sdpa = "sdpa cannot cap scores", .both_masks = true },
-    { .family = "gpt_oss", .no_sdpa = "sdpa has no sinks", .both_masks = true },
-    { .family = "gemma3_text", .both_masks = true },
-    { .family = "llama4_text", .both_masks = true },
-    { .family = "ministral", .both_masks = true },
-    { .family = "olmo3", .both_masks = true },
-    { .family = "cohere2", .both_masks = true },
-    { .family = "qwen2", .typed_masks = true },
-    { .family = "qwen3", .typed_masks = true },
-    { .family = "exaone4", .typed_masks = true },
-    { .family = "falcon", .always_masked = true, .own_groups = true },
-};
-
-static const struct habits *habits_of(const char *family)
+const char *attention_refuses_sdpa(const char *family)
 {
-    static const struct habits common = { 0 };
+    const struct family *f = family_find(family);
 
-    for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
-        if (!strcmp(habits[i].family, family))
-            return &habits[i];
-    return &common;
+    return f ? f->no_sdpa : NULL;
 }
-
-const char *attention_refuses_sdpa(const char *family) { return habits_of(family)->no_sdpa; }
 
 enum kernel_set attention_default(const struct model *m)
 {
@@ -59,20 +30,20 @@ static bool window_matters(const struct plan *p)
 
 bool attention_masked(const struct plan *p)
 {
-    return habits_of(p->model.family)->always_masked || window_matters(p);
+    return family_for(&p->model)->always_masked || window_matters(p);
 }
 
 bool attention_mixed(const struct plan *p)
 {
     return (kernels_take_sdpa(p->kernels) || p->kernels == KERNELS_TE) && window_matters(p) &&
-           !habits_of(p->model.family)->always_masked && model_windowed_layers(&p->model) < p->model.layers;
+           !family_for(&p->model)->always_masked && model_windowed_layers(&p->model) < p->model.layers;
 }
 
 /* Under sdpa only that of the layers with a window is a tensor.  Gemma 2's windows are not read, for eager
  * masks are alike. */
 int attention_masks(const struct plan *p)
 {
-    const struct habits *h = habits_of(p->model.family);
+    const struct family *h = family_for(&p->model);
     bool both = h->both_masks || (h->typed_masks && model_windowed_layers(&p->model) > 0);
 
     return p->kernels == KERNELS_TORCH_EAGER && both ? 2 : 1;
@@ -83,7 +54,7 @@ bool attention_repeats(const struct plan *p)
 {
     const struct model *m = &p->model;
 
-    return m->heads != m->kv_heads && !habits_of(m->family)->own_groups &&
+    return m->heads != m->kv_heads && !family_for(m)->own_groups &&
            (attention_masked(p) || m->head_dim > 256);
 }
 
@@ -137,8 +108,8 @@ enum attention_kernel attention_choice(const struct plan *p)
     const struct model *m = &p->model;
     int arch = p->cluster.gpu.sm_arch ? p->cluster.gpu.sm_arch : 80;
     bool half = p->precision != DT_FP32, singleton = m->kv_heads == 1 && m->heads > 1;
-    bool grouped = m->heads != m->kv_heads && !attention_repeats(p) && !habits_of(m->family)->own_groups;
-    bool unknown_heads = habits_of(m->family)->own_groups && singleton && !takes_groups(p);
+    bool grouped = m->heads != m->kv_heads && !attention_repeats(p) && !family_for(m)->own_groups;
+    bool unknown_heads = family_for(m)->own_groups && singleton && !takes_groups(p);
 
     bool unfused = p->kernels == KERNELS_TE && p->megatron.attention_backend == BACKEND_UNFUSED;
 
@@ -148,7 +119,7 @@ enum attention_kernel attention_choice(const struct plan *p)
     bool two = m->value_dim > 0 && m->value_dim != m->head_dim;
     if (p->kernels == KERNELS_TE && two)        /* flash-attn 2 has one width */
         return half && p->megatron.attention_backend != BACKEND_FLASH && cudnn_of_two_widths(p, arch) ? ATTENTION_CUDNN : ATTENTION_EAGER;
-    if (p->kernels == KERNELS_TE && habits_of(m->family)->no_sdpa)          /* sinks: flash-attn has none (get_attention_backend()) */
+    if (p->kernels == KERNELS_TE && family_for(m)->no_sdpa)          /* sinks: flash-attn has none (get_attention_backend()) */
         return half && p->megatron.attention_backend != BACKEND_FLASH && arch >= 90 ? ATTENTION_CUDNN : ATTENTION_EAGER;
     if (p->kernels == KERNELS_TE && p->megatron.attention_backend)
         return p->megatron.attention_backend == BACKEND_FLASH ? ATTENTION_FLASH : ATTENTION_CUDNN;
@@ -195,7 +166,7 @@ int64_t attention_scratch_of_keys(const struct plan *p)
     const struct model *m = &p->model;
     enum attention_kernel k = attention_choice(p);
     bool grouped = m->kv_heads != m->heads && !attention_repeats(p) &&
-                   !(habits_of(m->family)->own_groups && m->kv_heads > 1);
+                   !(family_for(m)->own_groups && m->kv_heads > 1);
 
     return grouped && (k == ATTENTION_FLASH || k == ATTENTION_CUDNN) ? 2 * 2 * p->micro_batch * m->heads * p->seq * m->head_dim : 0;
 }

@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "model/plan/framework.h"
-#include "model/arch/family.h"
+#include "model/family/family.h"
 #include "model/arch/training.h"
 
 static int refuse(const struct plan *p, const char *what)
@@ -14,23 +14,10 @@ static int refuse(const struct plan *p, const char *what)
     return fail("%s: dpxrun has no kernels for %s", p->model.name, what);
 }
 
-/* Arithmetic of one family that the shape does not tell. */
-static const struct { const char *family, *what; } own[] = {
-    { "gemma", "gemma's scaled embeddings and norms of 1 + w" },
-    { "gemma2", "gemma's scaled embeddings and norms of 1 + w" },
-    { "gemma3_text", "gemma's scaled embeddings and norms of 1 + w" },
-    { "granite", "granite's multipliers of embeddings, residuals, scores and logits" },
-    { "nemotron", "norms of 1 + w (nemotron)" },
-    { "ministral3", "queries scaled by their positions (ministral 3)" },
-    { "ernie4_5", "rotary pairs that lie side by side (ernie 4.5)" },
-    { "stablelm", "gated MLPs behind norms with biases (stablelm)" },
-    { "seed_oss", "seed_oss's dropout behind attention and MLP" },
-};
-
 static int check_model(const struct plan *p)
 {
     const struct model *m = &p->model;
-    const struct family *family = family_find(m->family);
+    const struct family *family = family_for(m);
 
     if (m->position == POS_ALIBI)
         return refuse(p, "ALiBi positions");
@@ -46,15 +33,14 @@ static int check_model(const struct plan *p)
         return refuse(p, "layers without positions");
     if (m->window > 0 && m->window < p->seq)
         return refuse(p, "a sliding window shorter than the sequence");
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (!strcmp(m->family, own[i].family))
-            return refuse(p, own[i].what);
+    if (family->not_run)
+        return refuse(p, family->not_run);
     if (m->fused_gate_up || m->qkv_grouped)
         return refuse(p, m->qkv_grouped ? "q, k and v interleaved by group" : "gate and up in one matrix");
     for (int t = 0; t < m->ntensors; t++)
         if (m->tensors[t].role == ROLE_EMBED_NORM)
             return refuse(p, "a norm after the embedding");
-    if (family && family->extra_positions > 0)
+    if (family->extra_positions > 0)
         return refuse(p, "positions that do not begin at 0 (OPT)");
     return 0;
 }

@@ -6,15 +6,15 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "model/arch/family.h"
 #include "model/arch/training.h"
+#include "model/family/family.h"
 #include "model/plan/expert_capacity.h"
 #include "model/plan/local_share.h"
 #include "model/plan/megatron_model.h"
 #include "model/plan/native_experts.h"
 #include "model/plan/plan_groups.h"
 
-static bool is_llama4(const struct model *m) { return !strcmp(m->family, "llama4_text"); }
+static bool is_llama4(const struct model *m) { return family_for(m)->every_expert; }
 
 /* Blocks without experts are pieces of one kind (program.h). */
 static int check_llama4(const struct plan *p, const char *where)
@@ -39,7 +39,7 @@ static int check_kinds(const struct plan *p, const char *where)
     const struct model *m = &p->model;
     bool megatron = !megatron_model_refused(m);
     const char *what = model_blocks_differ(m) ? "blocks with experts beside blocks without" : m->kv_rank > 0 ? "multi-head latent attention"
-                     : !strcmp(m->family, "gpt_oss") ? "attention sinks and clamped experts"
+                     : family_for(m)->sinks ? "attention sinks and clamped experts"
                      : is_llama4(m) ? "experts that all compute every token" : m->shared_ffn > 0 ? "shared experts" : NULL;
 
     bool apart = model_blocks_differ(m) || m->kv_rank > 0 || (m->shared_ffn > 0 && !is_llama4(m));              /* planned where torch_model.c's blocks run whole */
@@ -134,7 +134,7 @@ static int check_megatron(const struct plan *p, const char *where)
 
     if (p->kernels != KERNELS_TE)
         return fail("%s: kernels: in dialect megatron experts are planned with te (TEGroupedMLP), not \"%s\"", where, kernels_name(p->kernels));
-    if (!strcmp(p->model.family, "gpt_oss") && check_sinks(p, where) < 0)
+    if (family_for(&p->model)->sinks && check_sinks(p, where) < 0)
         return -1;
     if (p->model.kv_rank > 0 && p->megatron.tp_comm_overlap)
         return fail("%s: megatron.tp_comm_overlap: with latent attention it is not modelled yet: false", where);
@@ -191,9 +191,9 @@ static int check_autoep(const struct plan *p, const char *where)
 {
     const struct model *m = &p->model;
 
-    if (strcmp(m->family, "mixtral") && strcmp(m->family, "qwen3_moe") && native_experts_has(p))
+    if (!family_for(m)->autoep && native_experts_has(p))
         return fail("%s: deepspeed.moe_layer: DeepSpeed's layer is planned in the place of mixtral's and qwen3_moe's mixtures so far, not of %s's", where, m->family);
-    if (strcmp(m->family, "mixtral") && strcmp(m->family, "qwen3_moe"))
+    if (!family_for(m)->autoep)
         return fail("%s: parallel.expert: AutoEP has no preset for %s: with dialect deepspeed mixtral and qwen3_moe are planned so far", where, m->family);
     if (!training_is_all(&p->train))
         return fail("%s: train: with parallel.expert DeepSpeed is planned when everything trains", where);
@@ -216,9 +216,8 @@ static int check_autoep(const struct plan *p, const char *where)
 static int check_context(const struct plan *p, const char *where)
 {
     bool planned = p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->parallel.expert <= 1;
-    const char *family = p->model.family;
 
-    if (!planned || (strcmp(family, "mixtral") && strcmp(family, "qwen3_moe")) || model_blocks_differ(&p->model))
+    if (!planned || !family_for(&p->model)->autoep || model_blocks_differ(&p->model))
         return fail("%s: parallel.context: of a mixture of experts context parallelism is planned for mixtral and qwen3_moe with experts in every block, "
                     "under fsdp/torch without parallel.expert", where);
     return 0;

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "model/arch/training.h"
+#include "model/family/family.h"
 
 /* nn.Linear without what stands for it in some families (GPT-2's Conv1D) or is a table. */
 static bool is_linear(const struct tensor *t)
@@ -162,7 +163,7 @@ static int check_all(const struct plan *p, const char *where)
 {
     if (!training_is_all(&p->train))
         return fail("%s: fp8: beside adapters and frozen weights it is not modelled", where);
-    if (p->model.experts > 0 || !strcmp(p->model.family, "falcon"))     /* FalconLinear multiplies by itself */
+    if (p->model.experts > 0 || family_for(&p->model)->falcon)     /* FalconLinear multiplies by itself */
         return fail("%s: fp8: %s: modelled for layers that are nn.Linear, without experts", where, p->model.name);
     if (p->fsdp.cpu_offload || p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD || p->recompute == RECOMPUTE_SELECTIVE)
         return fail("%s: fp8: beside offload, or recompute \"selective\", it is not modelled", where);

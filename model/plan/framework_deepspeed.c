@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/family/family.h"
 #include "model/plan/attention.h"
 #include "model/plan/deepspeed_pipeline_check.h"
 #include "model/plan/knob.h"
@@ -121,7 +122,7 @@ static int check_autotp(const struct plan *p, const char *where)
                     where);
     if (p->kernels != KERNELS_TORCH_SDPA)
         return fail("%s: kernels: AutoTP is modelled for torch-sdpa, not \"%s\"", where, kernels_name(p->kernels));
-    if ((strcmp(m->family, "llama") && strcmp(m->family, "mistral")) || biased || m->tied)
+    if (!family_for(m)->autotp || biased || m->tied)
         return fail("%s: parallel.tensor: %s: AutoTP is modelled for llama's and mistral's layers without biases and with a head of their own "
                     "so far", where, m->name);
     if (m->vocab % p->parallel.tensor)
@@ -139,15 +140,12 @@ static int check_autotp(const struct plan *p, const char *where)
 /* What stops register_with_transformers() and the attention that it registers (runtime/sequence_parallel/ulysses_sp.py). */
 static int check_ulysses_sp(const struct plan *p, const char *where)
 {
-    static const char *const without[] = { "gpt2", "opt", "bloom", "gpt_neox", "falcon", "mpt" };
-
     if (p->kernels != KERNELS_TORCH_SDPA)
         return fail("%s: kernels: DeepSpeed's Ulysses takes the place of scaled_dot_product_attention(): torch-sdpa, or dpx, not \"%s\"",
                     where, kernels_name(p->kernels));
-    for (size_t i = 0; i < sizeof without / sizeof *without; i++)
-        if (!strcmp(p->model.family, without[i]))
-            return fail("%s: parallel.context: UlyssesSPAttentionHF reads num_key_value_heads, which the config of %s (%s) does not have",
-                        where, p->model.name, without[i]);
+    if (family_for(&p->model)->no_kv_heads)
+        return fail("%s: parallel.context: UlyssesSPAttentionHF reads num_key_value_heads, which the config of %s (%s) does not have",
+                    where, p->model.name, p->model.family);
     if (attention_masked(p))
         return fail("%s: parallel.context: %s's attention gets a mask here, which UlyssesSPAttentionHF drops: windows would be ignored",
                     where, p->model.name);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "model/arch/family.h"
+#include "model/family/family.h"
 #include "model/plan/float8.h"
 #include "model/plan/framework.h"
 
@@ -14,11 +14,11 @@ bool loss_reads_head(enum loss_kind loss) { return loss == LOSS_FUSED_LINEAR || 
 static int check_scaled(const struct plan *p, const char *where)
 {
     const struct model *m = &p->model;
-    const struct family *family = family_find(m->family);
+    const struct family *family = family_for(m);
 
-    if (!strcmp(m->family, "granite") && p->loss == LOSS_FUSED_LINEAR)
-        return fail("%s: loss: fused-linear: Liger-Kernel refuses granite, which scales its logits: take liger-cross-entropy", where);
-    if (family && family->scaled_logits)
+    if (family->liger.own_loss && p->loss == LOSS_FUSED_LINEAR)
+        return fail("%s: loss: fused-linear: Liger-Kernel refuses %s, which scales its logits: take liger-cross-entropy", where, m->family);
+    if (family->scaled_logits)
         return fail("%s: loss: %s scales its logits by a number, which is not modelled beside a loss without logits", where, m->family);
     return 0;
 }

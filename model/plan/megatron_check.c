@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/family/family.h"
 #include "model/plan/attention.h"
 #include "model/plan/graphs.h"
 #include "model/plan/megatron_model.h"
@@ -103,16 +104,16 @@ static int check_kernels(const struct plan *p, const char *where)
         return fail("%s: kernels: Transformer Engine's fused attention takes 16 bits: with precision fp32 take megatron-local", where);
     if (p->kernels != KERNELS_TE && p->megatron.attention_backend)
         return fail("%s: megatron.attention_backend: Transformer Engine's alone: kernels te", where);
-    if (p->megatron.attention_backend == BACKEND_UNFUSED && (p->parallel.context > 1 || p->model.kv_rank > 0 || !strcmp(p->model.family, "gpt_oss")))
+    if (p->megatron.attention_backend == BACKEND_UNFUSED && (p->parallel.context > 1 || p->model.kv_rank > 0 || family_for(&p->model)->sinks))
         return fail("%s: megatron.attention_backend: unfused is not modelled beside context parallelism, latent attention and sinks", where);
     if (p->model.kv_rank > 0 && attention_choice(p) != ATTENTION_CUDNN)
         return fail("%s: model: %s: Transformer Engine has a fused kernel for keys of %" PRId64 " and values of %" PRId64 " elements from cuDNN alone, "
                     "%s: others are not modelled", where, p->model.name, p->model.head_dim, p->model.value_dim,
                     p->megatron.attention_backend == BACKEND_FLASH ? "not from flash-attn 2 (megatron.attention_backend)" : "and not on this GPU");
-    if (!strcmp(p->model.family, "gpt_oss") && attention_choice(p) != ATTENTION_CUDNN)
+    if (family_for(&p->model)->sinks && attention_choice(p) != ATTENTION_CUDNN)
         return fail("%s: model: %s: Transformer Engine has attention sinks in cuDNN's fused kernel, %s: others are not modelled", where, p->model.name,
                     p->megatron.attention_backend == BACKEND_FLASH ? "not in flash-attn 2 (megatron.attention_backend)" : "not on this GPU");
-    if (attention_masked(p) && strcmp(p->model.family, "gpt_oss"))
+    if (attention_masked(p) && !family_for(&p->model)->sinks)
         return fail("%s: model: %s has a sliding window that seq %" PRId64 " reaches: not modelled in dialect megatron", where, p->model.name, p->seq);
     if (p->model.mlp == MLP_PLAIN && !p->model.mlp_bias && (p->model.act == ACT_GELU || p->model.act == ACT_GELU_TANH))
         return fail("%s: model: %s has GELU without a bias before it, which Megatron-LM does not fuse: not modelled", where, p->model.name);
@@ -199,7 +200,7 @@ static int check_mtp(const struct plan *p, const char *where)
         { p->megatron.first_last_layers_bf16, "first_last_layers_bf16, which is not modelled beside it yet" },
         { p->megatron.cuda_graph_impl != GRAPHS_NONE, "cuda_graph_impl, which is not modelled beside it yet" },
         { p->parallel.pipeline > 1 && p->megatron.overlap_grad_reduce && p->megatron.overlap_param_gather, "overlap_param_gather of a pipeline, which is not modelled beside it yet" },
-        { !strcmp(p->model.family, "gpt_oss"), "attention sinks and windows, which are not modelled beside it yet" },
+        { family_for(&p->model)->sinks, "attention sinks and windows, which are not modelled beside it yet" },
         { p->model.experts > 0 && !model_has_experts(&p->model, p->model.layers - 1), "a last layer without experts in a mixture, which is not modelled yet" },
     };
 

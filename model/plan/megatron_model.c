@@ -1,5 +1,6 @@
 /* megatron_model.c -- see megatron_model.h. */
 #include "model/plan/megatron_model.h"
+#include "model/family/family.h"
 #include "model/arch/recorded.h"
 
 #include <stdio.h>
@@ -13,31 +14,16 @@ int64_t megatron_vocab(int64_t vocab, int64_t divisor, int64_t tensor_ranks)
     return round_up(vocab, divisor * tensor_ranks);
 }
 
-/* Families whose blocks GPTModel's options state: rotary or learned positions, RMSNorm or LayerNorm before each half, GELU,
- * SwiGLU or squared ReLU, norms of q and k. */
-static const char *const families[] = { "gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "starcoder2", "nemotron", "arcee", "mixtral", "qwen3_moe",
-                                        "deepseek_v3", "glm4_moe", "gpt_oss" };
-
-/* Mixtures that GPTModel 0.16.1 cannot be told to be. */
-static const struct { const char *family, *why; } cannot[] = {
-    { "olmoe", "its norms of q and k are of all heads together, Megatron-LM's (--qk-layernorm) of each head" },
-    { "granitemoe", "Megatron-LM has no multipliers of embeddings, of residuals and of logits" },
-    { "llama4_text", "Megatron-LM has no attention within chunks and no queries scaled by their position" },
-};
-
 const char *megatron_model_refused(const struct model *m)
 {
-    bool known = false;
+    const struct family *f = family_for(m);
 
-    for (size_t i = 0; i < sizeof cannot / sizeof *cannot; i++)
-        if (!strcmp(m->family, cannot[i].family))
-            return cannot[i].why;
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        known |= !strcmp(m->family, families[i]);
-    if (!known)
+    if (f->not_megatron)
+        return f->not_megatron;
+    if (!f->megatron)
         return "its family is not among those that Megatron-LM's options state: gpt2, llama, mistral, ministral, qwen2, qwen3, starcoder2, "
                "nemotron, arcee, mixtral, qwen3_moe, deepseek_v3, glm4_moe, gpt_oss";
-    if (!strcmp(m->family, "gpt_oss"))
+    if (family_for(m)->sinks)
         return m->qkv_bias && m->out_bias ? NULL : "its experts have biases and its attention has none, which --disable-bias-linear cannot say";
     if (m->kv_rank > 0 && (m->qkv_bias || m->out_bias || m->mlp_bias))
         return "Megatron-LM's latent attention has no biases";
@@ -170,7 +156,7 @@ static void add_attention(struct model *m, int b, bool local)
 
     if (local)
         add_norm(m, b, "input_layernorm", ROLE_NORM_ATTN, "weight", "bias");
-    if (!strcmp(m->family, "gpt_oss"))
+    if (family_for(m)->sinks)
         add(m, b, &(struct row){ "self_attention.core_attention", "softmax_offset", ROLE_SINKS, m->heads, 0, false });
     add_linear(m, b, "self_attention.linear_proj", ROLE_ATTN_OUT, m->hidden, q, m->out_bias);
     if (!local)
@@ -252,4 +238,4 @@ int megatron_model(const struct plan *p, struct model *out)
     return 0;
 }
 
-bool megatron_exchanges_heads(const struct model *m) { return !strcmp(m->family, "gpt_oss"); }
+bool megatron_exchanges_heads(const struct model *m) { return family_for(m)->sinks; }

@@ -3,21 +3,25 @@
 
 #include <assert.h>
 
+static const char no_word[] = "transformers' trainer has no word for it";
+static const char dtensor[] = "is not modelled: take adamw, sgd or adamw_torch_8bit, or strategy ddp";
+
 static const struct optimizer_traits traits[NOPTIMIZER] = {
-    [OPTIMIZER_ADAMW]        = { BY_TORCH, 32, 2, false },
-    [OPTIMIZER_SGD]          = { BY_TORCH, 32, 1, false },
-    [OPTIMIZER_ADAFACTOR]    = { BY_TORCH, 32, 0, false },
-    [OPTIMIZER_MUON]         = { BY_TORCH, 32, 0, false },
-    [OPTIMIZER_BNB_ADAMW8]   = { BY_BITSANDBYTES, 8, 2, false },
-    [OPTIMIZER_BNB_LION]     = { BY_BITSANDBYTES, 32, 1, false },
-    [OPTIMIZER_BNB_LION8]    = { BY_BITSANDBYTES, 8, 1, false },
-    [OPTIMIZER_PAGED_ADAMW]  = { BY_BITSANDBYTES, 32, 2, true },
-    [OPTIMIZER_PAGED_ADAMW8] = { BY_BITSANDBYTES, 8, 2, true },
-    [OPTIMIZER_PAGED_LION]   = { BY_BITSANDBYTES, 32, 1, true },
-    [OPTIMIZER_PAGED_LION8]  = { BY_BITSANDBYTES, 8, 1, true },
-    [OPTIMIZER_AO_ADAMW8]    = { BY_TORCHAO, 8, 2, false },
-    [OPTIMIZER_AO_ADAMW4]    = { BY_TORCHAO, 4, 2, false },
-    [OPTIMIZER_AO_ADAMW]     = { BY_TORCHAO, 32, 2, false },
+    [OPTIMIZER_ADAMW]        = { BY_TORCH, 32, 2, false, .title = "AdamW", .kept = "exp_avg, exp_avg_sq", .moments = 2 },
+    [OPTIMIZER_SGD]          = { BY_TORCH, 32, 1, false, .title = "SGD", .kept = "momentum", .moments = 1 },
+    [OPTIMIZER_ADAFACTOR]    = { BY_TORCH, 32, 0, false, .title = "Adafactor", .not_fsdp2 = dtensor },
+    [OPTIMIZER_MUON]         = { BY_TORCH, 32, 0, false, .title = "Muon, AdamW",
+                                 .not_recorded = "muon asks what each matrix is for, which a recording does not say: take adamw", .no_trainer = no_word },
+    [OPTIMIZER_BNB_ADAMW8]   = { BY_BITSANDBYTES, 8, 2, false, .title = "8-bit AdamW", .not_fsdp2 = dtensor },
+    [OPTIMIZER_BNB_LION]     = { BY_BITSANDBYTES, 32, 1, false, .title = "Lion", .moments = 1, .not_fsdp2 = dtensor },
+    [OPTIMIZER_BNB_LION8]    = { BY_BITSANDBYTES, 8, 1, false, .title = "8-bit Lion", .not_fsdp2 = dtensor },
+    [OPTIMIZER_PAGED_ADAMW]  = { BY_BITSANDBYTES, 32, 2, true, .title = "paged AdamW", .not_fsdp2 = dtensor },
+    [OPTIMIZER_PAGED_ADAMW8] = { BY_BITSANDBYTES, 8, 2, true, .title = "paged 8-bit AdamW", .not_fsdp2 = dtensor },
+    [OPTIMIZER_PAGED_LION]   = { BY_BITSANDBYTES, 32, 1, true, .title = "paged Lion", .not_fsdp2 = dtensor },
+    [OPTIMIZER_PAGED_LION8]  = { BY_BITSANDBYTES, 8, 1, true, .title = "paged 8-bit Lion", .not_fsdp2 = dtensor },
+    [OPTIMIZER_AO_ADAMW8]    = { BY_TORCHAO, 8, 2, false, .title = "8-bit AdamW" },
+    [OPTIMIZER_AO_ADAMW4]    = { BY_TORCHAO, 4, 2, false, .title = "4-bit AdamW" },
+    [OPTIMIZER_AO_ADAMW]     = { BY_TORCHAO, 32, 2, false, .title = "AdamW, rounded by chance", .kept = "exp_avg, exp_avg_sq", .no_trainer = no_word },
 };
 
 const struct optimizer_traits *optimizer_traits(enum optimizer o)

@@ -1,4 +1,4 @@
-/* optimizer_traits.h -- whose an optimizer is and how it keeps its states.
+/* optimizer_traits.h -- whose an optimizer is, how it keeps its states, what it is called, and what cannot have it: one row each.
  *
  *     if (optimizer_traits(p->optimizer)->by == BY_BITSANDBYTES)
  *         ... */
@@ -16,6 +16,12 @@ struct optimizer_traits {
     int  bits;                      /* of a number of a state, where the tensor is large enough; 32: the number format of the plan */
     int  states;                    /* of the size of the parameter; 0: it depends on the tensor */
     bool paged;                     /* states of large tensors are in managed memory */
+    const char *title, *kept;       /* of the step's entry; of the states' buffer */
+    int  moments;                   /* fp32 numbers of an element that dpx's own kernel keeps; 0: it has none, or one by tensor */
+    const char *not_fsdp2;          /* why FSDP2's sharded tensors (DTensor) cannot have it; NULL: they can */
+    const char *not_recorded;       /* why a recorded module cannot */
+    const char *no_trainer;         /* why a config of transformers' trainer cannot say it */
+    const char *note;               /* what figures of a plan with it leave out, a sentence; NULL: nothing */
 };
 
 /* The row of an optimizer below NOPTIMIZER. */

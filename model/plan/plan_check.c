@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "model/arch/training.h"
+#include "model/family/family.h"
 #include "model/plan/attention.h"
 #include "model/plan/experts_check.h"
 #include "model/plan/float8.h"
@@ -124,17 +125,9 @@ static int check_derived(const struct plan *p, const char *where)
 /* Kernel set torch-compile is torchtitan's: FSDP2, each block compiled by itself (fullgraph). */
 static int check_compile(const struct plan *p, const char *where)
 {
-    /* Whose blocks' saved tensors were compared with the partitioner's (tests/model/test_torch_compile.c). */
-    static const char *const families[] = { "llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "smollm3", "arcee",
-                                            "granite", "starcoder2", "olmo2", "nemotron", "seed_oss", "exaone4",
-                                            "hunyuan_v1_dense" };
-    bool known = false;
-
     if (p->kernels != KERNELS_TORCH_COMPILE)
         return 0;
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        known |= !strcmp(p->model.family, families[i]);
-    if (!known)
+    if (!family_for(&p->model)->compiles)
         return fail("%s: kernels: torch-compile is not modelled for %s", where, p->model.family);
     if (p->strategy != STRAT_FSDP || p->dialect != DIALECT_TORCH)
         return fail("%s: kernels: torch-compile is modelled for fsdp/torch, blocks compiled one by one", where);
@@ -372,9 +365,8 @@ static int check_optimizer(const struct plan *p, const char *where)
         return check_deepspeed_bnb(p, where, word);
     if (p->dialect == DIALECT_DEEPSPEED && p->optimizer != OPTIMIZER_MUON)
         return fail("%s: optimizer: DeepSpeed is planned with adamw, muon and bitsandbytes' so far, not with %s", where, word);
-    if (p->strategy == STRAT_FSDP && (bnb || p->optimizer == OPTIMIZER_ADAFACTOR))
-        return fail("%s: optimizer: %s of FSDP2's sharded tensors (DTensor) is not modelled: take adamw, sgd or adamw_torch_8bit, "
-                    "or strategy ddp", where, word);
+    if (p->strategy == STRAT_FSDP && optimizer_traits(p->optimizer)->not_fsdp2)
+        return fail("%s: optimizer: %s of FSDP2's sharded tensors (DTensor) %s", where, word, optimizer_traits(p->optimizer)->not_fsdp2);
     if (p->optimizer == OPTIMIZER_MUON && check_muon(p, where) < 0)
         return -1;
     if (p->optimizer != OPTIMIZER_SGD && p->dialect != DIALECT_DEEPSPEED && p->optimizer_form != OPTIMIZER_FOREACH)

@@ -10,6 +10,7 @@
 #include "model/arch/recorded.h"
 #include "model/arch/training.h"
 #include "model/plan/knob.h"
+#include "model/plan/optimizer_traits.h"
 
 const char *recorded_precision(const struct plan *p)
 {
@@ -29,7 +30,7 @@ static int check_keys(const struct plan *p, const char *where)
         { p->liger.rope || p->liger.rms_norm || p->liger.glu_activation, "liger", "patch the module before it is recorded" },
         { p->activation_offload != OFFLOAD_NOTHING, "activation_offload", "which tensors it moves is not known of a recorded module yet: take recompute full" },
         { p->unit != UNIT_BLOCK && p->unit != UNIT_MODEL, "unit", "of a recorded module units are those of its file: leave it out, or record with --unit" },
-        { p->optimizer == OPTIMIZER_MUON, "optimizer", "muon asks what each matrix is for, which a recording does not say: take adamw" },
+        { optimizer_traits(p->optimizer)->not_recorded, "optimizer", optimizer_traits(p->optimizer)->not_recorded },
     };
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/family/family.h"
 #include "model/plan/attention.h"
 #include "model/plan/parallel_check.h"
 
@@ -12,12 +13,7 @@
  * apply_non_moe_tp). */
 static const char *not_in_plan(const struct model *m)
 {
-    static const char *const families[] = { "llama", "mistral", "ministral", "qwen2", "qwen3", "granite", "seed_oss" };
-    bool known = false;
-
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        known |= !strcmp(m->family, families[i]);
-    if (!known)
+    if (!family_for(m)->titan_tensor)
         return "torchtitan's plan is for llama's layers (q_proj to down_proj, two norms)";
     if (m->tied)
         return "torchtitan's plan makes two parameters of a tied embedding: a model with tie_word_embeddings false is what would train";

@@ -13,6 +13,7 @@
 #include "base/fail.h"
 #include "base/hash.h"
 #include "model/arch/training.h"
+#include "model/family/family.h"
 #include "model/plan/attention.h"
 #include "model/plan/local_share.h"
 #include "model/program/program_graphs.h"
@@ -198,7 +199,7 @@ bool program_attends_twice(const struct plan *p)
 {
     int64_t windowed = model_windowed_layers(&p->model);
 
-    return attention_mixed(p) || (!strcmp(p->model.family, "llama4_text") && windowed > 0 && windowed < p->model.layers);
+    return attention_mixed(p) || (family_for(&p->model)->complex_rotary && windowed > 0 && windowed < p->model.layers);
 }
 
 /* Blocks without experts are alike (experts_check.c). */

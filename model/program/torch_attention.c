@@ -39,7 +39,7 @@ static var rotate(struct torch_model *b, var x, var cos, var sin)
     struct tape *t = b->t;
     int64_t half = tape_var_numel(t, x) / 2;
 
-    if (b->style->half_tables)
+    if (b->family->half_tables)
         return rotate_halves(b, x);
     var a = op_mul_const(t, "rotary cos", x, cos);
     var x1 = op_slice(t, "rotary half", x, half), x2 = op_slice(t, "rotary half", x, half);
@@ -66,7 +66,7 @@ static void tables(struct torch_model *b, var *cos, var *sin)
         *cos = tmp(t, *cos, op_cast(t, *cos, b->dt));
         *sin = tmp(t, *sin, op_cast(t, *sin, b->dt));
     }
-    if (b->style->rotary_interleaved) {
+    if (b->family->rotary_interleaved) {
         int64_t n = torch_table_rows(b) * b->m->rotary_dim;
         enum dtype dt = tape_var_dtype(t, *cos);
         *cos = tmp(t, *cos, op_new(t, "rotary cos", KC_COPY, n, dt));
@@ -80,7 +80,7 @@ static void rotate_both(struct torch_model *b, var *const x[2], var kept[4])
 {
     struct tape *t = b->t;
     const struct model *m = b->m;
-    const struct torch_style *style = b->style;
+    const struct family *style = b->family;
     enum dtype dt[2] = { tape_var_dtype(t, *x[0]), tape_var_dtype(t, *x[1]) };
     bool splits = style->partial_rotary && m->rotary_dim < m->head_dim;
     var turned[2], pass[2] = { 0 }, cos, sin;
@@ -181,7 +181,7 @@ static struct qkv project(struct torch_model *b, var x)
 
     if (m->fused_qkv) {
         var all = torch_linear(b, GEMM("qkv"), x, q + 2 * kv, m->hidden, ROLE_QKV), part[3];
-        if (b->style->falcon)
+        if (b->family->falcon)
             return split_falcon(b, all);
         op_split(t, "qkv split", all, 3,
                  (int64_t[]){ b->tokens * q, b->tokens * kv, b->tokens * kv }, part);
@@ -195,21 +195,21 @@ static struct qkv project(struct torch_model *b, var x)
     static const enum tensor_role norms[3] = { ROLE_Q_NORM, ROLE_K_NORM };
     const struct gemm_names *const names[3] = { GEMM("q"), GEMM("k"), GEMM("v") };
     const int64_t width[3] = { q, kv, kv };
-    bool late = b->style->complex_rotary;           /* rotated as they were projected, transposed afterwards */
+    bool late = b->family->complex_rotary;           /* rotated as they were projected, transposed afterwards */
     bool turns = eager && !model_windowed(&b->as->model, b->traced);
     const bool copies[3] = { late ? turns : (rope || eager) && !liger, late ? turns : rope && !liger, gradients_move(b) };
     var made[3];
     for (int i = 0; i < 3; i++) {
         made[i] = torch_linear(b, names[i], x, width[i], m->hidden, role[i]);
-        if (i == 0 && b->style->scaled_query)
+        if (i == 0 && b->family->scaled_query)
             made[i] = tmp(t, made[i], op_mul_const(t, "scale q", made[i], 0));
-        if (i < 2 && m->qk_norm && b->style->qk_norm_first)
+        if (i < 2 && m->qk_norm && b->family->qk_norm_first)
             made[i] = tmp(t, made[i], torch_qk_norm(b, made[i], width[i], norms[i]));
-        if (!m->qk_norm || b->style->qk_norm_first)
+        if (!m->qk_norm || b->family->qk_norm_first)
             made[i] = tmp(t, made[i], op_view(t, made[i], copies[i]));
     }
-    for (int i = 0; i < 3 && m->qk_norm && !b->style->qk_norm_first; i++) {
-        if (i < 2 && !b->style->qk_norm_rotated)
+    for (int i = 0; i < 3 && m->qk_norm && !b->family->qk_norm_first; i++) {
+        if (i < 2 && !b->family->qk_norm_rotated)
             made[i] = tmp(t, made[i], torch_qk_norm(b, made[i], width[i], norms[i]));
         made[i] = tmp(t, made[i], op_view(t, made[i], copies[i]));
     }
@@ -219,7 +219,7 @@ static struct qkv project(struct torch_model *b, var x)
 /* repeat_kv(): one head of keys or values is repeated by a view. */
 static var repeat_kv(struct torch_model *b, const char *name, var x, int64_t group)
 {
-    if (group == 1 || (b->style->falcon && b->m->kv_heads > 1))     /* falcon has broadcast them */
+    if (group == 1 || (b->family->falcon && b->m->kv_heads > 1))     /* falcon has broadcast them */
         return tape_hold(b->t, x);
     return b->m->kv_heads == 1 ? op_expand(b->t, name, x, group) : op_repeat(b->t, name, x, group);
 }
@@ -268,10 +268,10 @@ static var eager_core(struct torch_model *b, const struct qkv *in)
     int64_t group = m->heads / m->kv_heads;
     bool strided = b->p->micro_batch > 1;       /* a batch of one can be viewed as it lies; */
     bool concatenated = m->kv_rank > 0;         /* so can q and k that were concatenated by heads */
-    bool upcasts = !b->style->low_softmax;
+    bool upcasts = !b->family->low_softmax;
     bool views = group == 1 || m->kv_heads == 1;        /* not copied by repeat_kv() */
-    bool in_place = b->style->falcon;           /* scores /= sqrt(d) */
-    bool late = b->style->falcon && m->kv_heads == 1;   /* matmul itself broadcasts */
+    bool in_place = b->family->falcon;           /* scores /= sqrt(d) */
+    bool late = b->family->falcon && m->kv_heads == 1;   /* matmul itself broadcasts */
     var k = repeat_kv(b, "repeat k", in->k, group), v = late ? 0 : repeat_kv(b, "repeat v", in->v, group);
 
     var qc = op_copy(t, "copy q", in->q, strided && !concatenated);
@@ -291,7 +291,7 @@ static var eager_core(struct torch_model *b, const struct qkv *in)
     w = mask_scores(b, w);
     enum dtype dt = tape_var_dtype(t, upcasts ? in->q : in->v);
     var combined = 0, p;
-    if (b->style->sinks) {
+    if (b->family->sinks) {
         p = softmax_with_sinks(b, w, &combined);
     } else {
         var w32 = upcasts || b->autocast ? op_cast(t, w, DT_FP32) : tape_hold(t, w);
@@ -299,7 +299,7 @@ static var eager_core(struct torch_model *b, const struct qkv *in)
         p = tmp(t, p, op_cast(t, p, dt));
     }
     tape_drop(t, w);
-    p = tmp(t, p, op_dropout(t, "attention dropout", p, b->style->attn_dropout ? b->p->dropout : 0));
+    p = tmp(t, p, op_dropout(t, "attention dropout", p, b->family->attn_dropout ? b->p->dropout : 0));
     v = late ? repeat_kv(b, "repeat v", in->v, group) : v;
     var vc = op_copy(t, "copy v", v, strided && views);
     var v16 = torch_bf16_if_autocast(b, vc), p16 = torch_bf16_if_autocast(b, p);
@@ -375,7 +375,7 @@ static var fused_core(struct torch_model *b, const struct qkv *in)
     tape_drop(t, v);
     /* The output lies as q does, of the memory-efficient kernel with positions outermost: heads are merged by a view, unless q was
      * concatenated, or partial outputs were. */
-    bool concatenated = (b->style->partial_rotary || m->kv_rank > 0) && !efficient;
+    bool concatenated = (b->family->partial_rotary || m->kv_rank > 0) && !efficient;
     o = tmp(t, o, op_copy(t, "merge heads", o, concatenated || lies_by_heads(b) || torch_joins(b, ROLE_Q)));
     tape_drop(t, k1);
     tape_drop(t, v1);
@@ -426,15 +426,15 @@ var torch_attention(struct torch_model *b, var x)
     struct qkv in = latent ? torch_latent(b, all, kept) : project(b, all);
     tape_parts_gathered(t);
 
-    if (b->style->complex_rotary)
+    if (b->family->complex_rotary)
         torch_llama4_positions(b, (var *const[]){ &in.q, &in.k }, kept);
     else if (b->p->liger.rope)
         rotate_by_liger(b, (var *const[]){ &in.q, &in.k });
     else if (m->position == POS_ROPE && !latent)
         rotate_both(b, (var *const[]){ &in.q, &in.k }, kept);
-    if (b->style->scaled_rotated)
+    if (b->family->scaled_rotated)
         scale_rotated(b, &in.q);
-    if (m->qk_norm && b->style->qk_norm_rotated) {
+    if (m->qk_norm && b->family->qk_norm_rotated) {
         in.q = tmp(t, in.q, torch_qk_norm(b, in.q, m->heads * m->head_dim, ROLE_Q_NORM));
         in.k = tmp(t, in.k, torch_qk_norm(b, in.k, m->kv_heads * m->head_dim, ROLE_K_NORM));
     }
@@ -446,7 +446,7 @@ var torch_attention(struct torch_model *b, var x)
     t->unneeded = b->ranks > 1 && t->compiled && t->cached && !t->stopped;      /* its sum over the ranks is kept */
     o = tmp(t, o, torch_linear_leaving(b, GEMM("attention output"), o, m->hidden, m->heads * value_dim(m), ROLE_ATTN_OUT));
     t->unneeded = false;
-    if (b->style->keeps_names)
+    if (b->family->keeps_names)
         o = tmp(t, o, op_dropout(t, "attention output dropout", o, b->p->dropout));
     tape_drop(t, in.q);
     tape_drop(t, in.k);

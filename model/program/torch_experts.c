@@ -48,8 +48,8 @@ static struct routes route(struct torch_model *b, var x)
     tape_drop(t, w);
 
     t->module = torch_piece_module(b->m, b->block, ROLE_ROUTER, ADAPTER_NONE);
-    if (b->style->routes_first) {
-        if (!b->style->routes_low)
+    if (b->family->routes_first) {
+        if (!b->family->routes_low)
             logits = tmp(t, logits, op_cast(t, logits, DT_FP32));
         var scores = tape_topk(t, logits, rows, used, &index);
         values = tmp(t, scores, op_unary(t, "router softmax", KC_ELEMENTWISE, scores, SAVE_OUT));
@@ -61,7 +61,7 @@ static struct routes route(struct torch_model *b, var x)
             values = tmp(t, values, tape_normalise(t, values, rows));
         tape_drop(t, all);
     }
-    if (!b->style->routes_fp32)
+    if (!b->family->routes_fp32)
         values = tmp(t, values, op_cast(t, values, dt));
     return (struct routes){ logits, values, index };
 }
@@ -156,7 +156,7 @@ static struct merged factors_of(struct torch_model *b, enum tensor_role role)
 {
     int own = torch_piece_tensor(b->m, b->block, role, false), a = torch_piece_part(b->m, b->block, role, false, ADAPTER_LORA_A);
     const struct tensor *w = &b->m->tensors[model_next_tensor(b->m, b->block, -1) + own];
-    bool turned = b->style->clamped_gate;       /* gpt_oss's class says is_transposed */
+    bool turned = b->family->clamped_gate;       /* gpt_oss's class says is_transposed */
     struct merged f = { 0 };
 
     if (a < 0)
@@ -228,7 +228,7 @@ static var gate(struct torch_model *b, var both)
     int64_t half = tape_var_numel(t, both) / 2;
     var part[2];
 
-    if (b->style->clamped_gate)
+    if (b->family->clamped_gate)
         return clamped_gate(b, both);
     op_split(t, "gate up split", both, 2, (int64_t[]){ half, half }, part);
     var act = torch_activation(b, part[0]);

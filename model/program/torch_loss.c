@@ -17,7 +17,7 @@ static var finish_logits(struct torch_model *b, var logits)
 {
     struct tape *t = b->t;
 
-    if (b->style->scaled_logits)
+    if (b->family->scaled_logits)
         logits = tmp(t, logits, op_mul_const(t, "logit scale", logits, 0));
     if (b->m->softcap > 0) {
         var s = op_mul_const(t, "softcap", logits, 0);

@@ -23,67 +23,6 @@
 #include "model/program/torch_parts.h"
 #include "model/program/torch_ulysses.h"
 
-static const struct torch_style styles[] = {
-    { .family = "gpt2", .conv1d = true, .keeps_names = true, .low_softmax = true,
-      .attn_dropout = true, .hidden_dropout = true, .embed_dropout = true },
-    { .family = "opt", .hidden_dropout = true, .scaled_query = true, .positions_per_row = true },
-    { .family = "bloom", .hidden_dropout = true, .gelu_function = true },
-    { .family = "gpt_neox", .hidden_dropout = true, .partial_rotary = true },
-    { .family = "falcon", .hidden_dropout = true, .low_softmax = true, .falcon = true },
-    { .family = "mpt", .hidden_dropout = true, .biased_scores = true },
-    { .family = "starcoder2", .hidden_dropout = true },
-    { .family = "phi3", .hidden_dropout = true, .partial_rotary = true },
-    { .family = "gemma", .attn_dropout = true, .one_plus_weight = true },
-    { .family = "gemma2", .attn_dropout = true, .one_plus_weight = true },
-    { .family = "qwen3", .attn_dropout = true, .qk_norm_first = true },
-    { .family = "gemma3_text", .attn_dropout = true, .one_plus_weight = true,
-      .two_tables = true },
-    { .family = "ministral", .attn_dropout = true },
-    { .family = "ministral3", .attn_dropout = true, .scaled_rotated = true },
-    { .family = "olmo2", .attn_dropout = true, .fp32_weight = true, .rotary_fp32 = true,
-      .qk_norm_first = true, .qk_norm_whole = true },
-    { .family = "olmo3", .attn_dropout = true, .fp32_weight = true, .rotary_fp32 = true,
-      .qk_norm_first = true, .qk_norm_whole = true, .two_tables = true },
-    { .family = "phi", .attn_dropout = true, .hidden_dropout = true, .embed_dropout = true,
-      .partial_rotary = true, .rotary_names = true },
-    { .family = "granite", .attn_dropout = true, .scaled_embed = true, .scaled_residual = true,
-      .scaled_logits = true },
-    { .family = "stablelm", .attn_dropout = true, .mlp_dropout = true, .partial_rotary = true,
-      .rotary_names = true, .qk_norm_listed = true },
-    { .family = "cohere", .attn_dropout = true, .centred_by_hand = true, .rotary_upcast = true,
-      .scaled_logits = true },
-    { .family = "cohere2", .attn_dropout = true, .centred_by_hand = true, .rotary_upcast = true,
-      .scaled_logits = true },
-    { .family = "glm", .attn_dropout = true, .partial_rotary = true, .rotary_interleaved = true },
-    { .family = "glm4", .attn_dropout = true, .partial_rotary = true, .rotary_interleaved = true },
-    { .family = "nemotron", .attn_dropout = true, .layer_norm_1p = true, .partial_rotary = true },
-    { .family = "seed_oss", .attn_dropout = true, .hidden_dropout = true },
-    { .family = "exaone4", .attn_dropout = true },
-    { .family = "ernie4_5", .rotary_upcast = true, .rotary_fp32 = true, .rotary_interleaved = true },
-    { .family = "hunyuan_v1_dense", .attn_dropout = true, .qk_norm_rotated = true },
-    { .family = "mixtral", .attn_dropout = true, .routes_fp32 = true },
-    { .family = "qwen3_moe", .attn_dropout = true, .qk_norm_first = true },
-    { .family = "granitemoe", .attn_dropout = true, .scaled_embed = true, .scaled_residual = true, .scaled_logits = true,
-      .routes_first = true },
-    { .family = "deepseek_v3", .attn_dropout = true, .routes_fp32 = true },
-    { .family = "glm4_moe", .attn_dropout = true, .partial_rotary = true, .routes_fp32 = true },
-    { .family = "gpt_oss", .attn_dropout = true, .fp32_weight = true, .routes_first = true, .routes_low = true, .half_tables = true,
-      .sinks = true, .clamped_gate = true },
-    { .family = "llama4_text", .attn_dropout = true, .low_softmax = true, .attention_named = true, .complex_rotary = true, .every_expert = true },
-    { .family = "olmoe", .attn_dropout = true, .qk_norm_first = true, .qk_norm_whole = true },
-    { .family = "llama", .attn_dropout = true },        /* and whatever is not named here */
-};
-
-const struct torch_style *torch_style_of(const char *family)
-{
-    const struct torch_style *last = styles + sizeof styles / sizeof styles[0] - 1;
-
-    for (const struct torch_style *s = styles; s < last; s++)
-        if (strcmp(s->family, family) == 0)
-            return s;
-    return last;
-}
-
 static var tmp(struct tape *t, var used, var result)
 {
     tape_drop(t, used);
@@ -107,7 +46,7 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct local_
     b->sequence = local->share.sequence;
     t->main_grad = kernels_are_megatron(p->kernels) ? (int)dtype_bytes(r.grad) : 0;
     t->grads_apart = t->main_grad && !p->megatron.gradient_accumulation_fusion;
-    b->style = torch_style_of(p->model.family);
+    b->family = family_for(&p->model);
     b->param_dt = r.autocast ? DT_FP32 : r.used;
     b->frozen_dt = r.autocast ? r.frozen : r.used;
     b->adapter_dt = plan_adapter_input(p);
@@ -127,7 +66,7 @@ bool torch_has_two_tables(const struct model *m)
 {
     int64_t windowed = model_windowed_layers(m);
 
-    return torch_style_of(m->family)->two_tables && windowed > 0 && windowed < m->layers;
+    return family_for(m)->two_tables && windowed > 0 && windowed < m->layers;
 }
 
 /* PipelineModule hands a layer's output to the next one and forgets it: no forward() of a model holds it. */
@@ -137,7 +76,7 @@ bool torch_is_autotp(const struct torch_model *b) { return b->ranks > 1 && b->p-
 
 bool torch_casts_tables(const struct torch_model *b)
 {
-    return (b->style->rotary_fp32 || b->style->biased_scores) && b->p->strategy == STRAT_FSDP && b->p->dialect == DIALECT_TORCH &&
+    return (b->family->rotary_fp32 || b->family->biased_scores) && b->p->strategy == STRAT_FSDP && b->p->dialect == DIALECT_TORCH &&
            !b->autocast && b->dt != DT_FP32;
 }
 
@@ -207,7 +146,7 @@ var torch_activation(struct torch_model *b, var x)
     case ACT_GELU: case ACT_GELU_TANH:
         break;
     }
-    if (b->style->gelu_function) {
+    if (b->family->gelu_function) {
         op_scratch(b->t, "gelu temporaries", 3 * tape_var_bytes(b->t, x));
         return op_function(b->t, "gelu", x, 4 * tape_var_bytes(b->t, x));
     }
@@ -216,12 +155,12 @@ var torch_activation(struct torch_model *b, var x)
 
 static double hidden_dropout(const struct torch_model *b)
 {
-    return b->style->hidden_dropout ? b->p->dropout : 0;
+    return b->family->hidden_dropout ? b->p->dropout : 0;
 }
 
 static double mlp_dropout(const struct torch_model *b)
 {
-    return b->style->mlp_dropout ? b->p->dropout : hidden_dropout(b);
+    return b->family->mlp_dropout ? b->p->dropout : hidden_dropout(b);
 }
 
 /* LigerSwiGLUMLP, LigerPhi3SwiGLUMLP, LigerGEGLUMLP: names of gate and up, where they have any, last until it returns. */
@@ -291,7 +230,7 @@ static var plain_mlp(struct torch_model *b, var x)
 static var mixture(struct torch_model *b, var x)
 {
     if (b->p->parallel.expert <= 1)
-        return b->style->every_expert ? torch_every_expert(b, x) : torch_experts(b, x);
+        return b->family->every_expert ? torch_every_expert(b, x) : torch_experts(b, x);
     if (b->p->dialect != DIALECT_DEEPSPEED)
         return titan_moe(b, x);
     return native_experts_has(b->p) ? native_moe(b, x) : autoep_moe(b, x);
@@ -314,19 +253,19 @@ static var parallel_block(struct torch_model *b, var x)
     struct tape *t = b->t;
     var a = torch_norm(b, "norm", x, ROLE_NORM_ATTN);
     bool second = torch_piece_tensor(b->m, 0, ROLE_NORM_MLP, false) >= 0;
-    bool early = second && b->style->falcon;            /* both norms, then attention */
+    bool early = second && b->family->falcon;            /* both norms, then attention */
     var n = early ? torch_norm(b, "mlp norm", x, ROLE_NORM_MLP) : second ? 0 : tape_hold(t, a);
     var attn = torch_attention(b, a);
 
     tape_drop(t, a);
-    if (!b->style->falcon)              /* which drops out once, of the sum */
+    if (!b->family->falcon)              /* which drops out once, of the sum */
         attn = tmp(t, attn, op_dropout(t, "attention output dropout", attn, hidden_dropout(b)));
     if (second && !early) {
         t->half = 1;
         n = torch_norm(b, "mlp norm", x, ROLE_NORM_MLP);
     }
     var y = tmp(t, n, mlp(b, n));
-    var sum = b->style->falcon ? op_add_to(t, "parallel add", y, attn) : op_add(t, "parallel add", y, attn);
+    var sum = b->family->falcon ? op_add_to(t, "parallel add", y, attn) : op_add(t, "parallel add", y, attn);
     tape_drop(t, y);
     tape_drop(t, attn);
     var out = op_add(t, "residual add", sum, x);
@@ -340,7 +279,7 @@ static var parallel_block(struct torch_model *b, var x)
 /* Granite's multiplier of what a half adds. */
 static var scale_residual(struct torch_model *b, var x)
 {
-    return b->style->scaled_residual ? op_mul_const(b->t, "residual scale", x, 0) : tape_hold(b->t, x);
+    return b->family->scaled_residual ? op_mul_const(b->t, "residual scale", x, 0) : tape_hold(b->t, x);
 }
 
 var torch_block(struct torch_model *b, var x)
@@ -353,7 +292,7 @@ var torch_block(struct torch_model *b, var x)
 
     /* GPT-2's hidden_states names the norm's output until the residual is added, and
      * attn_output lives as long as the block; elsewhere one name serves for all. */
-    bool named = b->style->keeps_names, attn_named = named || b->style->attention_named;
+    bool named = b->family->keeps_names, attn_named = named || b->family->attention_named;
     enum norm_place place = b->m->norm_place;
     bool first = place == NORM_FIRST || place == NORM_AROUND;
     bool behind = place == NORM_AROUND || place == NORM_BEHIND;
@@ -435,17 +374,17 @@ static var causal_mask(struct torch_model *b)
 {
     int64_t s = b->p->seq;
 
-    if (b->style->falcon && b->m->position == POS_ALIBI)    /* FalconModel adds it to the mask: every head has its own */
+    if (b->family->falcon && b->m->position == POS_ALIBI)    /* FalconModel adds it to the mask: every head has its own */
         return op_new(b->t, "mask", KC_ELEMENTWISE, b->p->micro_batch * b->m->heads * s * s, b->dt);
     if (b->kernel > ATTENTION_MATH && attention_masked(b->p))
-        return op_new(b->t, "mask", KC_ELEMENTWISE, s * s * (b->style->complex_rotary ? b->p->micro_batch : 1), DT_UINT8);   /* chunks begin
+        return op_new(b->t, "mask", KC_ELEMENTWISE, s * s * (b->family->complex_rotary ? b->p->micro_batch : 1), DT_UINT8);   /* chunks begin
                                        where a sequence of the batch does */
     if (b->p->kernels != KERNELS_TORCH_EAGER)
         return 0;
     var allowed = op_new(b->t, "mask", KC_ELEMENTWISE, s * s, DT_UINT8);
     var additive = op_new(b->t, "mask", KC_ELEMENTWISE, b->p->micro_batch * s * s, b->dt);
     tape_drop(b->t, allowed);
-    if (!b->style->biased_scores)
+    if (!b->family->biased_scores)
         return additive;
     return tmp(b->t, additive, op_new(b->t, "mask", KC_COPY, b->p->micro_batch * s * s, DT_UINT8)); /* .to(bool) */
 }
@@ -453,7 +392,7 @@ static var causal_mask(struct torch_model *b)
 /* build_mpt_alibi_tensor(): (heads, 1, max_seq_len), whatever the sequence. */
 static var score_bias(struct torch_model *b)
 {
-    return b->style->biased_scores ? op_new(b->t, "position bias", KC_ELEMENTWISE, b->m->heads * b->m->context, DT_FP32)
+    return b->family->biased_scores ? op_new(b->t, "position bias", KC_ELEMENTWISE, b->m->heads * b->m->context, DT_FP32)
                                    : 0;
 }
 
@@ -470,11 +409,11 @@ static void rotary_tables(struct torch_model *b, int first)
 {
     struct tape *t = b->t;
     int64_t width = b->m->rotary_dim ? b->m->rotary_dim : b->m->head_dim;   /* 0: falcon with ALiBi */
-    int64_t n = torch_table_rows(b) * (b->style->half_tables ? width / 2 : width);
-    bool cast = b->dt != DT_FP32 && !b->style->rotary_fp32;
+    int64_t n = torch_table_rows(b) * (b->family->half_tables ? width / 2 : width);
+    bool cast = b->dt != DT_FP32 && !b->family->rotary_fp32;
     for (int i = 0; i < 2; i++)         /* buffers of the model: they persist, and are counted here */
         b->lasting[i + first] = op_new(t, "rotary inv_freq", KC_COPY, width / 2, DT_FP32);
-    if (b->style->complex_rotary) {
+    if (b->family->complex_rotary) {
         b->cos = torch_angles(b);
         return;
     }
@@ -505,9 +444,9 @@ var torch_embed(struct torch_model *b)
     x = tmp(t, x, add_embedding_adapter(b, x));
     if (program_input_requires_grad(b->as) || training_is_all(&b->p->train))    /* a synthetic model has no embedding */
         tape_require_grad(t, x);
-    if (b->style->scaled_embed)
+    if (b->family->scaled_embed)
         x = tmp(t, x, op_mul_const(t, "embedding scale", x, 0));
-    int64_t rows = b->style->positions_per_row ? b->tokens : torch_table_rows(b);
+    int64_t rows = b->family->positions_per_row ? b->tokens : torch_table_rows(b);
     b->positions = op_new(t, "position ids", KC_EMBEDDING, rows, DT_INT64);
     if (m->position == POS_LEARNED) {
         var wpe = torch_param(b, torch_gradient_of(b, ROLE_POSITIONS, false), m->positions * h);
@@ -530,7 +469,7 @@ var torch_embed(struct torch_model *b)
     b->bias = score_bias(b);
     b->mask = causal_mask(b);
     b->other_mask = attention_masks(b->p) > 1 ? causal_mask(b) : 0;
-    if (m->position == POS_ROPE || b->style->falcon)
+    if (m->position == POS_ROPE || b->family->falcon)
         rotary_tables(b, 0);
     if (torch_has_two_tables(m)) {
         var other_cos = b->cos, other_sin = b->sin;
@@ -542,13 +481,13 @@ var torch_embed(struct torch_model *b)
     }
     if (torch_piece_tensor(m, TENSOR_EMBED, ROLE_EMBED_NORM, false) >= 0)
         x = tmp(t, x, torch_norm(b, "embedding norm", x, ROLE_EMBED_NORM));
-    if (b->style->one_plus_weight) {    /* Gemma's, scaled by sqrt(hidden), a buffer */
+    if (b->family->scaled_table) {      /* Gemma's, scaled by sqrt(hidden), a buffer */
         b->lasting[2] = op_new(t, "embedding scale", KC_COPY, 1, DT_FP32);
         x = tmp(t, x, op_mul_const(t, "embedding scale", x, 0));
     }
     if (m->route_groups > 0)            /* e_score_correction_bias, a buffer of every router */
         b->lasting[2] = op_new(t, "correction biases", KC_COPY, model_routers(m) * round_up(m->experts * 4, 512) / 4, DT_FP32);
-    if (b->style->embed_dropout)
+    if (b->family->embed_dropout)
         x = tmp(t, x, op_dropout(t, "embedding dropout", x, b->p->dropout));
     return x;
 }

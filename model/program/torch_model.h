@@ -6,54 +6,11 @@
 #ifndef DPX_TORCH_MODEL_H
 #define DPX_TORCH_MODEL_H
 
+#include "model/family/family.h"
 #include "model/plan/attention.h"
 #include "model/plan/local_model.h"
 #include "model/program/tape.h"
 
-/* What the modelling code of a family does beside what the model's shapes say. */
-struct torch_style {
-    const char *family;
-    bool conv1d;                /* Conv1D (x W + b) instead of nn.Linear */
-    bool keeps_names;           /* the block holds its norm's and attention's output to its end */
-    bool biased_scores;         /* a bias in fp32 is added to scores, then a mask of bools fills them */
-    bool low_softmax;           /* softmax in the compute dtype, not in fp32 */
-    bool attn_dropout;          /* the config's dropout acts on attention probabilities */
-    bool hidden_dropout;        /* ... and on what the halves add to the residual */
-    bool mlp_dropout;           /* ... and on what the MLP adds (stablelm) */
-    bool embed_dropout;         /* ... and on the embeddings */
-    bool partial_rotary;        /* rotated and passed-through parts are concatenated */
-    bool rotary_names;          /* ... and have names until attention returns */
-    bool rotary_upcast;         /* q and k are rotated in fp32 */
-    bool rotary_fp32;           /* by tables in fp32 */
-    bool rotary_interleaved;    /* every block makes its tables from halves of the model's */
-    bool scaled_rotated;        /* q times a number for each position, behind the rotation (ministral3) */
-    bool qk_norm_first;         /* q is normed before k is projected, k before v */
-    bool qk_norm_rotated;       /* q and k are normed behind the rotation */
-    bool qk_norm_whole;         /* ... all heads at once */
-    bool qk_norm_listed;        /* ... each head by a module of its own */
-    bool scaled_query;          /* q is scaled before the scores, which are scaled as well */
-    bool one_plus_weight;       /* RMSNorm in fp32 with weight 1 + w */
-    bool fp32_weight;           /* RMSNorm that multiplies by its weight in fp32 */
-    bool centred_by_hand;       /* LayerNorm as single operations in fp32 (cohere) */
-    bool layer_norm_1p;         /* LayerNorm with weight 1 + w (nemotron) */
-    bool scaled_embed, scaled_residual, scaled_logits;      /* by numbers of the config */
-    bool gelu_function;         /* GELU as an autograd.Function with elementwise temporaries */
-    bool two_tables;            /* of cosines and sines: for layers with a sliding window, and for the others */
-    bool falcon;                /* modeling_falcon.py: heads split by index, both norms before attention, scores
-                                   and halves added in place */
-    bool positions_per_row;     /* position ids and embeddings for every row of the batch */
-    bool routes_first;          /* a token's experts are those of the largest scores, not probabilities */
-    bool routes_low;            /* ... in the compute dtype throughout */
-    bool half_tables;           /* of cosines and sines hold each angle once; halves are rotated */
-    bool sinks;                 /* beside the scores of each head a number */
-    bool clamped_gate;          /* experts with biases, whose gate and up are clamped (swiglu-oai) */
-    bool attention_named;       /* the block holds attention's output to its end */
-    bool complex_rotary;        /* llama4: pairs are rotated as complex numbers in fp32, in layers with a window alone; behind it a norm
-                                   without weights; in the others q is scaled by its position */
-    bool every_expert;          /* computes every token, times its score for it */
-    bool routes_fp32;           /* ... and their weights stay in fp32 */
-};
-const struct torch_style *torch_style_of(const char *family);
 /* Inputs of int8 layers outlive the layers' own backward (tape_hold_beside()), of blocks whose layers read what a norm or the block itself
  * made.  Where they read the block's own input they would keep what the block before it made: not followed. */
 bool torch_holds_int8_inputs(const struct model *m);
@@ -92,7 +49,7 @@ struct torch_model {
     int64_t     context, place; /* context-parallel ones; which of them this is */
     bool        stages;         /* embedding and head are on different ranks (kernels of Megatron) */
     bool        sequence;       /* norms and residuals have a share of the positions */
-    const struct torch_style *style;
+    const struct family *family;
     enum dtype  dt;             /* of activations outside autocast */
     enum dtype  param_dt;       /* of the parameters that compute reads, */
     enum dtype  frozen_dt;      /* and of those that do not train */

@@ -61,8 +61,8 @@ int torch_piece_module(const struct model *m, int block, enum tensor_role role, 
     return -1;
 }
 
-bool torch_linear_saves_view(const struct model *m) { return !strcmp(m->family, "falcon"); }
-bool torch_own_linear(const struct model *m) { return torch_style_of(m->family)->conv1d || torch_linear_saves_view(m); }
+bool torch_linear_saves_view(const struct model *m) { return family_for(m)->falcon; }
+bool torch_own_linear(const struct model *m) { return family_for(m)->conv1d || torch_linear_saves_view(m); }
 
 static const struct tensor *tensor_at(const struct torch_model *b, int block, int piece_tensor)
 {
@@ -355,7 +355,7 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
     if (own >= 0 && float8_converts(b->p, tensor_at(b, b->block, own)))
         return float8_linear(b, names, x, n, k, role, tensor_at(b, b->block, own));
     /* Autocast's arguments are cast last to first: addmm(b, x, W), torch_linear(x, W, b). */
-    bool conv1d = b->style->conv1d && role != ROLE_HEAD;
+    bool conv1d = b->family->conv1d && role != ROLE_HEAD;
     var bias = conv1d ? 0 : param(b, role, true, n, true);
     var w = param(b, role, false, n * k, true);
     var in = torch_is_autotp(b) ? enter_column(b, x, role) : torch_bf16_if_autocast(b, x);
@@ -452,7 +452,7 @@ static var rms_norm(struct torch_model *b, const char *name, var x, int64_t widt
 
     tape_drop(t, x32);
     tape_drop(t, r);
-    if (b->style->one_plus_weight) {
+    if (b->family->one_plus_weight) {
         var w32 = op_cast(t, w, DT_FP32);
         var one = op_view_add(b, w32);
         var z = op_scale(t, name, y, one);
@@ -461,7 +461,7 @@ static var rms_norm(struct torch_model *b, const char *name, var x, int64_t widt
         tape_drop(t, y);
         return tmp(t, z, op_cast(t, z, dt));
     }
-    if (b->style->fp32_weight) {
+    if (b->family->fp32_weight) {
         y = tmp(t, y, op_scale(t, name, y, w));
         return tmp(t, y, op_cast(t, y, dt));
     }
@@ -534,9 +534,9 @@ static var norm_of(struct torch_model *b, const char *name, var x, int64_t width
         out = op_liger_norm(t, "liger norm", x, tape_var_numel(t, x) / width, w, b->p->cluster.gpu.sms, liger_norm_in_place(b->m));
     } else if (b->m->norm == NORM_RMS) {
         out = rms_norm(b, name, x, width, w);
-    } else if (b->style->centred_by_hand) {
+    } else if (b->family->centred_by_hand) {
         out = centred_norm(b, name, x, width, w);
-    } else if (b->style->layer_norm_1p) {
+    } else if (b->family->layer_norm_1p) {
         out = layer_norm_1p(b, name, x, width, w, param(b, role, true, width, false));
     } else {
         var x32 = torch_fp32_if_autocast(b, x);
@@ -581,9 +581,9 @@ static var listed_norm(struct torch_model *b, var x, int64_t width, enum tensor_
 
 var torch_qk_norm(struct torch_model *b, var x, int64_t width, enum tensor_role role)
 {
-    int64_t row = b->style->qk_norm_whole ? width : b->m->head_dim;
+    int64_t row = b->family->qk_norm_whole ? width : b->m->head_dim;
 
-    if (b->style->qk_norm_listed)
+    if (b->family->qk_norm_listed)
         return listed_norm(b, x, width, role);
-    return norm_of(b, "qk norm", x, row, b->style->centred_by_hand ? width : row, role);
+    return norm_of(b, "qk norm", x, row, b->family->centred_by_hand ? width : row, role);
 }

@@ -244,8 +244,8 @@ struct op {
         struct { int64_t reads, writes; uint8_t fn; uint16_t quant; float scale;
                  int32_t kernels;           /* of so many, 0: one */
                  int32_t narrow0, narrows; } copy;      /* bytes; quant: of quants[]; narrows[narrow0 ..] */
-        struct { int64_t elems; int32_t tensors; uint8_t bytes, passes; bool each; double flops; } optimizer;  /* tensors in its list;
-                                                        * of matrix products in 16 bits, beside the passes */
+        struct { int64_t elems; int32_t tensors; uint32_t bytes; uint8_t passes; bool each, fp32; double flops; } optimizer;  /* tensors in its list;
+                                                        * of matrix products in 16 bits or fp32, beside the passes */
         struct { int64_t n; int32_t other; } repeat;  /* other: index of the matching END (REPEAT) */
     } u;
 };

@@ -562,7 +562,7 @@ static void optimizer(const struct cost_cache *c, const struct schedules *s, con
         return;
     kernel_cost_in(&c->p->cluster.gpu, c->p->kernels, c->p->precision, &(struct kernel_context){ 0 }, &k, out);
     if (o->u.optimizer.flops > 0) {
-        struct gemm_device d = gemm_device(&c->p->cluster.gpu, DT_BF16);
+        struct gemm_device d = gemm_device(&c->p->cluster.gpu, o->u.optimizer.fp32 ? DT_FP32 : DT_BF16);
         add_products(o->u.optimizer.flops / d.flops, out);
     }
 }

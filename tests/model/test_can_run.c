@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "model/arch/family.h"
+#include "model/family/family.h"
 #include "model/plan/can_run.h"
 #include "model/program/program.h"
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "model/arch/family.h"
+#include "model/family/family.h"
 #include "model/lower/lower.h"
 #include "model/plan/local_model.h"
 #include "tests/model/as_recorded.h"
@@ -447,7 +447,7 @@ static bool has_row(json_t *rows, const char *family)
 /* Mixtures of experts, of which those of families.json are planned. */
 static bool has_experts(const struct family *f)
 {
-    for (const struct part *p = f->block; p->module; p++)
+    for (const struct module_row *p = f->block; p->module; p++)
         if (p->role == ROLE_ROUTER)
             return true;
     return false;

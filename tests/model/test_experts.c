@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "model/arch/family.h"
+#include "model/family/family.h"
 #include "model/arch/training.h"
 #include "model/arch/transformer.h"
 #include "model/plan/experts_check.h"

@@ -180,7 +180,7 @@ static void unknown_families_are_refused_by_name(void **state)
         { "{'model_type':'rwkv'}", { "\"model_type\" is \"rwkv\"", "gpt2", "starcoder2" } },
         { "{'model_type':'LLAMA'}", { "\"model_type\" is \"LLAMA\"" } },
         { "{'model_type':'a\\nb'}", { "\"model_type\" is \"a\\nb\"" } },
-        { "{'hidden_size':64}", { "\"model_type\" is missing", "one of gpt2" } },
+        { "{'hidden_size':64}", { "\"model_type\" is missing", "one of arcee" } },
         { "{'model_type':'qwen2_vl','text_config':{'model_type':'qwen2_vl_text'}}",
           { "\"text_config.model_type\" is \"qwen2_vl_text\"", "gemma3_text", "hunyuan_v1_dense" } },
     };

@@ -148,7 +148,7 @@ static void compare(const struct step *s, const char *table, const struct pair *
     const struct model *m = &s->plan.model;
     int64_t e = dtype_bytes(plan_recipe(&s->plan).used);
     int64_t tied = !m->tied ? 0 : 2 * round_up(m->vocab * m->token_width * e, 512);
-    int64_t uncast = torch_style_of(m->family)->fp32_weight && !s->plan.liger.rms_norm && e < 4 ? m->hidden * (4 - e) : 0;
+    int64_t uncast = family_for(m)->fp32_weight && !s->plan.liger.rms_norm && e < 4 ? m->hidden * (4 - e) : 0;
 
     /* The root's gradients are "Temp" until its own turn comes, behind the blocks: those of the head wait there. */
     int64_t first = gradients(s, 0), last = gradients(s, (int)m->layers - 1);      /* whose kinds may differ */

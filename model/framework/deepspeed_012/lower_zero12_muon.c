@@ -114,7 +114,7 @@ static void orthogonalise(struct z12 *z, int t)
 
     o->u.optimizer.elems = of->numel;
     o->u.optimizer.tensors = 1;
-    o->u.optimizer.bytes = (uint8_t)(20 * d->e + 10);
+    o->u.optimizer.bytes = (uint32_t)(20 * d->e + 10);
     o->u.optimizer.passes = (uint8_t)launches(of);
     o->u.optimizer.each = true;
     o->u.optimizer.flops = z12_muon_flops(of);

@@ -4,139 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/arch/family.h"
 #include "model/arch/training.h"
+#include "model/family/family.h"
 #include "model/plan/loss_check.h"
 #include "model/program/torch_model.h"
-
-/* ---- module trees ----
- *
- * Names in call order; [ ] holds a container's children, @ stands for the blocks.
- * !  no release in backward: no positional input that needs a gradient
- *    (parameter_offload.py, _post_backward_module_hook)
- * ~  no hook in backward at all
- * ?  a dropout: where it is active, recomputation must reach its mask
- * %  a function, not a module: nn.functional.dropout
- * $  saves a tensor in any case: recomputation must reach it
- * *  only where the model has such a module
- * &  only in the eager code with ALiBi
- * #  a list: one module for each of its numbers
- * +  its forward asks for its first child's weight (input_ids.to(self.embed_tokens.weight.device)), as what PEFT puts in a layer's place does
- * =  called once for each kind of layer, where these rotate by tables of their own
- * <  only in layers with rotary positions, where q and k are normed (llama4)
- * ^  a leaf: no hooks below it (DEFAULT_LEAF_MODULE_CLASSES of leaf_module_config.py: Mixtral's and Qwen3's mixtures)
- * Our own kernels norm q and k once both and v are there: "+dpx" is the tree with them; "+autoep" that of a mixture whose experts AutoEP
- * shares out (AutoEPMoELayer, no leaf); in 0.19.6 a hook calls the gate once more, of which there is no backward (_register_logit_hook()). */
-struct tree { const char *families, *outer, *block; };
-
-#define LLAMA_OUTER "model![ embed_tokens! rotary_emb~= @ norm ] lm_head"
-#define OPT_OUTER   "model.decoder![ embed_tokens! embed_positions! project_in* @ final_layer_norm* project_out* ] lm_head"
-#define LLAMA_MLP   "mlp[ gate_proj act_fn up_proj down_proj ]"
-
-static const struct tree trees[] = {
-    { " gpt2 ", "transformer![ wte! wpe! drop @ ln_f ] lm_head",
-      "ln_1 attn[ c_attn c_proj resid_dropout ] ln_2 mlp[ c_fc act c_proj dropout? ]" },
-    { " llama mistral qwen2 gemma ministral ministral3 granite smollm3 ernie4_5 ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm " LLAMA_MLP },
-    { " mixtral ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm mlp^" },
-    { " qwen3_moe ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj q_norm k_proj k_norm v_proj o_proj ] post_attention_layernorm mlp^" },
-    { " gpt_oss ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm mlp[ router experts ]" },
-    { " llama4_text ", "model!+[ embed_tokens! rotary_emb~= @ norm ] lm_head",
-      "input_layernorm self_attn![ q_proj k_proj v_proj qk_norm< qk_norm< o_proj ] post_attention_layernorm "
-      "feed_forward[ router experts[ act_fn ] shared_expert[ gate_proj activation_fn up_proj down_proj ] ]" },
-    { " mixtral+autoep ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
-      "mlp[ router[ gate ] experts combine%$ ]" },
-    { " mixtral+autoep-0.19.6 ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
-      "mlp[ router[ gate gate~ ] experts combine%$ ]" },
-    { " qwen3_moe+autoep ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj q_norm k_proj k_norm v_proj o_proj ] post_attention_layernorm "
-      "mlp[ router[ gate ] experts combine%$ ]" },
-    { " qwen3_moe+autoep-0.19.6 ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj q_norm k_proj k_norm v_proj o_proj ] post_attention_layernorm "
-      "mlp[ router[ gate gate~ ] experts combine%$ ]" },
-    { " olmoe ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj q_norm k_proj k_norm v_proj o_proj ] post_attention_layernorm "
-      "mlp[ gate experts[ act_fn ] ]" },
-    { " granitemoe ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
-      "block_sparse_moe[ router experts[ act_fn ] ]" },
-    { " seed_oss ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
-      "mlp[ gate_proj act_fn up_proj down_proj dropout%? ]" },
-    { " qwen3 ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj q_norm k_proj k_norm v_proj o_proj ] "
-      "post_attention_layernorm " LLAMA_MLP },
-    { " qwen3+dpx ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj q_norm k_norm o_proj ] "
-      "post_attention_layernorm " LLAMA_MLP },
-    { " gemma2 ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
-      "pre_feedforward_layernorm " LLAMA_MLP " post_feedforward_layernorm" },
-    { " phi3 ", LLAMA_OUTER,
-      "input_layernorm self_attn![ qkv_proj o_proj ] resid_attn_dropout post_attention_layernorm "
-      "mlp[ gate_up_proj activation_fn down_proj ] resid_mlp_dropout?" },
-    { " starcoder2 ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
-      "mlp[ c_fc act c_proj dropout%? ]" },
-    { " gemma3_text ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj q_norm k_norm o_proj ] post_attention_layernorm "
-      "pre_feedforward_layernorm " LLAMA_MLP " post_feedforward_layernorm" },
-    { " olmo2 olmo3 ", LLAMA_OUTER,
-      "self_attn![ q_proj q_norm k_proj k_norm v_proj o_proj ] post_attention_layernorm " LLAMA_MLP
-      " post_feedforward_layernorm" },
-    { " exaone4 ", LLAMA_OUTER,
-      "self_attn![ q_proj k_proj v_proj q_norm k_norm o_proj ] post_attention_layernorm " LLAMA_MLP
-      " post_feedforward_layernorm" },
-    { " hunyuan_v1_dense ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj query_layernorm key_layernorm o_proj ] "
-      "post_attention_layernorm " LLAMA_MLP },
-    { " phi ", "model![ embed_tokens! embed_dropout rotary_emb~ @ final_layernorm ] lm_head",
-      "input_layernorm self_attn![ q_proj k_proj v_proj dense ] resid_dropout mlp[ fc1 activation_fn fc2 ] "
-      "resid_dropout?" },
-    { " stablelm ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm* " LLAMA_MLP " dropout?" },
-    { " stablelm+qk ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj q_layernorm[ norms# ] k_layernorm[ norms# ] o_proj ] "
-      "post_attention_layernorm* " LLAMA_MLP " dropout?" },
-    { " phi+qk ", "model![ embed_tokens! embed_dropout rotary_emb~ @ final_layernorm ] lm_head",
-      "input_layernorm self_attn![ q_proj k_proj v_proj q_layernorm k_layernorm dense ] resid_dropout "
-      "mlp[ fc1 activation_fn fc2 ] resid_dropout?" },
-    { " cohere cohere2 ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] " LLAMA_MLP },
-    { " cohere+qk ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj q_norm k_norm o_proj ] " LLAMA_MLP },
-    { " glm ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
-      "mlp[ gate_up_proj activation_fn down_proj ]" },
-    { " glm4 ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_self_attn_layernorm "
-      "post_attention_layernorm mlp[ gate_up_proj activation_fn down_proj ] post_mlp_layernorm" },
-    { " nemotron arcee ", LLAMA_OUTER,
-      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
-      "mlp[ up_proj act_fn down_proj ]" },
-    { " gpt_neox ", "gpt_neox![ embed_in! emb_dropout rotary_emb~ @ final_layer_norm ] lm_head",
-      "input_layernorm attention[ query_key_value dense ] post_attention_dropout post_attention_layernorm "
-      "mlp[ dense_h_to_4h act dense_4h_to_h ] post_mlp_dropout?" },
-    { " opt ", OPT_OUTER,
-      "self_attn_layer_norm self_attn![ q_proj k_proj v_proj out_proj ] final_layer_norm "
-      "fc1 activation_fn fc2 dropout%?" },
-    { " opt+sums ", OPT_OUTER,
-      "self_attn![ q_proj k_proj v_proj out_proj ] self_attn_layer_norm fc1 activation_fn fc2 "
-      "final_layer_norm" },
-    { " bloom ", "transformer![ word_embeddings! word_embeddings_layernorm @ ln_f ] lm_head",
-      "input_layernorm self_attention[ query_key_value attention_dropout dense ] "
-      "post_attention_layernorm mlp[ dense_h_to_4h gelu_impl dense_4h_to_h dropout%? ]" },
-    { " mpt ", "transformer![ wte! @ norm_f ] lm_head",
-      "norm_1 attn[ Wqkv out_proj ] resid_attn_dropout norm_2 ffn[ up_proj act down_proj ]" },
-    { " falcon ", "transformer![ word_embeddings! rotary_emb~ @ ln_f ] lm_head",
-      "input_layernorm* ln_attn* ln_mlp* self_attention[ query_key_value attention_dropout& dense ] "
-      "post_attention_layernorm* mlp[ dense_h_to_4h act dense_4h_to_h ] dropout%?" },
-};
 
 static void open_node(struct z3_tree *p, int k)  { p->order[p->norder++] = k + 1; }
 static void close_node(struct z3_tree *p, int k) { p->order[p->norder++] = -(k + 1); }
@@ -362,14 +233,11 @@ static void first_block(const struct model *m, int *first, int *n)
     }
 }
 
-static const struct tree *find_tree(const char *family, const char *kernels)
+static const struct calls *find_calls(const struct family *f, const char *variant)
 {
-    char word[40];
-
-    snprintf(word, sizeof word, " %s%s ", family, kernels);
-    for (size_t i = 0; i < sizeof trees / sizeof *trees; i++)
-        if (strstr(trees[i].families, word))
-            return &trees[i];
+    for (int i = 0; f && i < FAMILY_CALLS && f->calls[i].outer; i++)
+        if (!strcmp(f->calls[i].variant, variant))
+            return &f->calls[i];
     return NULL;
 }
 
@@ -389,7 +257,7 @@ void z3_trees(const struct local_model *local, struct z3_tree *outer, struct z3_
     const struct model *m = local->model;
     const struct family *f = family_find(m->family);
     const char *other = p->kernels == KERNELS_DPX ? "+dpx" : p->parallel.expert > 1 ? autoep_tree(p) : NULL;
-    const struct tree *t = other ? find_tree(m->family, other) : NULL;
+    const struct calls *t = other ? find_calls(f, other) : NULL;
     bool lora = training_is_lora(&m->training);
     char prefix[96];
     int first, n;
@@ -397,8 +265,8 @@ void z3_trees(const struct local_model *local, struct z3_tree *outer, struct z3_
     *outer = *block = (struct z3_tree){ 0 };
     first_block(m, &first, &n);
     if (!t)
-        t = find_tree(m->family, variant(m, f));
-    if (!t || !f) {
+        t = find_calls(f, variant(m, f));
+    if (!t) {
         generic(m, first, n, outer, block);
         return;
     }

@@ -110,10 +110,10 @@ static void set_bytes(const struct mega *z, struct op *o)
     bool own = megatron_adam_has_main(z->p), rest = own && z->p->megatron.main_params_dtype == MAIN_FP32 && z->p->megatron.store_param_remainders;
 
     if (own)
-        o->u.optimizer.bytes = (uint8_t)(dtype_bytes(z->r.grad) + 2 + (rest ? 2 + 2 + 2 : 4 + 4) + 8 + 8);
+        o->u.optimizer.bytes = (uint32_t)(dtype_bytes(z->r.grad) + 2 + (rest ? 2 + 2 + 2 : 4 + 4) + 8 + 8);
     o->u.optimizer.passes = own ? 1 : o->u.optimizer.passes;
     for (int i = 0; i < n; i++) {
-        o->u.optimizer.bytes = (uint8_t)(o->u.optimizer.bytes + cast_bytes(z->p, of[i]));
+        o->u.optimizer.bytes = (uint32_t)(o->u.optimizer.bytes + cast_bytes(z->p, of[i]));
         o->u.optimizer.passes = (uint8_t)(o->u.optimizer.passes + passes[of[i]]);
     }
     o->u.optimizer.each = n > 0;

@@ -58,7 +58,7 @@ static void compute(struct muon *w, const char *what, int64_t elems, int bytes, 
     o->after = w->after;
     o->u.optimizer.elems = elems;
     o->u.optimizer.tensors = 1;
-    o->u.optimizer.bytes = (uint8_t)bytes;
+    o->u.optimizer.bytes = (uint32_t)bytes;
     o->u.optimizer.passes = (uint8_t)passes;
     o->u.optimizer.each = true;
     o->u.optimizer.flops = flops;
@@ -195,7 +195,7 @@ struct op *fsdp2_step(struct fsdp2 *f, int64_t elems)
     struct op *o = lower_adamw(f->s, f->p, ADAMW_FOREACH, elems);
     o->what = "AdamW";
     o->u.optimizer.tensors = tensors;
-    o->u.optimizer.bytes = (uint8_t)(20 * dtype_bytes(f->r.kept));     /* as lower_common.c counts AdamW's list */
+    o->u.optimizer.bytes = (uint32_t)(20 * dtype_bytes(f->r.kept));     /* as lower_common.c counts AdamW's list */
     o->u.optimizer.passes = 8;
     o->u.optimizer.each = false;
     o->u.optimizer.flops = 0;

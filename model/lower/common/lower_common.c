@@ -110,8 +110,8 @@ int lower_model_buffer_elems(const struct model *m)
         recorded += m->recorded->buffer[i];
     if (m->recorded)                    /* of other dtypes, as so many numbers of fp32 */
         return (int)(recorded / 4 < INT32_MAX ? recorded / 4 : INT32_MAX);
-    bool scaled = torch_style_of(m->family)->one_plus_weight;
-    int64_t rotary = m->position == POS_ROPE ? m->rotary_dim : !strcmp(m->family, "falcon") ? m->head_dim : 0;
+    bool scaled = family_for(m)->scaled_table;
+    int64_t rotary = m->position == POS_ROPE ? m->rotary_dim : family_for(m)->falcon ? m->head_dim : 0;
 
     return (int)(torch_has_two_tables(m) ? 2 * rotary : rotary) + scaled + (int)(m->route_groups > 0 ? m->experts * model_routers(m) : 0);
 }
@@ -181,7 +181,7 @@ static void set_bytes(struct op *o, const struct plan *p, enum adamw_form form)
 
     if (p->optimizer != OPTIMIZER_ADAMW) {
         struct optimizer_work w = optimizer_work(p);
-        o->u.optimizer.bytes = (uint8_t)w.bytes;
+        o->u.optimizer.bytes = (uint32_t)w.bytes;
         o->u.optimizer.passes = (uint8_t)w.passes;
         o->u.optimizer.each = w.each;
         if (master && form == ADAMW_THEN_CAST) {
@@ -189,6 +189,7 @@ static void set_bytes(struct op *o, const struct plan *p, enum adamw_form form)
             o->u.optimizer.passes++;
         }
         o->u.optimizer.flops = w.flops;
+        o->u.optimizer.fp32 = w.fp32;
         return;
     }
     if ((form == ADAMW_FOREACH || form == ADAMW_LOOP) && p->kernels != KERNELS_DPX) {
@@ -198,8 +199,7 @@ static void set_bytes(struct op *o, const struct plan *p, enum adamw_form form)
         passes = form == ADAMW_THEN_CAST ? 2 : 1;
         bytes += form == ADAMW_THEN_CAST ? 6 : 2;
     }
-    assert(bytes <= UINT8_MAX);
-    o->u.optimizer.bytes = (uint8_t)bytes;
+    o->u.optimizer.bytes = (uint32_t)bytes;
     o->u.optimizer.passes = (uint8_t)passes;
     o->u.optimizer.each = form == ADAMW_LOOP;
 }

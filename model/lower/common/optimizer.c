@@ -1,25 +1,7 @@
-/* optimizer.c -- the table of optimizers: states of a tensor, temporaries and passes of a step. */
+/* optimizer.c -- an optimizer's states of a tensor, temporaries and passes of a step.  What it is called: optimizer_traits.c. */
 #include "model/lower/common/optimizer.h"
 
 #include "model/plan/optimizer_traits.h"
-
-/* What an optimizer is called, what its states are, and how many numbers of an element dpx's own kernel keeps. */
-static const struct { const char *title, *states; int moments; } known[NOPTIMIZER] = {
-    [OPTIMIZER_ADAMW]      = { "AdamW", "exp_avg, exp_avg_sq", 2 },
-    [OPTIMIZER_SGD]        = { "SGD", "momentum", 1 },
-    [OPTIMIZER_ADAFACTOR]  = { "Adafactor", "optimizer states", 0 },
-    [OPTIMIZER_BNB_ADAMW8] = { "8-bit AdamW", "optimizer states", 0 },
-    [OPTIMIZER_BNB_LION]   = { "Lion", "optimizer states", 1 },
-    [OPTIMIZER_BNB_LION8]  = { "8-bit Lion", "optimizer states", 0 },
-    [OPTIMIZER_AO_ADAMW8]  = { "8-bit AdamW", "optimizer states", 0 },
-    [OPTIMIZER_AO_ADAMW4]  = { "4-bit AdamW", "optimizer states", 0 },
-    [OPTIMIZER_AO_ADAMW]   = { "AdamW, rounded by chance", "exp_avg, exp_avg_sq", 0 },
-    [OPTIMIZER_MUON]       = { "Muon, AdamW", "optimizer states", 0 },
-    [OPTIMIZER_PAGED_ADAMW]  = { "paged AdamW", "optimizer states", 0 },
-    [OPTIMIZER_PAGED_ADAMW8] = { "paged 8-bit AdamW", "optimizer states", 0 },
-    [OPTIMIZER_PAGED_LION]   = { "paged Lion", "optimizer states", 0 },
-    [OPTIMIZER_PAGED_LION8]  = { "paged 8-bit Lion", "optimizer states", 0 },
-};
 
 /* bitsandbytes: states in 8 bits from so many elements on, each block with its largest value in fp32. */
 enum { BNB_LEAST = 4096 };
@@ -267,10 +249,10 @@ static struct optimizer_work own_work(const struct plan *p)
     int g = (int)dtype_bytes(r.grad), copy = r.kept == DT_FP32 ? 0 : 2;
 
     if (p->optimizer == OPTIMIZER_ADAFACTOR)
-        return (struct optimizer_work){ 3 * 4 + 4 * g + copy, 4, true, 0 };
+        return (struct optimizer_work){ 3 * 4 + 4 * g + copy, 4, true, 0, false };
     if (p->optimizer == OPTIMIZER_BNB_ADAMW8)
-        return (struct optimizer_work){ 2 * 4 + 4 + g + copy, 1, true, 0 };
-    return (struct optimizer_work){ 2 * 4 * (1 + optimizer_moments(p->optimizer)) + g + copy, 1, false, 0 };
+        return (struct optimizer_work){ 2 * 4 + 4 + g + copy, 1, true, 0, false };
+    return (struct optimizer_work){ 2 * 4 * (1 + optimizer_moments(p->optimizer)) + g + copy, 1, false, 0, false };
 }
 
 /* Of fp32 parameters: p and g are 4 bytes, read, and p is written; what is kept is read and written.
@@ -286,29 +268,34 @@ struct optimizer_work optimizer_work(const struct plan *p)
     if (p->kernels == KERNELS_DPX || p->dialect == DIALECT_PAPER)
         return own_work(p);
     switch (p->optimizer) {
-    case OPTIMIZER_SGD:        return fused ? (struct optimizer_work){ 5 * e, 1, false, 0 } : (struct optimizer_work){ 8 * e, 3, loop, 0 };
-    case OPTIMIZER_ADAFACTOR:  return (struct optimizer_work){ 17 * e, 11, true, 0 };
-    case OPTIMIZER_PAGED_ADAMW:  return (struct optimizer_work){ 3 * e + 16, 1, true, 0 };
+    case OPTIMIZER_SGD:        return fused ? (struct optimizer_work){ 5 * e, 1, false, 0, false } : (struct optimizer_work){ 8 * e, 3, loop, 0, false };
+    case OPTIMIZER_ADAFACTOR:  return (struct optimizer_work){ 17 * e, 11, true, 0, false };
+    case OPTIMIZER_PAGED_ADAMW:  return (struct optimizer_work){ 3 * e + 16, 1, true, 0, false };
     case OPTIMIZER_BNB_ADAMW8: case OPTIMIZER_PAGED_ADAMW8:
-        return (struct optimizer_work){ 3 * e + 4, 1, true, 0 };
+        return (struct optimizer_work){ 3 * e + 4, 1, true, 0, false };
     case OPTIMIZER_BNB_LION: case OPTIMIZER_PAGED_LION:
-        return (struct optimizer_work){ 3 * e + 8, 1, true, 0 };
+        return (struct optimizer_work){ 3 * e + 8, 1, true, 0, false };
     case OPTIMIZER_BNB_LION8: case OPTIMIZER_PAGED_LION8:
-        return (struct optimizer_work){ 3 * e + 2, 1, true, 0 };
-    case OPTIMIZER_AO_ADAMW8:  return (struct optimizer_work){ 3 * e + 4, 1, true, 0 };
-    case OPTIMIZER_AO_ADAMW4:  return (struct optimizer_work){ 3 * e + 2, 1, true, 0 };
-    case OPTIMIZER_AO_ADAMW:   return (struct optimizer_work){ 7 * e, 1, true, 0 };
+        return (struct optimizer_work){ 3 * e + 2, 1, true, 0, false };
+    case OPTIMIZER_AO_ADAMW8:  return (struct optimizer_work){ 3 * e + 4, 1, true, 0, false };
+    case OPTIMIZER_AO_ADAMW4:  return (struct optimizer_work){ 3 * e + 2, 1, true, 0, false };
+    case OPTIMIZER_AO_ADAMW:   return (struct optimizer_work){ 7 * e, 1, true, 0, false };
     case OPTIMIZER_MUON:       return muon_work(p);
     case OPTIMIZER_ADAMW:
     case NOPTIMIZER:           break;
     }
-    return (struct optimizer_work){ 0, 0, false, 0 };
+    return (struct optimizer_work){ 0, 0, false, 0, false };
 }
 
-const char *optimizer_title(const struct plan *p) { return known[p->optimizer].title; }
+const char *optimizer_title(const struct plan *p) { return optimizer_traits(p->optimizer)->title; }
 
-const char *optimizer_states_title(const struct plan *p) { return known[p->optimizer].states; }
+const char *optimizer_states_title(const struct plan *p)
+{
+    const char *kept = optimizer_traits(p->optimizer)->kept;
 
-int optimizer_moments(enum optimizer o) { return known[o].moments; }
+    return kept ? kept : "optimizer states";
+}
+
+int optimizer_moments(enum optimizer o) { return optimizer_traits(o)->moments; }
 
 bool optimizer_by_tensor(enum optimizer o) { return o == OPTIMIZER_ADAFACTOR || o == OPTIMIZER_BNB_ADAMW8; }

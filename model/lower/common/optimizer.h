@@ -36,7 +36,7 @@ int64_t optimizer_tables(const struct plan *p);
 /* What a step of torch.optim.Adafactor, or Muon, takes for the moment where it is fullest: each allocation, already rounded up to 512
  * bytes.  Returns how many; none of other optimizers.  (A default form is the loop over tensors: `if foreach` of
  * optim/_adafactor.py, 2.15, whatever its documentation says.) */
-enum { OPTIMIZER_MOMENT_PARTS = 8 };
+enum { OPTIMIZER_MOMENT_PARTS = 24 };
 int optimizer_moment(const struct plan *p, int64_t bytes[OPTIMIZER_MOMENT_PARTS]);
 
 /* Bytes that a tensor which is not Muon's has of the list that AdamW makes in the step of its own; 0 of other optimizers. */
@@ -57,8 +57,9 @@ bool optimizer_in_8_bits(const struct plan *p, const struct tensor *t, int64_t n
 /* Has dpx a kernel for it? */
 static inline bool optimizer_has_kernel(enum optimizer o) { return optimizer_moments(o) > 0 || optimizer_by_tensor(o); }
 
-/* The work of a step: bytes an element, passes over memory; `each`: a kernel for each tensor; floating-point operations of products. */
-struct optimizer_work { int bytes, passes; bool each; double flops; };
+/* The work of a step: bytes an element, passes over memory; `each`: a kernel for each tensor; floating-point operations of products, in 16
+ * bits or fp32. */
+struct optimizer_work { int bytes, passes; bool each; double flops; bool fp32; };
 struct optimizer_work optimizer_work(const struct plan *p);
 
 /* Names of the step's entry and of the states' buffer. */

@@ -138,6 +138,7 @@ FAMILIES.update({
     "nemotron": dict(GROUPED, tie_word_embeddings=False),
     "opt-350m": dict(FAMILIES["opt"], model_type="opt", do_layer_norm_before=False, word_embed_proj_dim=256),
     "arcee": dict(GROUPED, tie_word_embeddings=False),
+    "jais2": dict(GROUPED, tie_word_embeddings=False),
     "seed_oss": dict(GROUPED, tie_word_embeddings=False, head_dim=64, residual_dropout=0.0, attention_dropout=0.0),
     "exaone4": dict(GROUPED, tie_word_embeddings=False, sliding_window=4096),
     "ernie4_5": dict(GROUPED, tie_word_embeddings=True, head_dim=64),

@@ -17,7 +17,7 @@ import transformers
 from transformers import CONFIG_MAPPING
 
 FAMILIES = """arcee bloom cohere cohere2 deepseek_v3 ernie4_5 exaone4 falcon gemma gemma2 gemma3_text glm glm4 gpt2 gpt_neox gpt_oss
-granite granitemoe hunyuan_v1_dense llama llama4_text ministral ministral3 mistral mixtral mpt nemotron olmo2 olmo3 olmoe opt phi
+granite granitemoe hunyuan_v1_dense jais2 llama llama4_text ministral ministral3 mistral mixtral mpt nemotron olmo2 olmo3 olmoe opt phi
 phi3 qwen2 qwen3 qwen3_moe seed_oss smollm3 stablelm starcoder2""".split()
 
 PUBLISHED = """auto_map attention_softmax_in_fp32 scale_attention_softmax_in_fp32 masked_softmax_fusion bias_dropout_fusion offset_alibi

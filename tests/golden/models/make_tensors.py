@@ -348,6 +348,12 @@ llama("arcee-biased-tied", 2, 96, 6, 3, 130, 401, "arcee", attention_bias=True, 
       tie_word_embeddings=True, bos_token_id=0, eos_token_id=1)
 case("arcee-defaults", model_type="arcee")
 
+# ---- jais2 (transformers 5.24.0; published: Jais-2-8B, its config's defaults) ----
+case("jais2-defaults", model_type="jais2")
+llama("jais2-no-bias-gqa", 2, 96, 6, 3, 130, 401, "jais2", attention_bias=False, mlp_bias=False, bos_token_id=0, eos_token_id=1)
+llama("jais2-wide-heads-tied", 2, 96, 6, 2, 130, 401, "jais2", head_dim=24, tie_word_embeddings=True, hidden_act="gelu",
+      bos_token_id=0, eos_token_id=1)
+
 # ---- seed_oss, exaone4, ernie4_5, hunyuan (published: the names say which) ----
 llama("seed-oss-36b", 64, 5120, 80, 8, 27648, 155136, "seed_oss", head_dim=128, attention_bias=True,
       attention_out_bias=False, mlp_bias=False, rope_theta=10000000.0, attention_dropout=0.1,

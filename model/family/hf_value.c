@@ -1,5 +1,5 @@
 /* hf_value.c -- values of a config by type; a wrong one is refused with its key and its file. */
-#include "model/arch/hf_value.h"
+#include "model/family/hf_value.h"
 
 #include <inttypes.h>
 #include <stdio.h>

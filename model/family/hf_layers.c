@@ -1,5 +1,5 @@
-/* Configs whose layers differ: by a sliding window, or by having no rotary positions. */
-#include "model/arch/hf_keys.h"
+/* hf_layers.c -- configs whose layers differ: by a sliding window, by having no rotary positions, by their experts. */
+#include "model/family/hf_keys.h"
 
 #include <string.h>
 
@@ -129,4 +129,73 @@ int hf_qwen_read(const struct hf *c, struct model *m)
 int hf_qwen_write(const struct model *m, json_t *config)
 {
     return json_object_set_new(config, "use_sliding_window", json_boolean(m->window > 0)) | hf_windows_write(m, config);
+}
+
+/* ---- layers without rotary positions ---- */
+
+bool hf_has_no_rope(const json_t *v, bool *known)
+{
+    *known = json_is_integer(v) && (json_integer_value(v) == 0 || json_integer_value(v) == 1);
+    return *known && json_integer_value(v) == 0;
+}
+
+int hf_no_rope_write(const struct model *m, json_t *config)
+{
+    json_t *list = json_array();
+    int rc = 0;
+
+    for (int64_t i = 0; i < m->layers; i++)
+        rc |= json_array_append_new(list, json_integer(m->nope_every == 0 || (i + 1) % m->nope_every != 0));
+    return rc | json_object_set_new(config, "no_rope_layers", list);
+}
+
+/* ---- layers with experts ---- */
+
+/* Layers of a list, which has them in any order, each once. */
+int hf_layers_read(const struct hf *c, const char *key, const struct model *m, bool *set)
+{
+    const json_t *list = json_object_get(c->root, key), *v;
+    size_t i;
+
+    if (!json_is_array(list))
+        return hf_refuse(c, key, "a list of layers");
+    json_array_foreach(list, i, v) {
+        json_int_t layer = json_integer_value(v);
+        if (!json_is_integer(v) || layer < 0 || layer >= m->layers)
+            return hf_refuse(c, key, "a list of layers, counted from 0");
+        set[layer] = true;
+    }
+    return 0;
+}
+
+/* A count that may be 0. */
+static int read_count(const struct hf *c, const char *key, int64_t dflt, int64_t *out)
+{
+    const json_t *v = json_object_get(c->root, key);
+
+    *out = v && !json_is_null(v) ? json_integer_value(v) : dflt;
+    if (v && !json_is_null(v) && (!json_is_integer(v) || *out < 0 || *out > MODEL_MAX_LAYERS))
+        return hf_refuse(c, key, "an integer from 0 to 4096");
+    return 0;
+}
+
+int hf_routed_read(const struct hf *c, struct model *m, struct hf_routed dflt)
+{
+    int64_t shared;
+
+    if (hf_int(c, "n_shared_experts", dflt.shared, 4096, &shared) < 0
+        || hf_int(c, "n_group", dflt.groups, MODEL_MAX_LAYERS, &m->route_groups) < 0
+        || read_count(c, "first_k_dense_replace", dflt.dense, &m->dense_first) < 0)
+        return -1;
+    if (m->experts % m->route_groups)
+        return hf_refuse(c, "n_group", "a divisor of the number of experts");
+    m->shared_ffn = shared * m->expert_ffn;
+    return 0;
+}
+
+int hf_routed_write(const struct model *m, json_t *config)
+{
+    return json_object_set_new(config, "n_shared_experts", json_integer(m->shared_ffn / m->expert_ffn))
+        | json_object_set_new(config, "first_k_dense_replace", json_integer(m->dense_first))
+        | json_object_set_new(config, "n_group", json_integer(m->route_groups));
 }
