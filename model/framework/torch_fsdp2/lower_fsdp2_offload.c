@@ -15,6 +15,7 @@
 #include "base/room.h"
 #include "model/lower/common/pinned.h"
 #include "model/framework/torch_fsdp2/lower_fsdp2.h"
+#include "model/schedule/sharding.h"
 
 void fsdp2_offload_setup(struct fsdp2 *f)
 {
@@ -67,13 +68,13 @@ static void describe_part(struct fsdp2 *f, enum unit_class c, int i, struct stat
 static void describe_born(struct fsdp2 *f, enum unit_class c)
 {
     const struct states_unit *u = &f->away[c];
-    int64_t at = 0;
+    struct sharding x = { f->s, f->m->tensors, HOLDS_PARAM, f->r.kept, .at = 0 };
 
     sched_holds(f->s, u->born, sched_layout(f->s, unit_stride(&f->walk.map, c)));
     for (int i = 0; i < u->nparts; i++) {
         int t = unit_tensor(&f->walk.map, c, i);
-        sched_slice(f->s, HOLDS_PARAM, fsdp2_kept(f, &f->m->tensors[t]), t, f->rank_in_group * fsdp2_padded_share(f, t), fsdp2_local_share(f, t), at);
-        at += u->part[i].up;
+        x.dtype = fsdp2_kept(f, &f->m->tensors[t]);
+        sharding_part(&x, t, fsdp2_padded_share(f, t), f->rank_in_group, u->part[i].up);
     }
 }
 
