@@ -305,6 +305,7 @@ struct schedules {
     bool         hooks;         /* Python hooks issue its collectives: sched_coll() marks them OPF_HOOK */
     /* Python hooks around modules, whether or not they communicate, in a pass of a piece: those of forward, and of backward. */
     uint16_t     module_hooks[NPIECE][NPASS][NPASS];
+    bool         steps_on_host; /* schedule_states.h follows: acts of the step are needed, whether detailed or not */
     bool         star;          /* collectives go through rank 0's own link, to or from each rank */
     bool         overflow;      /* a size exceeded SIZE_LIMIT: lower() refuses */
     bool         too_long;      /* micro-steps that do not come to repeat: likewise */

@@ -1,10 +1,11 @@
-/* schedule_cut.c -- see schedule_cut.h.  The entries are appended anew, one after the other, by the functions
- * that lowerings append them with. */
+/* schedule_cut.c -- see schedule_cut.h. */
 #include "model/schedule/schedule_cut.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "model/schedule/schedule_again.h"
 
 enum { MOST_DUE = 32 };
 
@@ -17,8 +18,7 @@ struct due {
 
 struct cut {
     struct schedules *s;
-    struct op  *ops;                    /* the entries as they were, and their buffer actions */
-    struct act *acts;
+    struct again *again;
     int        *to;                     /* where an entry of them is now; of repeats and ends only */
     uint16_t    event[NPIECE][NPASS];   /* of the first collective of a pass; the others follow */
     struct due  due[MOST_DUE];
@@ -133,12 +133,6 @@ static void add_waits(struct op *o, const uint16_t *events, int n)
             o->wait[w] = events[i++];
 }
 
-static void copy_acts(struct cut *c, const struct op *o, int mask)
-{
-    for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++)
-        sched_act_like(c->s, &c->acts[i], c->acts[i].what & mask);
-}
-
 static void append_part(struct cut *c, const struct op *o, int k0, int k1, const uint16_t *events, int n)
 {
     bool first = k0 == o->u.compute.k0, last = k1 == o->u.compute.k1;
@@ -163,7 +157,7 @@ static void append_part(struct cut *c, const struct op *o, int k0, int k1, const
     if (last)
         p->record = o->record;
     add_waits(p, events, own);
-    copy_acts(c, o, ~((first ? 0 : ACT_ALLOC) | (last ? 0 : ACT_FREE)));
+    sched_again_acts(c->again, o, ~((first ? 0 : ACT_ALLOC) | (last ? 0 : ACT_FREE)));
 }
 
 /* All of an all-to-all to the next rank of the group, from the one before. */
@@ -280,16 +274,10 @@ static void cut_compute(struct cut *c, const struct op *o)
 
 static void copy_entry(struct cut *c, const struct op *o)
 {
-    struct op *p;
-
     if (c->dry)
         return;
-    c->to[o - c->ops] = c->s->nops;
-    p = sched_op(c->s, (enum op_kind)o->kind, (enum stream)o->stream, (enum phase)o->phase, o->what);
-    *p = *o;
-    p->act0 = (uint32_t)c->s->nacts;
-    p->nacts = p->acting = 0;
-    copy_acts(c, o, ~0);
+    c->to[o - c->again->ops] = c->s->nops;
+    sched_again(c->again, o);
 }
 
 /* ---- repeats ---- */
@@ -314,15 +302,15 @@ static void carry_round(struct cut *c, int from, int to)
 
 static void cut_repeat(struct cut *c, int open)
 {
-    int end = c->ops[open].u.repeat.other;
+    int end = c->again->ops[open].u.repeat.other;
     struct cut before;
 
     carry_round(c, open + 1, end);
     before = *c;
-    copy_entry(c, &c->ops[open]);
+    copy_entry(c, &c->again->ops[open]);
     cut_range(c, open + 1, end);
-    copy_entry(c, &c->ops[end]);
-    if (c->ops[open].u.repeat.n == 0) {     /* nothing was done */
+    copy_entry(c, &c->again->ops[end]);
+    if (c->again->ops[open].u.repeat.n == 0) {     /* nothing was done */
         memcpy(c->due, before.due, sizeof c->due);
         c->ndue = before.ndue;
     }
@@ -335,7 +323,7 @@ static void cut_repeat(struct cut *c, int open)
 static void cut_range(struct cut *c, int from, int to)
 {
     for (int i = from; i < to; i++) {
-        const struct op *o = &c->ops[i];
+        const struct op *o = &c->again->ops[i];
         if (o->kind == OP_REPEAT) {
             cut_repeat(c, i);
             i = o->u.repeat.other;
@@ -379,32 +367,24 @@ static void check_places(const struct program *g)
 
 void schedules_cut(struct schedules *s)
 {
-    struct cut c = { .s = s };
-    int n = s->nops, begin[NSCHED], end[NSCHED];
+    struct again again;
+    struct cut c = { .s = s, .again = &again };
 
     if (s->program.ncollectives == 0)
         return;
     check_places(&s->program);
-    c.ops = malloc(((size_t)n + 1) * sizeof *c.ops);
-    c.acts = malloc(((size_t)s->nacts + 1) * sizeof *c.acts);
-    c.to = calloc((size_t)n + 1, sizeof *c.to);
-    if (!c.ops || !c.acts || !c.to)
+    c.to = calloc((size_t)s->nops + 1, sizeof *c.to);
+    if (!c.to)
         abort();
-    memcpy(c.ops, s->ops, (size_t)n * sizeof *c.ops);
-    if (s->nacts)                   /* memcpy takes no NULL */
-        memcpy(c.acts, s->acts, (size_t)s->nacts * sizeof *c.acts);
-    memcpy(begin, s->begin, sizeof begin);
-    memcpy(end, s->end, sizeof end);
-    s->nops = s->nacts = s->nspans = 0;
-    memset(s->span_at, 0, sizeof s->span_at);
+    sched_again_open(&again, s);
+    s->nspans = 0;
     number_events(&c);
     for (int id = 0; id < NSCHED; id++) {
         c.ndue = 0;                     /* between steps all streams are idle */
         sched_begin(s, (enum sched_id)id);
-        cut_range(&c, begin[id], end[id]);
+        cut_range(&c, again.begin[id], again.end[id]);
         sched_end(s, (enum sched_id)id);
     }
-    free(c.ops);
-    free(c.acts);
+    sched_again_close(&again);
     free(c.to);
 }

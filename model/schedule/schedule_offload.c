@@ -1,14 +1,12 @@
-/* schedule_offload.c -- see schedule_offload.h.  The entries are appended anew, with the copies between them. */
+/* schedule_offload.c -- see schedule_offload.h. */
 #include "model/schedule/schedule_offload.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include "model/schedule/schedule_again.h"
 
 struct pass_over {
     struct schedules *s;
     const struct offload_way *way;
-    struct op  *ops;                /* the entries as they were, and their buffer actions */
-    struct act *acts;
+    struct again again;
     int here[NPIECE], there[NPIECE];    /* families on the device and away; -1: the piece's stay */
     uint16_t down, begun;           /* events: a copy down is done; a block's backward begins */
 };
@@ -110,21 +108,6 @@ static bool begins_backward(const struct pass_over *p, const struct op *o)
     return moves(p, o) && o->u.compute.pass == PASS_BACKWARD && o->u.compute.k0 == 0;
 }
 
-static void again(struct pass_over *p, const struct op *o, uint16_t after)
-{
-    struct op *n = sched_op(p->s, (enum op_kind)o->kind, (enum stream)o->stream, (enum phase)o->phase, o->what);
-    uint32_t act0 = n->act0;
-
-    *n = *o;
-    n->act0 = act0;
-    n->nacts = n->acting = 0;
-    n->after |= after;
-    if (o->kind == OP_COMPUTE)
-        n->u.compute.granted = 0;   /* its acts count it again */
-    for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++)
-        sched_act_like(p->s, &p->acts[i], p->acts[i].what);
-}
-
 /* The block of entry o leaves the device, or comes back. */
 static struct op *copy(struct pass_over *p, const struct op *o, bool down)
 {
@@ -182,50 +165,25 @@ static void come_back(struct pass_over *p, const struct op *o)
     }
 }
 
-static void rewrite(struct pass_over *p, int from, int to)
+static void entry(void *pass, const struct op *o)
 {
-    for (int i = from; i < to; i++) {
-        const struct op *o = &p->ops[i];
-        bool back = begins_backward(p, o);
-        if (o->kind == OP_REPEAT) {
-            sched_repeat(p->s, o->u.repeat.n);
-            rewrite(p, i + 1, o->u.repeat.other);
-            sched_repeat_end(p->s);
-            i = o->u.repeat.other;
-            continue;
-        }
-        if (back)
-            come_back(p, o);
-        again(p, o, back ? AFTER(STREAM_H2D) : 0);
-        if (ends_forward(p, o))
-            leave(p, o);
-    }
-}
+    struct pass_over *p = pass;
+    bool back = begins_backward(p, o);
 
-/* ---- all ---- */
-
-static void take_entries(struct pass_over *p)
-{
-    struct schedules *s = p->s;
-
-    p->ops = s->ops;
-    p->acts = s->acts;
-    s->ops = NULL;
-    s->acts = NULL;
-    s->cap_ops = s->cap_acts = 0;
-    s->nops = s->nacts = 0;
-    memset(s->span_at, 0, sizeof s->span_at);
+    if (back)
+        come_back(p, o);
+    sched_again_op(&p->again, o)->after |= back ? AFTER(STREAM_H2D) : 0;
+    sched_again_acts(&p->again, o, ~0);
+    if (ends_forward(p, o))
+        leave(p, o);
 }
 
 void schedules_offload(struct schedules *s, const struct offload_way *way)
 {
     struct pass_over p = { .s = s, .way = way };
-    int begin[NSCHED], end[NSCHED];
 
     find_families(&p);
-    memcpy(begin, s->begin, sizeof begin);
-    memcpy(end, s->end, sizeof end);
-    take_entries(&p);
+    sched_again_open(&p.again, s);
     if (way->streams) {
         p.down = sched_event(s);
         p.begun = sched_event(s);
@@ -236,9 +194,8 @@ void schedules_offload(struct schedules *s, const struct offload_way *way)
             mark(&p, PHASE_FORWARD, "step begins")->record = p.down;
             mark(&p, PHASE_FORWARD, "step begins")->record = p.begun;
         }
-        rewrite(&p, begin[id], end[id]);
+        sched_again_each(&p.again, p.again.begin[id], p.again.end[id], entry, &p);
         sched_end(s, (enum sched_id)id);
     }
-    free(p.ops);
-    free(p.acts);
+    sched_again_close(&p.again);
 }

@@ -290,21 +290,6 @@ int unit_stride(const struct unit_map *m, enum unit_class c)
     return c == UC_FULL ? m->blocks * tensors : c == UC_ATTENTION || c == UC_MLP || c == UC_EXPERTS ? tensors : 0;
 }
 
-void unit_slices(const struct unit_map *m, struct schedules *s, enum unit_class c, int holds,
-                 enum dtype dt, int64_t from, int64_t n, int64_t at)
-{
-    int64_t begin = 0;
-
-    /* Where the part begins, should it hold nothing but padding. */
-    sched_slice(s, (enum holds)holds, dt, unit_tensor(m, c, 0), 0, 0, at);
-    for (int i = 0, t; s->detailed && (t = unit_tensor(m, c, i)) >= 0; i++) {
-        int64_t end = begin + m->model->tensors[t].numel;
-        int64_t a = from > begin ? from : begin, b = from + n < end ? from + n : end;
-        sched_slice(s, (enum holds)holds, dt, t, a - begin, b - a, at + (a - from) * dtype_bytes(dt));
-        begin = end;
-    }
-}
-
 /* ---- emission ---- */
 
 /* Position in forward order of the k-th unit that is emitted. */

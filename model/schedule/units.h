@@ -57,11 +57,6 @@ int unit_tensor(const struct unit_map *m, enum unit_class c, int i);
 int unit_stride(const struct unit_map *m, enum unit_class c);
 
 struct schedules;
-/* Slices of elements [from, from+n) of the unit's tensors laid end to end, the first of them `at`
- * bytes into the buffer; what is beyond the last tensor is padding. */
-void unit_slices(const struct unit_map *m, struct schedules *s, enum unit_class c, int holds,
-                 enum dtype t, int64_t from, int64_t n, int64_t at);
-
 /* A stock tensor_fn: elements. */
 int64_t units_tensor_numel(const struct tensor *t, const void *unused);
 

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "model/lower/common/optimizer.h"
 #include "model/plan/optimizer_traits.h"
+#include "model/schedule/sharding.h"
 
 /* ---- what the program says about gradients ---- */
 
@@ -270,18 +271,13 @@ int64_t ds_sum(const struct ds *d, ds_bytes *bytes)
 void ds_flat_slices(const struct ds *d, const int64_t *start, enum holds h, enum dtype dt, int64_t from,
                     int64_t n, int64_t at)
 {
-    int64_t begin = 0;
+    struct sharding x = { d->s, d->m->tensors, h, dt, at, from, n, 0 };
 
     for (int t = 0; t < d->m->ntensors && d->s->detailed; t++) {
         if (d->m->tensors[t].frozen)
             continue;
-        if (start)
-            begin = start[t];
-        int64_t end = begin + d->m->tensors[t].numel;
-        int64_t a = from > begin ? from : begin, b = from + n < end ? from + n : end;
-        if (a < b)
-            sched_slice(d->s, h, dt, t, a - begin, b - a, at + (a - from) * dtype_bytes(dt));
-        begin = end;
+        x.next = start ? start[t] : x.next;
+        sharding_flat(&x, t);
     }
 }
 
@@ -297,14 +293,11 @@ int ds_flat(const struct ds *d, const int64_t *start, enum holds h, enum dtype t
 int ds_apart(const struct ds *d, enum holds h, enum dtype dt)
 {
     int layout = sched_layout(d->s, 0);
-    int64_t at = 0;
+    struct sharding x = { d->s, d->m->tensors, h, dt, .at = 0 };
 
-    for (int t = 0; t < d->m->ntensors && d->s->detailed; t++) {
-        if (d->m->tensors[t].frozen)
-            continue;
-        sched_slice(d->s, h, dt, t, 0, d->m->tensors[t].numel, at);
-        at += round512(d->m->tensors[t].numel * dtype_bytes(dt));
-    }
+    for (int t = 0; t < d->m->ntensors && d->s->detailed; t++)
+        if (!d->m->tensors[t].frozen)
+            sharding_whole(&x, t, 512);
     return layout;
 }
 

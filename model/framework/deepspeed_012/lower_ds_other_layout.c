@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "model/schedule/sharding.h"
 
 /* ---- buffers ---- */
 
@@ -40,13 +41,11 @@ static int64_t sum_of(const struct ds_other *o, int group, ds_bytes *bytes)
 static int apart_layout(const struct ds_other *o, int group, enum holds h, enum dtype dt)
 {
     int layout = sched_layout(o->d.s, 0);
-    int64_t at = 0;
+    struct sharding x = { o->d.s, o->d.m->tensors, h, dt, .at = 0 };
 
     for (int t = 0; t < o->d.m->ntensors; t++)
-        if (is_in(o, group, t)) {
-            sched_slice(o->d.s, h, dt, t, 0, o->d.m->tensors[t].numel, at);
-            at += round512(o->d.m->tensors[t].numel * dtype_bytes(dt));
-        }
+        if (is_in(o, group, t))
+            sharding_whole(&x, t, 512);
     return layout;
 }
 

@@ -3,6 +3,7 @@
  * With AutoEP (_get_gradients_for_reduction) what is no expert comes first, over the data-parallel ranks, then the experts' over the ranks
  * that have the same; both are divided by the data-parallel ranks. */
 #include "model/framework/deepspeed_012/lower_ds_other.h"
+#include "model/schedule/sharding.h"
 
 /* Of tensors [t0, t1) those of experts, or the others, `elems` elements, that are reduced together: .grad of each, or of BF16_Optimizer
  * the flat fp32 gradients as they are. */
@@ -16,16 +17,12 @@ static bool has(const struct ds_other *o, const struct bucket *b, int t)
 /* In a passing buffer they lie end to end. */
 static int bucket_layout(const struct ds_other *o, const struct bucket *b, enum dtype dt)
 {
-    const struct ds *d = &o->d;
-    int layout = sched_layout(d->s, 0);
-    int64_t at = 0;
+    int layout = sched_layout(o->d.s, 0);
+    struct sharding x = { o->d.s, o->d.m->tensors, HOLDS_GRAD, dt, .at = 0 };
 
-    for (int t = b->t0; t < b->t1 && layout; t++) {
-        if (!has(o, b, t))
-            continue;
-        sched_slice(d->s, HOLDS_GRAD, dt, t, 0, d->m->tensors[t].numel, at);
-        at += d->m->tensors[t].numel * dtype_bytes(dt);
-    }
+    for (int t = b->t0; t < b->t1 && layout; t++)
+        if (has(o, b, t))
+            sharding_whole(&x, t, 1);
     return layout;
 }
 

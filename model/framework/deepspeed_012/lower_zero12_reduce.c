@@ -3,6 +3,7 @@
  * reduce_ipg_grads of stage_1_and_2.py do. */
 #include "base/room.h"
 #include "model/framework/deepspeed_012/lower_zero12.h"
+#include "model/schedule/sharding.h"
 
 #include <stdlib.h>
 
@@ -137,12 +138,11 @@ static int next_slice(const struct z12 *z, const struct chunk *c, int k)
  * buffer. */
 static void bucket_slices(struct z12 *z, enum dtype dt, int64_t from, int64_t n, int64_t at)
 {
+    struct sharding x = { z->d.s, z->d.m->tensors, HOLDS_GRAD, dt, at, from, n, 0 };
+
     for (int i = 0; i < z->nbucket; i++) {
-        int t = z->bucket[i];
-        int64_t begin = z->at[t], end = begin + numel(z, t);
-        int64_t a = from > begin ? from : begin, b = from + n < end ? from + n : end;
-        if (a < b)
-            sched_slice(z->d.s, HOLDS_GRAD, dt, t, a - begin, b - a, at + (a - from) * dtype_bytes(dt));
+        x.next = z->at[z->bucket[i]];
+        sharding_flat(&x, z->bucket[i]);
     }
 }
 

@@ -5,6 +5,7 @@
  * element are named all the same: they say where their buffer begins. */
 #include "model/framework/deepspeed_3/lower_zero3.h"
 #include "model/plan/optimizer_traits.h"
+#include "model/schedule/sharding.h"
 
 static const struct tensor *tensor(const struct z3 *z, int t) { return &z->d.m->tensors[t]; }
 
@@ -41,16 +42,19 @@ int z3_own(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, 
     return layout;
 }
 
-/* One rank's chunk, from byte `at` on; returns where the next one begins. */
-static int64_t slice_chunk(const struct z3 *z, const struct z3_cut *c, enum holds h, enum dtype dt, const int *tensors, int n,
-                           int64_t rank, int64_t at)
+/* Parts of one rank by a cut (NULL: this rank's by each tensor's own), from byte `at` on, each rounded up to a multiple of `to` bytes;
+ * returns where the next one begins. */
+static int64_t parts(const struct z3 *z, const struct z3_cut *c, enum holds h, enum dtype dt, const int *tensors, int n, int64_t rank,
+                     int64_t at, int64_t to)
 {
+    struct sharding x = { z->d.s, z->d.m->tensors, h, dt, .at = at };
+
     for (int i = 0; i < n; i++) {
-        int64_t from, part = z3_part_of(z, c, tensors[i], rank, &from);
-        sched_slice(z->d.s, h, dt, tensors[i], from, part, at);
-        at += c->times * z->q[tensors[i]] * dtype_bytes(dt);
+        const struct z3_cut *of = c ? c : z3_cut_of(z, tensors[i]);
+        int64_t part = of->times * z->q[tensors[i]];
+        sharding_part(&x, tensors[i], part, c ? rank : of->rank, round_up(part * dtype_bytes(dt), to));
     }
-    return at;
+    return x.at;
 }
 
 int z3_chunk(const struct z3 *z, const struct z3_cut *c, enum holds h, enum dtype dt, const int *tensors, int n)
@@ -61,7 +65,7 @@ int z3_chunk(const struct z3 *z, const struct z3_cut *c, enum holds h, enum dtyp
     for (int i = 0; i < n; i++)
         elems += c->times * z->q[tensors[i]];
     if (layout)
-        slice_chunk(z, c, h, dt, tensors, n, c->rank, c->rank * elems * dtype_bytes(dt));
+        parts(z, c, h, dt, tensors, n, c->rank, c->rank * elems * dtype_bytes(dt), 1);
     return layout;
 }
 
@@ -70,7 +74,7 @@ int z3_mine(const struct z3 *z, const struct z3_cut *c, enum holds h, enum dtype
     int layout = sched_layout(z->d.s, 0);
 
     if (layout)
-        slice_chunk(z, c, h, dt, tensors, n, c->rank, 0);
+        parts(z, c, h, dt, tensors, n, c->rank, 0, 1);
     return layout;
 }
 
@@ -80,33 +84,35 @@ int z3_chunks(const struct z3 *z, const struct z3_cut *c, enum holds h, enum dty
     int64_t at = 0;
 
     for (int64_t r = 0; r < c->n && layout; r++)
-        at = slice_chunk(z, c, h, dt, tensors, n, r, at);
+        at = parts(z, c, h, dt, tensors, n, r, at, 1);
     return layout;
 }
 
-int z3_whole(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n, int64_t from,
-             int64_t rounded_to)
+int z3_whole(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n, int64_t from, int64_t rounded_to)
 {
     int layout = sched_layout(z->d.s, 0);
-    int64_t at = from * dtype_bytes(dt);
+    struct sharding x = { z->d.s, z->d.m->tensors, h, dt, .at = from * dtype_bytes(dt) };
 
-    for (int i = 0; i < n && layout; i++) {
-        int64_t numel = tensor(z, tensors[i])->numel;
-        sched_slice(z->d.s, h, dt, tensors[i], 0, numel, at);
-        at += round_up(numel * dtype_bytes(dt), rounded_to);
-    }
+    for (int i = 0; i < n && layout; i++)
+        sharding_whole(&x, tensors[i], rounded_to);
     return layout;
 }
 
 int z3_parts(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n)
 {
     int layout = sched_layout(z->d.s, 0);
-    int64_t at = 0;
 
-    for (int i = 0; i < n && layout; i++) {
-        slice(z, h, dt, tensors[i], at);
-        at += round512(z->q[tensors[i]] * dtype_bytes(dt));
-    }
+    if (layout)
+        parts(z, NULL, h, dt, tensors, n, 0, 0, 512);
+    return layout;
+}
+
+int z3_aligned_parts(const struct z3 *z, const int *tensors, int n)
+{
+    int layout = sched_layout(z->d.s, 0);
+
+    if (layout)
+        parts(z, NULL, HOLDS_PARAM, z->d.dt, tensors, n, 0, 0, z->files.align * z->d.e);
     return layout;
 }
 
@@ -120,18 +126,6 @@ static int inside(const struct z3 *z, enum holds h, enum dtype dt, const int *te
         if (i >= first)
             sched_slice(z->d.s, h, dt, tensors[i], from, part, at + from * dtype_bytes(dt));
         at += tensor(z, tensors[i])->numel * dtype_bytes(dt);
-    }
-    return layout;
-}
-
-int z3_aligned_parts(const struct z3 *z, const int *tensors, int n)
-{
-    int layout = sched_layout(z->d.s, 0);
-    int64_t at = 0;
-
-    for (int i = 0; i < n && layout; i++) {
-        slice(z, HOLDS_PARAM, z->d.dt, tensors[i], at);
-        at += round_up(z->q[tensors[i]], z->files.align) * z->d.e;
     }
     return layout;
 }

@@ -4,6 +4,7 @@
  * requires_grad (torch/distributed/fsdp/_flat_param.py, without use_orig_params); the papers train everything.  Gradients and states are of the first alone. */
 #include "model/lower/common/optimizer.h"
 #include "model/framework/paper/lower_paper.h"
+#include "model/schedule/sharding.h"
 
 /* Elements that a tensor has in one of the two. */
 static int64_t numel_in(const struct tensor *t, bool frozen) { return t->frozen == frozen ? t->numel : 0; }
@@ -13,17 +14,12 @@ static int64_t numel_frozen(const struct tensor *t, const void *unused)  { (void
 
 static void slices(struct paper *z, enum unit_class c, bool frozen, enum holds h, enum dtype dt, int64_t from, int64_t n, int64_t at)
 {
-    int64_t begin = 0;
+    struct sharding x = { z->s, z->local->model->tensors, h, dt, at, from, n, 0 };
 
-    /* Where the part begins, should it hold nothing but padding. */
-    sched_slice(z->s, h, dt, unit_tensor(&z->walk.map, c, 0), 0, 0, at);
-    for (int i = 0, t; z->s->detailed && (t = unit_tensor(&z->walk.map, c, i)) >= 0; i++) {
-        int64_t end = begin + numel_in(&z->local->model->tensors[t], frozen);
-        int64_t a = from > begin ? from : begin, b = from + n < end ? from + n : end;
-        if (a < b)
-            sched_slice(z->s, h, dt, t, a - begin, b - a, at + (a - from) * dtype_bytes(dt));
-        begin = end;
-    }
+    sharding_begins(&x, unit_tensor(&z->walk.map, c, 0));
+    for (int i = 0, t; z->s->detailed && (t = unit_tensor(&z->walk.map, c, i)) >= 0; i++)
+        if (z->local->model->tensors[t].frozen == frozen)
+            sharding_flat(&x, t);
 }
 
 void paper_slices(struct paper *z, enum unit_class c, enum holds h, enum dtype t, int64_t from, int64_t n, int64_t at)
@@ -99,15 +95,14 @@ static bool counts(const struct paper *z, int tensor)
 /* Of elements [from, from + n), which begin `at` bytes into the buffer. */
 static int counted(struct paper *z, enum unit_class c, int64_t from, int64_t n, int64_t at)
 {
+    struct sharding x = { z->s, z->local->model->tensors, HOLDS_GRAD, z->r.grad, at, from, n, 0 };
     int layout = sched_layout(z->s, unit_stride(&z->walk.map, c));
-    int64_t begin = 0, g = dtype_bytes(z->r.grad);
 
     for (int i = 0, t; (t = unit_tensor(&z->walk.map, c, i)) >= 0; i++) {
-        int64_t end = begin + numel_in(&z->local->model->tensors[t], false);
-        int64_t a = from > begin ? from : begin, b = from + n < end ? from + n : end;
-        if (counts(z, t) && a < b)
-            sched_slice(z->s, HOLDS_GRAD, z->r.grad, t, a - begin, b - a, at + (a - from) * g);
-        begin = end;
+        if (counts(z, t) && !z->local->model->tensors[t].frozen)
+            sharding_flat(&x, t);
+        else
+            x.next += numel_in(&z->local->model->tensors[t], false);
     }
     return layout;
 }

@@ -2,6 +2,7 @@
 #include "model/lower/common/lower_internal.h"
 #include "model/lower/common/optimizer.h"
 #include "model/framework/torch_ddp/lower_ddp.h"
+#include "model/schedule/sharding.h"
 
 static int declare_buckets(struct ddp *d, const struct buckets *b, const int *order, int number)
 {
@@ -40,13 +41,11 @@ static int64_t place_params(struct ddp *d)
 /* exp_avg or exp_avg_sq of this rank's tensors. */
 static void moment_slices(struct ddp *d, enum holds h, int64_t at)
 {
-    const struct tensor *x = d->m->tensors;
+    struct sharding x = { d->s, d->m->tensors, h, d->r.kept, .at = at };
 
     for (int t = 0; t < d->ntensors; t++)
-        if (ddp_owns(d, t)) {
-            sched_slice(d->s, h, d->r.kept, t, 0, x[t].numel, at);
-            at += round512(x[t].numel * dtype_bytes(d->r.kept));
-        }
+        if (ddp_owns(d, t))
+            sharding_whole(&x, t, 512);
 }
 
 /* Layouts of all but buckets. */

@@ -11,6 +11,7 @@
  * once every gradient of every replica exists, so nothing overlaps.
  *
  * The mean over replicas is taken of their losses, on rank 0; their gradients are summed. */
+#include "model/schedule/sharding.h"
 #include "model/walk/walk.h"
 
 struct dp {
@@ -62,10 +63,11 @@ static bool next_part(const struct dp *d, struct part *q)
 /* Slices of tensors [first,end), each an allocation of its own or end to end. */
 static void slices(struct dp *d, enum holds h, enum dtype dt, int first, int end, bool apart, int64_t at)
 {
+    struct sharding x = { d->s, d->m->tensors, h, dt, .at = at };
+
     for (int t = first; t < end && d->s->detailed; t++) {
         int64_t n = d->m->tensors[t].numel;
-        sched_slice(d->s, h, dt, t, 0, n, at);
-        at += apart ? allocated(d, n * dtype_bytes(dt)) : n * dtype_bytes(dt);
+        sharding_part(&x, t, n, 0, apart ? allocated(d, n * dtype_bytes(dt)) : n * dtype_bytes(dt));
     }
 }
 

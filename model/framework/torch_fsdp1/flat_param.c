@@ -1,7 +1,7 @@
 /* flat_param.c -- a FlatParameter with its padding, and the shard of a rank. */
 #include "model/framework/torch_fsdp1/flat_param.h"
 
-#include "model/schedule/schedule.h"
+#include "model/schedule/sharding.h"
 
 /* A walk over the parameters of a unit in the order in which they are flattened. */
 struct walk {
@@ -95,17 +95,19 @@ int64_t flat_piece(const struct unit_map *m, int t, const struct flat_rule *r)
 void flat_slices(const struct unit_map *m, struct schedules *s, enum unit_class c, const struct flat_rule *r,
                  int holds, enum dtype dt, int64_t from, int64_t n, int64_t at, bool apart)
 {
-    int64_t end = 0, e = dtype_bytes(dt), place = at;
+    struct sharding x = { s, m->model->tensors, (enum holds)holds, dt, at, from, n, 0 };
+    int64_t e = dtype_bytes(dt), place = at;
 
-    /* Where the part begins, should it begin with padding. */
-    sched_slice(s, (enum holds)holds, dt, unit_tensor(m, c, 0), 0, 0, at);
+    sharding_begins(&x, unit_tensor(m, c, 0));
     for (int i = 0, t; s->detailed && (t = unit_tensor(m, c, i)) >= 0; i++) {
-        int64_t begin = round_up(end, alignment(r));
-        end = begin + m->model->tensors[t].numel;
-        int64_t a = from > begin ? from : begin, b = from + n < end ? from + n : end;
-        if (b <= a || (apart && holds != HOLDS_PARAM && m->model->tensors[t].frozen))
+        x.next = round_up(x.next, alignment(r));
+        if (apart && holds != HOLDS_PARAM && m->model->tensors[t].frozen) {
+            x.next += m->model->tensors[t].numel;
             continue;
-        sched_slice(s, (enum holds)holds, dt, t, a - begin, b - a, apart ? place : at + (a - from) * e);
-        place += r->host ? (b - a) * e : round512((b - a) * e);
+        }
+        if (apart)
+            x.at = place - (x.next > from ? x.next - from : 0) * e;
+        int64_t bytes = sharding_flat(&x, t) * e;
+        place += r->host ? bytes : round512(bytes);
     }
 }

@@ -91,8 +91,6 @@ static void pre_backward(void *fsdp1, struct at u)
 static void final_callback(struct fsdp1 *f)
 {
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions")->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
-    if (f->offload)
-        fsdp1_await_grads(f);
 }
 
 /* A unit's gradient is finished with it, or with early views one unit later.  A frozen block beside its adapters has none: it is dropped
@@ -194,9 +192,7 @@ static void for_gradients(struct fsdp1 *f, int act, size_t family)
 static void own_gradients(struct schedules *s, int what, void *arg)
 {
     (void)s;
-    const struct fsdp1 *f = arg;
-
-    for_gradients(arg, what, f->offload ? offsetof(struct fsdp1_families, cpu_grad) : offsetof(struct fsdp1_families, grads));
+    for_gradients(arg, what, offsetof(struct fsdp1_families, grads));
 }
 
 /* zero_grad(set_to_none=True) drops what the optimizer knows.  With use_orig_params
@@ -212,7 +208,6 @@ static void optimizer(void *fsdp1)
 {
     struct fsdp1 *f = fsdp1;
     bool first = f->walk.step == SCHED_FIRST;
-    enum stream st = f->offload ? STREAM_HOST : STREAM_COMPUTE;
     /* A frozen FlatParameter is none of the optimizer's; where one trains in part, all of it is there. */
     void (*each)(struct fsdp1 *, int, size_t) = fsdp1_adapters_apart(f) ? for_gradients : for_all;
     int64_t elems = 0;
@@ -220,16 +215,14 @@ static void optimizer(void *fsdp1)
     for (int c = 0; c < NUC; c++)
         elems += f->size[c].optim_numel * f->walk.map.of_class[c];
     if (f->p->clip > 0)             /* FSDP's own clip_grad_norm_(): one sum of squares */
-        lower_clip_by_norm(f->s, st, elems * dtype_bytes(f->r.kept), &(struct norm_sum){ f->group, f->sharded }, 1, false,
+        lower_clip_by_norm(f->s, STREAM_COMPUTE, elems * dtype_bytes(f->r.kept), &(struct norm_sum){ f->group, f->sharded }, 1, false,
                            own_gradients, f);
-    lower_torch_adamw(f->s, f->p, elems)->stream = (uint8_t)st;
+    lower_torch_adamw(f->s, f->p, elems);
     each(f, ACT_RW, offsetof(struct fsdp1_families, shard));
     own_gradients(f->s, ACT_R, f);
     each(f, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, offsetof(struct fsdp1_families, optimizer));
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);    /* _init_group() has made all states by then */
-    if (f->offload)
-        sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "the CPU's optimizer")->after = AFTER(STREAM_HOST);
-    else if (!f->p->fsdp.use_orig_params)           /* _cpu_grad stays */
+    if (!f->p->fsdp.use_orig_params)
         zero_grad(f, "zero_grad");
 }
 
@@ -238,7 +231,7 @@ static void begin(void *fsdp1)
 {
     struct fsdp1 *f = fsdp1;
 
-    if (f->p->fsdp.use_orig_params && f->walk.step != SCHED_FIRST && !f->offload)
+    if (f->p->fsdp.use_orig_params && f->walk.step != SCHED_FIRST)
         zero_grad(f, "forward drops .grad");
     f->now.has_reduced = f->now.has_unsharded = f->now.gathered = false;
 }
@@ -410,6 +403,7 @@ static void setup(struct fsdp1 *f)
 
     f->r = plan_recipe(f->p);
     set_groups(f);
+    s->steps_on_host = f->offload;
     struct flat_rule rule = f->rule;
     /* The events of the rate limiter must differ inside of a repeat. */
     if (f->sharded && f->p->fsdp.limit_all_gathers && f->walk.map.n > 0)
@@ -502,5 +496,8 @@ int lower_fsdp1(const struct local_model *local, struct schedules *s)
     f.walk.first_differs = true;
     f.walk.last_differs = !f.p->sync_every_micro_step;
     setup(&f);
-    return walk_steps(&f.walk);
+    int rc = walk_steps(&f.walk);
+    if (f.offload)
+        fsdp1_offload(&f);
+    return rc;
 }

@@ -132,9 +132,8 @@ void    fsdp1_drop_brought(struct fsdp1 *f, struct at u, enum phase phase);
  * when the unit is resharded, or, where forward leaves it gathered, when backward has brought the next. */
 bool    fsdp1_holds_brought(const struct fsdp1 *f, enum unit_class c);
 void    fsdp1_release_brought(struct fsdp1 *f, struct at u, enum phase phase);
-/* _offload_grad() on the stream that reduced; what the CPU waits for at the end of backward. */
-void    fsdp1_send_grads(struct fsdp1 *f, struct at u, enum stream st);
-void    fsdp1_await_grads(struct fsdp1 *f);
+/* Gradients, and the step: a pass over the walk's schedules. */
+void    fsdp1_offload(struct fsdp1 *f);
 /* Bytes of AdamW's temporaries on the host. */
 int64_t fsdp1_loop_bytes(const struct fsdp1 *f);
 /* In the constructor, a unit's shard; then, in the first forward, all of them. */

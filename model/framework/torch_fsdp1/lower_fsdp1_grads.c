@@ -182,8 +182,6 @@ static void reduce_sharded(struct fsdp1 *f, struct at u)
     }
     if (f->now.has_reduced)             /* _saved_grad_shard += sharded_grad */
         add(f, u, st, m->grads, out);
-    if (f->offload)
-        fsdp1_send_grads(f, u, st);
     release(f, u, held, nheld);
 }
 

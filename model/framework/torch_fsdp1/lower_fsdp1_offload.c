@@ -6,8 +6,12 @@
  * its own dtype, on the stream of the casts, also where the unit is gathered still, which then drops the copy
  * (pre_unshard, unshard).  _offload_grad() copies a reduced gradient into the pinned one on the stream that reduced it;
  * on the device it lives until the end of backward (_saved_grad_shard), where the CPU waits for the copies
- * (_post_backward_final_callback, prepare_gradient_for_optim).  AdamW finds CPU parameters: a loop over them. */
+ * (_post_backward_final_callback, prepare_gradient_for_optim).  AdamW finds CPU parameters: a loop over them.
+ *
+ * Gradients and the step are the pass of model/schedule/schedule_states.h.  Parameters are not: _unshard() moves a shard where the unit is
+ * gathered still, too, and no entry of a schedule without offload stands there. */
 #include "model/lower/common/pinned.h"
+#include "model/schedule/schedule_states.h"
 #include "model/framework/torch_fsdp1/lower_fsdp1.h"
 
 static int64_t bytes_of(const struct fsdp1 *f, enum unit_class c) { return f->size[c].shard * dtype_bytes(f->kept[c]); }
@@ -96,25 +100,21 @@ void fsdp1_release_brought(struct fsdp1 *f, struct at u, enum phase phase)
 
 /* ---- gradients ---- */
 
-void fsdp1_send_grads(struct fsdp1 *f, struct at u, enum stream st)
+void fsdp1_offload(struct fsdp1 *f)
 {
-    int64_t bytes = bytes_of(f, u.c);
+    struct states_part part[NUC];
+    struct states_unit unit[NUC];
+    struct states_away w = { .unit = unit, .held = true, .stays = true, .also = AFTER(STREAM_COMPUTE) };
 
-    sched_copy(f->s, st, PHASE_REDUCE, "gradient to host", bytes, bytes);
-    walk_name(&f->walk, u);
-    sched_does(f->s, COPY_SET, 1);
-    use(f, u, ACT_R, f->fam[u.c].grads);
-    use(f, u, ACT_W, f->fam[u.c].cpu_grad);
-}
-
-void fsdp1_await_grads(struct fsdp1 *f)
-{
-    sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_REDUCE, "gradients on the host")->after =
-        AFTER(STREAM_COMPUTE) | AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
-    sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "drop reduced gradients");
-    for (int c = 0; c < NUC; c++)
-        if (f->walk.map.of_class[c] > 0 && f->trains[c])
-            sched_act_all(f->s, ACT_FREE, f->fam[c].grads);
+    for (int c = 0; c < NUC; c++) {
+        const struct fsdp1_families *m = &f->fam[c];
+        if (f->walk.map.of_class[c] == 0 || !f->trains[c])
+            continue;
+        part[c] = (struct states_part){ .down = bytes_of(f, (enum unit_class)c), .trains = true };
+        unit[w.nunits++] = (struct states_unit){ .params = -1, .born = -1, .brought = -1, .unsharded = -1, .sum = -1, .arrived = -1,
+                                                 .grads = m->grads, .landing = m->grads, .home = m->cpu_grad, .part = &part[c], .nparts = 1 };
+    }
+    schedules_states_away(f->s, &w);
 }
 
 /* ---- the optimizer, and first weights ---- */

@@ -96,9 +96,7 @@ static void final_callback(struct fsdp2 *f, const struct at *reduced)
     if (f->hybrid && (f->cast_grads || f->has_sharded || f->offload))
         for (int c = 0; c < NUC; c++)       /* AllReduceState holds these until now */
             if (f->walk.map.of_class[c] > 0 && f->size[c].trained > 0)
-                sched_act_all(f->s, ACT_FREE, f->offload && !f->cast_grads ? f->fam[c].grads_new : f->fam[c].rs_out);
-    if (f->offload)
-        fsdp2_await_grads(f);
+                sched_act_all(f->s, ACT_FREE, f->fam[c].rs_out);
 }
 
 /* The root's inputs need no gradient: its turn comes in the final callback, after all of backward, and that of late units behind it. */
@@ -154,11 +152,11 @@ void fsdp2_compute(void *fsdp2, const struct walk_run *r)
     bool experts = r->u.position >= 0 && fsdp2_has_experts(f);
 
     if (!r->loss)
-        fsdp2_on_unsharded(f, ACT_R, r->u);
+        sched_act(f->s, ACT_R, f->fam[r->u.c].unsharded, r->u.i, r->u.by);
     if (experts)
-        fsdp2_on_unsharded(f, ACT_R, fsdp2_experts(r->u));
+        sched_act(f->s, ACT_R, f->fam[UC_EXPERTS].unsharded, r->u.i, r->u.by);
     if (r->both)
-        fsdp2_on_unsharded(f, ACT_R, (struct at){ .c = UC_ATTENTION, .i = r->u.i, .by = r->u.by });
+        sched_act(f->s, ACT_R, f->fam[UC_ATTENTION].unsharded, r->u.i, r->u.by);
     if (!r->weights || r->loss)
         return;
     if (r->opens && !f->has_unsharded && f->size[r->u.c].trained > 0)
@@ -214,7 +212,6 @@ void fsdp2_optimizer(void *fsdp2)
 {
     struct fsdp2 *f = fsdp2;
     bool first = f->walk.step == SCHED_FIRST;
-    enum stream st = f->offload ? STREAM_HOST : STREAM_COMPUTE;
     int64_t elems = 0;
 
     for (int c = 0; c < NUC; c++)
@@ -224,19 +221,15 @@ void fsdp2_optimizer(void *fsdp2)
         { GROUP_EXPERT_DATA, fsdp2_ranks(f, UC_EXPERTS) > 1 ? experts : 0 }, { GROUP_EXPERT, experts },
         { f->group, f->nshard > 1 ? f->m->ntrainable - experts : 0 },
         { GROUP_TENSOR, f->local->share.tensor_ranks > 1 ? f->m->ntensors : 0 } };
-    lower_before_step(f->s, &(struct step_gradients){ f->p, st, elems * dtype_bytes(f->r.kept), sums, 4, own_gradients, f });
+    lower_before_step(f->s, &(struct step_gradients){ f->p, STREAM_COMPUTE, elems * dtype_bytes(f->r.kept), sums, 4, own_gradients, f });
     /* On the CPU it is a loop over parameters: as many passes over memory as the lists take. */
-    struct op *o = fsdp2_step(f, elems);
-    o->stream = (uint8_t)st;
-    o->flags |= lower_guard(f->p);
+    fsdp2_step(f, elems)->flags |= lower_guard(f->p);
     for_grads(f, ACT_R);
     for_all(f, ACT_RW, offsetof(struct families, shard));
     for_all(f, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, offsetof(struct families, optimizer));
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);    /* _init_group() has made all states by then */
-    if (f->offload)
-        sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "the CPU's optimizer")->after = AFTER(STREAM_HOST);
     fsdp2_precompute_scales(f);
-    sched_op(f->s, OP_MEMORY, st, PHASE_OPTIMIZER, "zero_grad");
+    sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");
     for_grads(f, ACT_FREE);
 }
 
@@ -244,10 +237,6 @@ void fsdp2_init(void *fsdp2)
 {
     struct fsdp2 *f = fsdp2;
 
-    if (f->offload) {
-        fsdp2_offload_init(f);
-        return;
-    }
     /* Built on the meta device, sharded, then materialised: only shards exist. */
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "materialise shards")->flags = OPF_LOAD;
     for_all(f, ACT_ALLOC | ACT_WRITE, offsetof(struct families, shard));
@@ -324,6 +313,7 @@ int lower_fsdp2(const struct local_model *local, struct schedules *s)
     f.walk.last_differs = !f.p->sync_every_micro_step;
     setup(&f);
     rc = walk_steps(&f.walk);
-    fsdp2_offload_free(&f);
+    if (f.offload)
+        fsdp2_offload(&f);
     return rc;
 }

@@ -12,6 +12,7 @@
 #ifndef DPX_LOWER_FSDP2_H
 #define DPX_LOWER_FSDP2_H
 
+#include "model/schedule/schedule_states.h"
 #include "model/walk/walk.h"
 
 /* Elements and bytes of one unit, per class. */
@@ -32,16 +33,6 @@ struct families {
     int own, own_kept;              /* layouts: this rank's part of the all-gather's output, before and
                                      * after forward kept only 1/k of the unit */
     int gathered_kept;              /* its output then */
-};
-
-/* With CPUOffloadPolicy, one tensor of unit 0 of a class: how many bytes travel, and where they are. */
-struct offloaded {
-    int64_t up, used, down;         /* its shard with padding, and as it is gathered; its gradient without padding, */
-    bool trains;                    /* which only such a tensor has */
-    int staged, cast;               /* families: on the device, in both dtypes; */
-    int unsharded;                  /* of a rank alone, where each tensor is unsharded by itself */
-    int shard, grad, reduced, arrived;  /* layouts: its part of the host's shards and gradients, of what was reduced on
-                                         * the device, of what is to be added */
 };
 
 /* Bytes that a tensor of so many takes where it lies. */
@@ -75,11 +66,10 @@ struct fsdp2 {
     int64_t            table;               /* elements of the token embedding's gradient where it is of more than the rank's
                                              * rows; 0: it is not.  Of this, of what accumulates, of the rank's rows: */
     int                table_grads, table_wide, table_own;
-    bool               offload;             /* CPUOffloadPolicy: */
+    bool               offload;             /* CPUOffloadPolicy, by a pass behind the walk: */
     enum space         home;                /* of shards and gradients; states are in pageable memory */
     fsdp2_room        *param_room, *state_room, *grad_room;
-    struct offloaded  *tensor[NUC];
-    int                ntensors[NUC], arrived[NUC], born[NUC];
+    struct states_unit away[NUC];
     /* The micro-step being emitted: does it reduce, do unsharded gradients of an
      * earlier one exist, and sharded ones? */
     bool               reduce, has_unsharded, has_sharded;
@@ -197,23 +187,11 @@ bool fsdp2_lay_out_grads(struct fsdp2 *f, struct at u, int from);
 void fsdp2_offload_setup(struct fsdp2 *f);
 /* Families of a class that CPUOffloadPolicy adds, and layouts of its single tensors; after fsdp2_measure(). */
 void fsdp2_offload_declare(struct fsdp2 *f, enum unit_class c);
-void fsdp2_offload_free(struct fsdp2 *f);
-/* The unit's shards are copied to the device one by one, and cast there. */
-void fsdp2_bring(struct fsdp2 *f, struct at u, enum stream st, enum phase phase, uint16_t after);
-/* The same of a rank alone: from there into the unsharded parameters, of which each then is a buffer. */
+/* Of a rank alone each unsharded parameter is a buffer. */
 static inline bool fsdp2_brings_alone(const struct fsdp2 *f) { return f->offload && f->nshard == 1; }
-void fsdp2_bring_alone(struct fsdp2 *f, struct at u, enum phase phase);
-/* An act of the last entry on a unit's unsharded parameters, whether they are one buffer or several. */
-void fsdp2_on_unsharded(struct fsdp2 *f, int what, struct at u);
-/* An act of the last entry on what was brought. */
-void fsdp2_brought(struct fsdp2 *f, int what, struct at u);
-/* Reduced gradients, in family `from`, go to the host. */
-void fsdp2_send_grads(struct fsdp2 *f, struct at u, enum stream st, int from);
-/* FSDPParamGroup.finalize_backward: the CPU waits for them. */
-void fsdp2_await_grads(struct fsdp2 *f);
+/* The pass over the walk's schedules. */
+void fsdp2_offload(struct fsdp2 *f);
 /* Bytes that AdamW's loop over parameters takes beside its states. */
 int64_t fsdp2_loop_bytes(const struct fsdp2 *f);
-/* First weights, on the host. */
-void fsdp2_offload_init(struct fsdp2 *f);
 
 #endif

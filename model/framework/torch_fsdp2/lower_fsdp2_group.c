@@ -30,7 +30,7 @@ void fsdp2_unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of_
     const struct families *m = &f->fam[u.c];
     const struct sizes *z = &f->size[u.c];
     /* After a reshard to k ranks the second gather runs among those. */
-    bool small = again && kept_ranks(f, u.c), from_host = f->offload && !small;
+    bool small = again && kept_ranks(f, u.c);
     uint16_t after = root_of_forward ? AFTER(STREAM_COMPUTE) : 0;   /* _root_pre_forward: after the optimizer */
     int64_t n = small ? kept_ranks(f, u.c) : fsdp2_ranks(f, u.c);
     int64_t bytes = z->used / n;
@@ -38,23 +38,17 @@ void fsdp2_unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of_
 
     if (fsdp2_ranks(f, u.c) == 1)
         return;                     /* nothing to gather: see wait_for_unshard() */
-    if (from_host)
-        fsdp2_bring(f, u, STREAM_COPY_IN, phase, after);
     if (fsdp2_scales(f, u, phase, after))
         after = AFTER(STREAM_GROUP);
     struct op *o = sched_copy(s, f->copy_in, phase, "copy-in",
-                              small || from_host ? bytes : z->shard_bytes, bytes);
-    o->after = from_host ? 0 : after;
+                              small ? bytes : z->shard_bytes, bytes);
+    o->after = after;
     if (small)
         o->wait[0] = u.c == UC_ROOT ? f->ev_root_kept : f->ev_kept;
     walk_name(&f->walk, u);
     sched_does(s, COPY_SET, 1);
-    if (from_host)
-        fsdp2_brought(f, ACT_R, u);
-    else
-        sched_act(s, ACT_R, small ? m->post_forward : m->shard, u.i, u.by);
-    if (!f->offload)
-        sched_act(s, ACT_ALLOC, m->cast, u.i, u.by);
+    sched_act(s, ACT_R, small ? m->post_forward : m->shard, u.i, u.by);
+    sched_act(s, ACT_ALLOC, m->cast, u.i, u.by);
     if (z->cast_work > 0)
         sched_act(s, ACT_ALLOC | ACT_FREE, m->cast_work, u.i, u.by);
     sched_act_as(s, ACT_ALLOC | ACT_WRITE, m->gathered, u.i, u.by, small ? m->own_kept : m->own);
@@ -65,10 +59,7 @@ void fsdp2_unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of_
     walk_name(&f->walk, u);
     sched_act_as(s, ACT_R, m->gathered, u.i, u.by, small ? m->own_kept : m->own);
     sched_act_as(s, ACT_W, m->gathered, u.i, u.by, small ? m->gathered_kept : 0);
-    if (!f->offload)                /* foreach_all_gather returns */
-        sched_act(s, ACT_FREE, m->cast, u.i, u.by);
-    else if (from_host)
-        fsdp2_brought(f, ACT_FREE, u);
+    sched_act(s, ACT_FREE, m->cast, u.i, u.by);     /* foreach_all_gather returns */
 }
 
 /* CommContext.release_all_gather_state_for_comm_reuse: the previous unit's
@@ -89,10 +80,6 @@ void fsdp2_copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again)
     int64_t bytes = f->size[u.c].used, ranks = fsdp2_ranks(f, u.c);
     struct op *o;
 
-    if (fsdp2_brings_alone(f)) {
-        fsdp2_bring_alone(f, u, phase);
-        return;
-    }
     o = sched_copy(f->s, STREAM_COMPUTE, phase, "copy-out",
                    ranks > 1 ? bytes : f->size[u.c].shard_bytes, bytes);
     o->wait[0] = ranks > 1 ? gathered(f, u.c) : 0;
@@ -119,12 +106,12 @@ void fsdp2_reshard(struct fsdp2 *f, struct at u)
         walk_name(&f->walk, u);
         sched_does(f->s, COPY_SET, 1);
         sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->post_forward, u.i, u.by);
-        fsdp2_on_unsharded(f, ACT_R, u);
+        sched_act(f->s, ACT_R, m->unsharded, u.i, u.by);
     } else {
         sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "reshard");
         walk_name(&f->walk, u);
     }
-    fsdp2_on_unsharded(f, ACT_FREE, u);
+    sched_act(f->s, ACT_FREE, m->unsharded, u.i, u.by);
 }
 
 /* Reduce-scatter, HSDP's all-reduce, cast, accumulate: foreach_reduce. */
@@ -138,7 +125,7 @@ static void reduce(struct fsdp2 *f, struct at u)
     enum red_op red = f->r.wire_reduce == DT_FP16 ? RED_SUM : fsdp2_has_experts(f) ? RED_PREMUL_SUM : RED_AVG;
     /* The output becomes the sharded gradient itself, unless it must be cast or
      * added to one that exists. */
-    int out = f->cast_grads ? m->rs_out : f->offload ? m->grads_new : f->has_sharded ? m->rs_out : m->grads;
+    int out = f->cast_grads || f->has_sharded ? m->rs_out : m->grads;
     enum stream st = STREAM_REDUCE;
     struct op *o;
 
@@ -166,13 +153,11 @@ static void reduce(struct fsdp2 *f, struct at u)
         sched_copy(s, st, PHASE_REDUCE, "cast grads", shard * wire, kept);
         walk_name(&f->walk, u);
         sched_does(s, COPY_SET, 1);
-        sched_act(s, ACT_ALLOC | ACT_WRITE, f->has_sharded || f->offload ? m->grads_new : m->grads, u.i, u.by);
+        sched_act(s, ACT_ALLOC | ACT_WRITE, f->has_sharded ? m->grads_new : m->grads, u.i, u.by);
         sched_act(s, f->hybrid ? ACT_R : ACT_R | ACT_FREE, out, u.i, u.by);
         out = m->grads_new;
     }
-    if (f->offload) {
-        fsdp2_send_grads(f, u, st, out);
-    } else if (f->has_sharded) {
+    if (f->has_sharded) {
         sched_copy(s, st, PHASE_REDUCE, "add to grads", 2 * kept, kept);
         walk_name(&f->walk, u);
         sched_does(s, COPY_ADD, 1);
@@ -212,7 +197,7 @@ void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
     bool sums = f->reduce && fsdp2_lay_out_grads(f, u, grads);
     sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "reshard");
     walk_name(&f->walk, u);
-    fsdp2_on_unsharded(f, ACT_FREE, u);
+    sched_act(s, ACT_FREE, m->unsharded, u.i, u.by);
     if (!f->reduce) {
         fsdp2_accumulate(f, u);
         return;

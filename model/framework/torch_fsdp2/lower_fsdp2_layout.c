@@ -5,6 +5,7 @@
 #include "model/arch/packed.h"
 #include "model/lower/common/optimizer.h"
 #include "model/plan/float8.h"
+#include "model/schedule/sharding.h"
 
 /* ---- sizes ---- */
 
@@ -310,39 +311,24 @@ static enum dtype lies_in(const struct fsdp2 *f, const struct tensor *t, enum ho
     return !used ? fsdp2_kept(f, t) : float8_gathers(f->p, t) ? DT_FP8 : dt;
 }
 
-/* Slices of one rank's rows of every tensor of the unit: laid end to end (each tensor's share
- * `bytes` long, as all ranks have it) or, `apart`, each rounded up as an allocation of its own. */
-static void rows_of_rank(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, int64_t rank,
-                         bool apart, int64_t at)
+enum lies { END_TO_END, APART };      /* a collective's part, as all ranks have it; or allocations of their own */
+
+/* The rank-th part of every tensor of the unit, of `ranks` that have it with its padding. */
+static void parts(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, int64_t ranks, int64_t rank, enum lies place, int64_t at)
 {
     struct shard_arg a = { f->nshard, rank, dtype_bytes(dt), round512, h != HOLDS_PARAM, NULL, 0 };
+    struct sharding x = { f->s, f->m->tensors, h, dt, .at = at };
 
-    /* Where they begin, should the first tensors have no rows on this rank. */
-    sched_slice(f->s, h, dt, unit_tensor(&f->walk.map, c, 0), 0, 0, at);
-    for (int i = 0, t; (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++) {
-        const struct tensor *x = &f->m->tensors[t];
-        int64_t share = padded(x, &a) / f->nshard;
-        enum dtype as = lies_in(f, x, h, dt, !apart);
-        if (!counts(x, &a))
+    sharding_begins(&x, unit_tensor(&f->walk.map, c, 0));
+    for (int i = 0, t; ranks && (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++) {
+        const struct tensor *of = &f->m->tensors[t];
+        int64_t part = padded(of, &a) / ranks;
+        if (!counts(of, &a))
             continue;
-        sched_slice(f->s, h, as, t, rank * share, local_numel(x, &a), at);
-        at += !apart ? share * dtype_bytes(as) : h == HOLDS_PARAM ? f->param_room(share * dtype_bytes(as)) :
-              (h == HOLDS_GRAD ? f->grad_room : f->state_room)(local_numel(x, &a) * a.bytes);
-    }
-}
-
-/* Slices of the k-th part of every tensor cut in k, padding at the tensor's end. */
-static void kth_part(struct fsdp2 *f, enum unit_class c, int64_t part, int64_t at)
-{
-    int64_t k = fsdp2_kept_ranks(f, c), e = dtype_bytes(f->r.used);
-    struct shard_arg a = { f->nshard, 0, e, round512, false, NULL, 0 };
-
-    sched_slice(f->s, HOLDS_PARAM, f->r.used, unit_tensor(&f->walk.map, c, 0), 0, 0, at);
-    for (int i = 0, t; k && (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++) {
-        const struct tensor *x = &f->m->tensors[t];
-        int64_t share = padded(x, &a) / k, from = part * share, left = x->numel - from;
-        sched_slice(f->s, HOLDS_PARAM, f->r.used, t, from, left < share ? left : share, at);
-        at += share * e;
+        x.dtype = lies_in(f, of, h, dt, place == END_TO_END);
+        int64_t bytes = part * dtype_bytes(x.dtype);
+        sharding_part(&x, t, part, rank, place == END_TO_END ? bytes : h == HOLDS_PARAM ? f->param_room(bytes) :
+                      (h == HOLDS_GRAD ? f->grad_room : f->state_room)(local_numel(of, &a) * a.bytes));
     }
 }
 
@@ -350,24 +336,25 @@ static void kth_part(struct fsdp2 *f, enum unit_class c, int64_t part, int64_t a
 static int whole_tensors(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, bool with_padding)
 {
     struct shard_arg a = { f->nshard, 0, dtype_bytes(dt), round512, h != HOLDS_PARAM, h == HOLDS_PARAM ? f : NULL, 0 };
+    struct sharding x = { f->s, f->m->tensors, h, dt, .at = 0 };
     int layout = sched_layout(f->s, unit_stride(&f->walk.map, c));
-    int64_t at = 0;
 
     for (int i = 0, t; (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++) {
-        const struct tensor *x = &f->m->tensors[t];
-        if (!counts(x, &a))
+        const struct tensor *of = &f->m->tensors[t];
+        if (!counts(of, &a))
             continue;
-        sched_slice(f->s, h, lies_in(f, x, h, dt, true), t, 0, x->numel, at);
-        at += with_padding ? padded_bytes(x, &a) : whole_bytes(x, &a);
+        x.dtype = lies_in(f, of, h, dt, true);
+        sharding_part(&x, t, of->numel, 0, with_padding ? padded_bytes(of, &a) : whole_bytes(of, &a));
     }
     return layout;
 }
 
 int fsdp2_describe_one(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, int i, int64_t at)
 {
+    struct sharding x = { f->s, f->m->tensors, h, dt, .at = at };
     int layout = sched_layout(f->s, unit_stride(&f->walk.map, c)), t = unit_tensor(&f->walk.map, c, i);
 
-    sched_slice(f->s, h, dt, t, f->rank_in_group * fsdp2_padded_share(f, t), fsdp2_local_share(f, t), at);
+    sharding_part(&x, t, fsdp2_padded_share(f, t), f->rank_in_group, 0);
     return layout;
 }
 
@@ -381,11 +368,11 @@ int fsdp2_describe_shard(struct fsdp2 *f, enum unit_class c, int i)
     return fsdp2_describe_one(f, c, HOLDS_PARAM, fsdp2_kept(f, &f->m->tensors[unit_tensor(&f->walk.map, c, i)]), i, at);
 }
 
-static int rank_rows(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, bool apart, int64_t at)
+static int rank_rows(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, enum lies place, int64_t at)
 {
     int layout = sched_layout(f->s, unit_stride(&f->walk.map, c));
 
-    rows_of_rank(f, c, h, dt, f->rank_in_group, apart, at);
+    parts(f, c, h, dt, f->nshard, f->rank_in_group, place, at);
     return layout;
 }
 
@@ -395,8 +382,8 @@ static int chunks(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype d
     int layout = sched_layout(f->s, unit_stride(&f->walk.map, c));
 
     for (int64_t r = 0; r < f->nshard; r++)
-        rows_of_rank(f, c, h, dt, r, false,
-                     r * ((h == HOLDS_PARAM ? f->size[c].used : f->size[c].reduced * dtype_bytes(dt)) / f->nshard));
+        parts(f, c, h, dt, f->nshard, r, END_TO_END,
+              r * ((h == HOLDS_PARAM ? f->size[c].used : f->size[c].reduced * dtype_bytes(dt)) / f->nshard));
     return layout;
 }
 
@@ -408,19 +395,19 @@ void fsdp2_describe(struct fsdp2 *f, enum unit_class c)
     int64_t k = fsdp2_kept_ranks(f, c), part = f->size[c].padded * dtype_bytes(used);
     int64_t mine = k ? f->rank_in_group % k : 0;
 
-    m->own = rank_rows(f, c, HOLDS_PARAM, used, false, f->rank_in_group * (f->size[c].used / f->nshard));
+    m->own = rank_rows(f, c, HOLDS_PARAM, used, END_TO_END, f->rank_in_group * (f->size[c].used / f->nshard));
     m->own_kept = sched_layout(s, unit_stride(&f->walk.map, c));
-    kth_part(f, c, mine, k ? mine * (part / k) : 0);
+    parts(f, c, HOLDS_PARAM, used, k, mine, END_TO_END, k ? mine * (part / k) : 0);
     m->gathered_kept = sched_layout(s, unit_stride(&f->walk.map, c));
     for (int64_t r = 0; r < k; r++)
-        kth_part(f, c, r, r * (part / k));
+        parts(f, c, HOLDS_PARAM, used, k, r, END_TO_END, r * (part / k));
     sched_holds(s, m->post_forward, sched_layout(s, unit_stride(&f->walk.map, c)));
-    kth_part(f, c, mine, 0);
-    sched_holds(s, m->shard, rank_rows(f, c, HOLDS_PARAM, kept, true, 0));
+    parts(f, c, HOLDS_PARAM, used, k, mine, END_TO_END, 0);
+    sched_holds(s, m->shard, rank_rows(f, c, HOLDS_PARAM, kept, APART, 0));
     if (f->p->optimizer == OPTIMIZER_ADAMW || f->p->optimizer == OPTIMIZER_SGD)
-        sched_holds(s, m->optimizer, rank_rows(f, c, HOLDS_EXP_AVG, kept, true, 0));
+        sched_holds(s, m->optimizer, rank_rows(f, c, HOLDS_EXP_AVG, kept, APART, 0));
     if (f->p->optimizer == OPTIMIZER_ADAMW)
-        rows_of_rank(f, c, HOLDS_EXP_AVG_SQ, kept, f->rank_in_group, true, f->size[c].foreach_bytes);
+        parts(f, c, HOLDS_EXP_AVG_SQ, kept, f->nshard, f->rank_in_group, APART, f->size[c].foreach_bytes);
     if (f->nshard > 1)
         sched_holds(s, m->gathered, chunks(f, c, HOLDS_PARAM, used));
     if (!fsdp2_brings_alone(f))
@@ -428,7 +415,7 @@ void fsdp2_describe(struct fsdp2 *f, enum unit_class c)
     sched_holds(s, m->grads_full, whole_tensors(f, c, HOLDS_GRAD, used, false));
     sched_holds(s, m->grads_wide, whole_tensors(f, c, HOLDS_GRAD, wire, false));
     sched_holds(s, m->rs_in, chunks(f, c, HOLDS_GRAD, wire));
-    sched_holds(s, m->rs_out, rank_rows(f, c, HOLDS_GRAD, wire, false, 0));
-    sched_holds(s, m->grads, rank_rows(f, c, HOLDS_GRAD, kept, f->offload, 0));
-    sched_holds(s, m->grads_new, rank_rows(f, c, HOLDS_GRAD, kept, false, 0));
+    sched_holds(s, m->rs_out, rank_rows(f, c, HOLDS_GRAD, wire, END_TO_END, 0));
+    sched_holds(s, m->grads, rank_rows(f, c, HOLDS_GRAD, kept, f->offload ? APART : END_TO_END, 0));
+    sched_holds(s, m->grads_new, rank_rows(f, c, HOLDS_GRAD, kept, END_TO_END, 0));
 }

@@ -95,7 +95,7 @@ static void drop(struct fsdp2 *f, struct at u)
         return;
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "reshard");
     walk_name(&f->walk, u);
-    fsdp2_on_unsharded(f, ACT_FREE, u);
+    sched_act(f->s, ACT_FREE, f->fam[u.c].unsharded, u.i, u.by);
     f->stage.unit[u.position + 1].there = false;
 }
 

@@ -25,7 +25,7 @@ static void look(struct schedules *s, const struct step_gradients *g)
 {
     sched_copy(s, g->st, PHASE_OPTIMIZER, "look for overflow", g->bytes, g->p->kernels == KERNELS_DPX ? 0 : g->bytes);
     sched_does(s, COPY_OVERFLOW, 1);
-    if (s->detailed || g->st == STREAM_HOST)
+    if (s->detailed || s->steps_on_host || g->st == STREAM_HOST)
         g->act(s, ACT_R, g->arg);
     for (int i = 0; i < g->n; i++)
         if (g->sums[i].elems > 0)

@@ -143,12 +143,12 @@ void lower_clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, cons
 
     sched_copy(s, st, PHASE_OPTIMIZER, "gradient norm", bytes, 0);
     sched_does(s, COPY_NORM, 1);
-    if (s->detailed || st == STREAM_HOST)
+    if (s->detailed || s->steps_on_host || st == STREAM_HOST)
         gradients(s, ACT_R, arg);
     summed = lower_sum_norm(s, st, sums, n, exact);
     sched_copy(s, st, PHASE_OPTIMIZER, "scale gradients", bytes, bytes)->after = summed;
     sched_does(s, COPY_CLIP, 1);
-    if (s->detailed || st == STREAM_HOST)
+    if (s->detailed || s->steps_on_host || st == STREAM_HOST)
         gradients(s, ACT_RW, arg);
 }
 
