@@ -14,7 +14,7 @@
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2 };
 
 struct args {
-    const char *db, *output, *kineto, *plan, *sweep;
+    const char *db, *output, *kineto, *plan, *sweep, *answer;
     bool    json;
     int64_t id[MAX_RUNS];
     int     nids;
@@ -95,18 +95,19 @@ static int read_runs(const struct args *a, struct comparison *c, char *path, int
     return rc == 0 ? EXIT_DONE : db_exit_status() ? db_exit_status() : a->nids > 0 ? EXIT_MISUSE : EXIT_FAILED;
 }
 
-/* A sweep stands alone, but for runs that are asked for by --db or --run. */
+/* A sweep and plans stand alone, but for runs that are asked for by --db or --run. */
 static int report(const struct args *a)
 {
-    bool runs = !a->sweep || a->db || a->nids > 0;
+    bool runs = (!a->sweep && !a->answer) || a->db || a->nids > 0;
     struct report_sweep *sweep = a->sweep ? report_sweep_read(a->sweep) : NULL;
+    struct report_plans *plans = a->answer ? report_plans_read(a->answer) : NULL;
     struct comparison c = { 0 };
     struct report r;
     char path[4096] = "";
-    int status = a->sweep && !sweep ? EXIT_MISUSE : runs ? read_runs(a, &c, path, sizeof path) : EXIT_DONE;
+    int status = (a->sweep && !sweep) || (a->answer && !plans) ? EXIT_MISUSE : runs ? read_runs(a, &c, path, sizeof path) : EXIT_DONE;
 
     if (status == EXIT_DONE) {
-        report_make(runs ? &c : NULL, sweep, &r);
+        report_make(runs ? &c : NULL, sweep, plans, &r);
         status = report_write(&r, path, a->output) < 0 ? EXIT_FAILED : EXIT_DONE;
         report_free(&r);
         if (runs)
@@ -115,6 +116,7 @@ static int report(const struct args *a)
     if (status == EXIT_DONE)
         printf("%s/index.html\n", a->output);
     report_sweep_free(sweep);
+    report_plans_free(plans);
     return status;
 }
 
@@ -152,6 +154,8 @@ int main(int argc, char **argv)
         { "db", "the database", .str = &a.db, .value = "FILE" },
         { "sweep", "what dpxplan sweep --json wrote, as figures and a table; beside runs with --db or --run, else alone",
           .str = &a.sweep, .value = "SWEEP.json" },
+        { "answer", "what dpxplan eval, explain (--detail: with the step) or search wrote with --json: a page of plans, without a run",
+          .str = &a.answer, .value = "ANSWER.json" },
         { "kineto", "compare a trace of PyTorch's profiler (may be gzipped) with a plan", .str = &a.kineto,
           .value = "TRACE.json" },
         { "plan", "the plan of the traced run", .str = &a.plan, .value = "PLAN.json" },
@@ -169,13 +173,16 @@ int main(int argc, char **argv)
             ? OPTS_ERROR
             : opts_parse(
                   "dpxreport",
-                  "Predicted against measured, as a page: dpxreport [--run ID ...] [--sweep FILE] -o DIR; without --run\n"
+                  "Predicted against measured, as a page: dpxreport [--run ID ...] [--sweep FILE] -o DIR; plans without a\n"
+                  "run: dpxreport --answer FILE -o DIR.  Without --run\n"
                   "the newest run of each plan, of the largest group that did the same work on one machine.",
                   opts, left, rest);
     if (rc == OPTS_DONE)
         status = EXIT_DONE;
-    else if (rc == OPTS_OK && a.kineto && a.sweep)
-        fail("--sweep beside --kineto: a page shows one of them");
+    else if (rc == OPTS_OK && a.kineto && (a.sweep || a.answer))
+        fail("%s beside --kineto: a page shows one of them", a.sweep ? "--sweep" : "--answer");
+    else if (rc == OPTS_OK && a.answer && (a.sweep || a.db || a.nids > 0))
+        fail("--answer stands alone: give %s to another page", a.sweep ? "--sweep" : a.db ? "--db" : "--run");
     else if (rc == OPTS_OK && a.kineto)
         status = kineto(&a);
     else if (rc == OPTS_OK && (a.plan || a.json))
