@@ -87,6 +87,8 @@ static int parse(int argc, char **argv, struct options *o)
           .word = &o->offload_io, .words = ios },
         { "hostfile", "machines to start ranks on, as Open MPI's", .str = &o->hostfile, .value = "FILE" },
         { "trace", "write the last step as a Chrome/Perfetto trace", .str = &o->trace, .value = "FILE" },
+        { "tensorboard", "write each step's loss, learning rate, norm, seconds and memory beside those predicted, for TensorBoard; "
+          "`python -m dpx.scalars DIR` sends them to Weights & Biases", .str = &o->tensorboard, .value = "DIR" },
         { "db", "the database", .str = &o->db, .value = "FILE" },
         { "no-db", "record nothing", .flag = &o->no_db },
         { "no-check-for-nan", "go on when weights, a loss or a gradient norm are NaN or infinite", .flag = &o->allow_nan },
@@ -162,6 +164,8 @@ static int can_write(const struct dpxrun *r)
         return -1;
     if (o->adapters && !lora)
         return fail("--adapters: the plan trains none: \"train\" is not \"lora\"");
+    if (scalars_check(r) < 0)
+        return -1;
     return (o->save_grads && can_write_file(o->save_grads) < 0) || (o->trace && can_write_file(o->trace) < 0) ? -1 : 0;
 }
 
@@ -260,7 +264,7 @@ int dpxrun_plan_for_engine(struct dpxrun *r)
         return fail("--steps %lld: at most %d", (long long)r->o.steps, MOST_STEPS);
     if (r->o.min_lr > r->o.lr)
         return fail("--min-lr %g: above --lr %g", r->o.min_lr, r->o.lr);
-    if (checkpoints_check(r) < 0)
+    if (checkpoints_check(r) < 0 || scalars_check(r) < 0)
         return -1;
     return r->o.db && !r->o.no_db ? db_takes(r->o.db) : 0;
 }
@@ -351,9 +355,11 @@ static int one_step(struct dpxrun *r, int64_t step)
         return -1;
     if (r->rank != 0)
         return 0;
-    m->seconds += m->report[m->n - 1].seconds;
-    dpxrun_progress_line(r, &m->report[m->n - 1]);
-    return 0;
+    const struct train_report *s = &m->report[m->n - 1];
+    m->seconds += s->seconds;
+    dpxrun_progress_line(r, s);
+    return scalars_step(r, &(struct scalars){ s->step, s->tokens, executor_meter(train_executor(r->train))->peak, predict_held(r), s->loss,
+                                              s->lr, s->grad_norm, s->seconds, r->predicted.t.line.step_s });
 }
 
 /* Steps are recorded a second's worth at a time, between timed ones. */
@@ -383,7 +389,7 @@ static int run(struct dpxrun *r)
     r->measured.report = calloc(r->rank == 0 ? (size_t)r->o.steps : 1, sizeof *r->measured.report);
     if (!r->measured.report)
         return fail("out of memory for %lld steps", (long long)r->o.steps);
-    bool unrecorded = r->rank == 0 && record_begin(r) < 0;
+    bool unrecorded = r->rank == 0 && (scalars_begin(r) < 0 || record_begin(r) < 0);
     r->refused = train_agree(r->train, unrecorded && db_exit_status() == EXIT_MISUSE) < 0;
     if (r->refused || train_agree(r->train, unrecorded) < 0)
         return -1;
@@ -433,6 +439,7 @@ static void release(struct dpxrun *r)
     plan_free(&r->plan);
     plan_free(&r->here);
     checkpoints_free(r);
+    scalars_end(r);
 }
 
 /* Where ranks are processes on cores, what this machine has now; else what the plan's cluster says. */
