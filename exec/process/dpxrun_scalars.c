@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "base/tfevents.h"
+#include "exec/process/tfevents.h"
 
 int scalars_check(const struct dpxrun *r) { return r->o.tensorboard ? tfevents_check(r->o.tensorboard) : 0; }
 

@@ -1,6 +1,6 @@
 /* tfevents.c -- see tfevents.h.  A record is its length, the masked CRC-32C of that, the data, their CRC (tensorflow/core/lib/io/record_writer.cc);
  * the data is an Event (event.proto: wall_time 1, step 2, file_version 3, summary 5) with one value (tag 1, simple_value 2). */
-#include "base/tfevents.h"
+#include "exec/process/tfevents.h"
 
 #include <errno.h>
 #include <math.h>
