@@ -34,8 +34,8 @@
 # make zoo            49 modules that are no family, recorded and planned (PYTHON=... has torch, transformers, torchvision, diffusers, timm)
 # make page           the planner in a browser: build/dpx.html, one file (emcc; page/README.md)
 # make bench-page     an eval and a search by the page's library, beside the native one's, as ratios (emcc, node)
-# make install        into PREFIX=/usr/local, below DESTDIR= if given; dpx.py into PYTHONDIR=PREFIX/share/dpx/python;
-#                     without debug information (STRIP= keeps it)
+# make install        into PREFIX=/usr/local, below DESTDIR= if given; libdpx into LIBDIR=PREFIX/lib, dpx.py into
+#                     PYTHONDIR=PREFIX/share/dpx/python; without debug information (STRIP= keeps it)
 # make uninstall      take away what make install put there
 # make wheel          build/wheel/dpxplan-VERSION-*.whl: dpxplan, dpx.py and libdpx for pip, without a compiler
 # make everywhere-check   the wheel in a clean environment, 500 answers by their schemas, 44 exports read by their tools (PYTHON=...),
@@ -43,6 +43,7 @@
 # make slurm-check        two nodes of Slurm on this machine: exported jobs, srun --mpi=pmix (root; packages slurm-wlm, munge)
 # make schemas            docs/schemas from what dpxplan prints
 # make dist           the sources of HEAD as an archive
+# make deb            Debian packages of HEAD in build/deb/: dpx, libdpx0, libdpx-dev, python3-dpx, and dpx-cuda where nvcc is there
 # make deps           install what building and testing need (Debian, Ubuntu)
 # make cuda-check     what nvcc made is complete: devices, no spills, no warnings; nothing is run
 # make carry          sqlite3, jansson, yaml and zlib of this machine in carry/, for one without them
@@ -68,6 +69,8 @@ H       := $(if $(SAN)$(TSAN)$(FUZZER)$(WASM),$B,$(if $(EMU),$(patsubst %-emu,%,
 PREFIX  ?= /usr/local
 # Where dpx.py goes: a folder of Python's, or one for PYTHONPATH.
 PYTHONDIR ?= $(PREFIX)/share/dpx/python
+# Where libdpx goes: a distribution's folder of libraries.
+LIBDIR  ?= $(PREFIX)/lib
 STRIP   ?= strip
 MPICC   ?= mpicc
 FUZZ_SECONDS ?= 60
@@ -629,17 +632,17 @@ $B/share/zsh/site-functions/_%: $B/%
 
 stripped = $(if $(STRIP),-s --strip-program='$(STRIP)')
 install: all $(SHARE)
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
-	install $(stripped) -m 644 $B/$(SONAME) $(DESTDIR)$(PREFIX)/lib
-	ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libdpx.so
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)
+	install $(stripped) -m 644 $B/$(SONAME) $(DESTDIR)$(LIBDIR)
+	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libdpx.so
 	install -D -m 644 LICENSE $(DESTDIR)$(PREFIX)/share/doc/dpx/LICENSE
 	install -D -m 644 lib/dpx.h $(DESTDIR)$(PREFIX)/include/dpx.h
-	install -D -m 644 lib/dpx.pc.in $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpx.pc
-	sed -i 's,@PREFIX@,$(PREFIX),; s,@VERSION@,$(VERSION),' $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpx.pc
-	install -D -m 644 lib/dpxConfig.cmake $(DESTDIR)$(PREFIX)/lib/cmake/dpx/dpxConfig.cmake
+	install -D -m 644 lib/dpx.pc.in $(DESTDIR)$(LIBDIR)/pkgconfig/dpx.pc
+	sed -i 's,@PREFIX@,$(PREFIX),; s,@LIBDIR@,$(LIBDIR),; s,@VERSION@,$(VERSION),' $(DESTDIR)$(LIBDIR)/pkgconfig/dpx.pc
+	install -D -m 644 lib/dpxConfig.cmake $(DESTDIR)$(LIBDIR)/cmake/dpx/dpxConfig.cmake
 	install -D -m 644 lib/dpx.py $(DESTDIR)$(PYTHONDIR)/dpx.py
 	install -D -m 644 -t $(DESTDIR)$(PYTHONDIR)/dpx_record lib/dpx_record/*.py
-	sed -i 's,^_INSTALLED = None,_INSTALLED = "$(PREFIX)/lib/$(SONAME)",' $(DESTDIR)$(PYTHONDIR)/dpx.py
+	sed -i 's,^_INSTALLED = None,_INSTALLED = "$(LIBDIR)/$(SONAME)",' $(DESTDIR)$(PYTHONDIR)/dpx.py
 	install $(stripped) $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	for f in $(SHARE:$B/%=%); do install -D -m 644 $B/$$f $(DESTDIR)$(PREFIX)/$$f || exit 1; done
 	for f in $(wildcard calib/measured/*.fits); do \
@@ -659,9 +662,16 @@ schemas: $B/dpxplan
 	XDG_DATA_HOME=/nonexistent python3 tools/schemas.py $B/dpxplan write
 
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,lib/$(SONAME) lib/libdpx.so share/doc/dpx/LICENSE include/dpx.h lib/pkgconfig/dpx.pc lib/cmake/dpx/dpxConfig.cmake \
-	    $(PROGRAMS:$B/%=bin/%) $(SHARE:$B/%=%) $(patsubst calib/%,share/dpx/%,$(wildcard calib/measured/*.fits))) $(DESTDIR)$(PYTHONDIR)/dpx.py
+	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,$(SONAME) libdpx.so pkgconfig/dpx.pc cmake/dpx/dpxConfig.cmake) \
+	    $(addprefix $(DESTDIR)$(PREFIX)/,share/doc/dpx/LICENSE include/dpx.h $(PROGRAMS:$B/%=bin/%) $(SHARE:$B/%=%) \
+	    $(patsubst calib/%,share/dpx/%,$(wildcard calib/measured/*.fits))) $(DESTDIR)$(PYTHONDIR)/dpx.py
 	rm -rf $(DESTDIR)$(PYTHONDIR)/dpx_record
+	-rmdir $(DESTDIR)$(LIBDIR)/cmake/dpx $(DESTDIR)$(PREFIX)/share/dpx/measured $(DESTDIR)$(PREFIX)/share/doc/dpx $(DESTDIR)$(PYTHONDIR) \
+	    $(DESTDIR)$(PREFIX)/share/dpx 2>/dev/null
+
+# Debian packages by dpkg-buildpackage, of HEAD as `make dist` has it; dpx-cuda where nvcc is there.
+deb: dist
+	@tools/deb.sh $B $(VERSION) '$(if $(HAVE_CUDA),cuda)'
 
 dist:
 	@mkdir -p $B
@@ -677,7 +687,7 @@ clean:
 
 .PHONY: all archives words test engine-check family-check zoo test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap lab-failures demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
         accuracy \
-        accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist everywhere-check slurm-check schemas deps help clean FORCE
+        accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist deb everywhere-check slurm-check schemas deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)
