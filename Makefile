@@ -124,10 +124,11 @@ library    = $(firstword $(foreach d,$2,$(wildcard $d/lib$1.so $d/lib$1.so.*)))
 CUBLASLT  := $(call library,cublasLt,$(cuda_libs))
 NCCL      := $(call library,nccl,$(nccl_libs))
 NCCL_INC  := $(patsubst %/nccl.h,%,$(firstword $(wildcard $(addsuffix /nccl.h,$(nccl_incs)))))
-ifneq ($(and $(NVCC),$(CUBLASLT),$(NCCL),$(NCCL_INC)),)
+LT_INC    := $(firstword $(wildcard $(addsuffix /cublasLt.h,$(cuda_incs))))
+ifneq ($(and $(NVCC),$(LT_INC),$(NCCL_INC)),)
 HAVE_CUDA := 1
 else ifneq ($(NVCC)$(filter 1,$(CUDA)),)
-$(warning built without CUDA: $(if $(NVCC),nvcc is there but $(if $(CUBLASLT),NCCL (NCCL_HOME=),cuBLASLt) is not,there is no nvcc (CUDA_HOME=)))
+$(warning built without CUDA: $(if $(NVCC),nvcc is there but the header of $(if $(LT_INC),NCCL (NCCL_HOME=),cuBLASLt) is not,there is no nvcc (CUDA_HOME=)))
 endif
 endif
 
@@ -138,8 +139,9 @@ NVCCFLAGS := -std=c++17 -O3 -lineinfo $(GENCODE) -ccbin $(CXX) -Xcompiler -Wall,
              -Xptxas -v,--warn-on-spills -I.
 CUDA_INC  := $(addprefix -isystem ,$(filter-out /usr/include,$(NCCL_INC) $(filter-out $(NCCL_INC),$(cuda_incs))))
 cudart    := $(or $(firstword $(wildcard $(addsuffix /libcudart_static.a,$(cuda_libs)))),-L$(firstword $(cuda_libs)) -lcudart)
-CUDA_LIBS := $(CUBLASLT) $(NCCL) $(cudart) $(patsubst %/,-Wl$(comma)-rpath$(comma)%,$(sort $(dir $(CUBLASLT) $(NCCL)))) \
-             -lstdc++ -ldl -lrt -pthread
+# Nothing of the toolkit is linked but cudart, which is static: cuBLASLt and NCCL are loaded when they are needed (exec/cuda/loaded.h), from
+# this machine's places, or beside a program that was built here from these links.
+CUDA_LIBS := $(cudart) -lstdc++ -ldl -lrt -pthread
 KERNELS   := $(wildcard exec/cuda/*.cu)
 endif
 ifdef EMU
@@ -313,6 +315,13 @@ endif
 $B/sim/plan/dpxplan_serve.c.o $B/tests/sim/test_http.c.o $B/sim/serve.a: $B/settings.httpd
 $B/dpxrun:    $(patsubst %,$B/%.o,$(wildcard exec/process/dpxrun*.c)) $(EXEC) $(SIM) $(STORE) $(MODEL)
 $B/dpxcal:    $(patsubst %,$B/%.o,$(wildcard calib/dpxcal*.c)) $(BENCH) $(EXEC) $(STORE) $(MODEL)
+ifdef HAVE_CUDA
+$B/dpxrun $B/dpxcal: | $B/cuda-libraries
+$B/cuda-libraries: Makefile
+	@mkdir -p $@
+	@for l in $(CUBLASLT) $(NCCL); do \
+	    so=$$(readelf -d $$l | sed -n 's/.*SONAME.*\[\(.*\)\].*/\1/p'); ln -sf $$l $@/$${so:-$${l##*/}}; done
+endif
 $B/dpxreport: $B/reports/dpxreport.c.o $(REPORTS) $(SIM) $(STORE) $(MODEL)
 $B/$(SONAME): $B/lib/dpx.c.o $B/sim/plan/dpxplan_measured.c.o $(SIM) $(STORE) $(MODEL) lib/dpx.map
 $(filter $B/tests/lib/%,$(TESTS)): $B/%: $B/%.c.o $B/libdpx.so

@@ -86,6 +86,8 @@ static int parse(int argc, char **argv, struct options *o)
         { "offload-io", "how these are read and written; best: io_uring where it is there",
           .word = &o->offload_io, .words = ios },
         { "hostfile", "machines to start ranks on, as Open MPI's", .str = &o->hostfile, .value = "FILE" },
+        { "sbatch", "write this command line as a script for Slurm's sbatch, with nodes, GPUs, memory and time; run nothing",
+          .str = &o->sbatch, .value = "FILE" },
         { "trace", "write the last step as a Chrome/Perfetto trace", .str = &o->trace, .value = "FILE" },
         { "tensorboard", "write each step's loss, learning rate, norm, seconds and memory beside those predicted, for TensorBoard; "
           "`python -m dpx.scalars DIR` sends them to Weights & Biases", .str = &o->tensorboard, .value = "DIR" },
@@ -626,7 +628,7 @@ int main(int argc, char **argv)
     struct dpxrun r = unasked();
     int rc, status;
 
-    opts_version_note(build_info());
+    opts_version_note(build_info);
     rc = parse(argc, argv, &r.o);
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
@@ -636,10 +638,14 @@ int main(int argc, char **argv)
         status = EXIT_FAILED;
     else if (parse_betas(&r.o) < 0 || check_engine(&r.o) < 0)
         status = EXIT_MISUSE;
+    else if (r.o.plans.n > 1 && r.o.sbatch)
+        status = fail("--sbatch: is of one plan") < 0 ? EXIT_MISUSE : EXIT_DONE;
     else if (r.o.plans.n > 1)
         status = dpxrun_in_turn(&r);
     else if ((r.o.engine ? dpxrun_plan_for_engine : plan_for_here)(&r) < 0)
         status = EXIT_MISUSE;
+    else if (r.o.sbatch)
+        status = dpxrun_sbatch(&r, argc, argv);
     else if (r.o.engine)
         status = dpxrun_engine(&r);
     else if (r.o.comm == COMM_NULL)

@@ -11,7 +11,8 @@
  *     dpxrun_scalars.c   scalars of each step
  *     dpxrun_checkpoint.c  the state saved, and a run that goes on
  *     dpxrun_engine.c    a plan run by its framework; dpxrun_engine_record.c its rows
- *     dpxrun_budget.c    several in turn */
+ *     dpxrun_budget.c    several in turn
+ *     dpxrun_sbatch.c    the command line as a job of Slurm */
 #ifndef DPX_DPXRUN_H
 #define DPX_DPXRUN_H
 
@@ -30,7 +31,7 @@ enum { COMM_MPI, COMM_NCCL, COMM_NULL };
 enum { DEVICE_CPU, DEVICE_CUDA };
 
 struct options {
-    const char *plan, *data, *init, *adapters, *save, *save_grads, *hostfile, *trace, *db, *betas, *offload_dir, *checkpoint_dir, *tensorboard;
+    const char *plan, *data, *init, *adapters, *save, *save_grads, *hostfile, *trace, *db, *betas, *offload_dir, *checkpoint_dir, *tensorboard, *sbatch;
     int64_t checkpoint_every;           /* steps; 0: none is saved */
     int64_t steps, seed, warmup, memory, rank, threads, grads_step, reduce;
     double  lr, min_lr, weight_decay, clip, beta1, beta2, eps, loss_scale;     /* loss_scale: -1 where none is named */
@@ -239,6 +240,11 @@ int dpxrun_engine(struct dpxrun *r);
 int dpxrun_engine_predict(struct dpxrun *r);
 /* Reads the plan as its framework has it.  0, or -1 reported. */
 int dpxrun_plan_for_engine(struct dpxrun *r);
+
+/* ---- dpxrun_sbatch.c ---- */
+
+/* Writes the job and runs nothing: the exit status. */
+int dpxrun_sbatch(const struct dpxrun *r, int argc, char **argv);
 
 /* ---- dpxrun_budget.c ---- */
 
