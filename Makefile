@@ -34,8 +34,8 @@
 # make zoo            49 modules that are no family, recorded and planned (PYTHON=... has torch, transformers, torchvision, diffusers, timm)
 # make page           the planner in a browser: build/dpx.html, one file (emcc; page/README.md)
 # make bench-page     an eval and a search by the page's library, beside the native one's, as ratios (emcc, node)
-# make install        into PREFIX=/usr/local, below DESTDIR= if given; dpx.py into PYTHONDIR=PREFIX/share/dpx/python;
-#                     without debug information (STRIP= keeps it)
+# make install        into PREFIX=/usr/local, below DESTDIR= if given; libdpx into LIBDIR=PREFIX/lib, dpx.py into
+#                     PYTHONDIR=PREFIX/share/dpx/python; without debug information (STRIP= keeps it)
 # make uninstall      take away what make install put there
 # make wheel          build/wheel/dpxplan-VERSION-*.whl: dpxplan, dpx.py and libdpx for pip, without a compiler
 # make everywhere-check   the wheel in a clean environment, 500 answers by their schemas, 44 exports read by their tools (PYTHON=...),
@@ -43,6 +43,7 @@
 # make slurm-check        two nodes of Slurm on this machine: exported jobs, srun --mpi=pmix (root; packages slurm-wlm, munge)
 # make schemas            docs/schemas from what dpxplan prints
 # make dist           the sources of HEAD as an archive
+# make deb            Debian packages of HEAD in build/deb/: dpx, libdpx0, libdpx-dev, python3-dpx, and dpx-cuda where nvcc is there
 # make deps           install what building and testing need (Debian, Ubuntu)
 # make cuda-check     what nvcc made is complete: devices, no spills, no warnings; nothing is run
 # make carry          sqlite3, jansson, yaml and zlib of this machine in carry/, for one without them
@@ -68,6 +69,8 @@ H       := $(if $(SAN)$(TSAN)$(FUZZER)$(WASM),$B,$(if $(EMU),$(patsubst %-emu,%,
 PREFIX  ?= /usr/local
 # Where dpx.py goes: a folder of Python's, or one for PYTHONPATH.
 PYTHONDIR ?= $(PREFIX)/share/dpx/python
+# Where libdpx goes: a distribution's folder of libraries.
+LIBDIR  ?= $(PREFIX)/lib
 STRIP   ?= strip
 MPICC   ?= mpicc
 FUZZ_SECONDS ?= 60
@@ -121,10 +124,11 @@ library    = $(firstword $(foreach d,$2,$(wildcard $d/lib$1.so $d/lib$1.so.*)))
 CUBLASLT  := $(call library,cublasLt,$(cuda_libs))
 NCCL      := $(call library,nccl,$(nccl_libs))
 NCCL_INC  := $(patsubst %/nccl.h,%,$(firstword $(wildcard $(addsuffix /nccl.h,$(nccl_incs)))))
-ifneq ($(and $(NVCC),$(CUBLASLT),$(NCCL),$(NCCL_INC)),)
+LT_INC    := $(firstword $(wildcard $(addsuffix /cublasLt.h,$(cuda_incs))))
+ifneq ($(and $(NVCC),$(LT_INC),$(NCCL_INC)),)
 HAVE_CUDA := 1
 else ifneq ($(NVCC)$(filter 1,$(CUDA)),)
-$(warning built without CUDA: $(if $(NVCC),nvcc is there but $(if $(CUBLASLT),NCCL (NCCL_HOME=),cuBLASLt) is not,there is no nvcc (CUDA_HOME=)))
+$(warning built without CUDA: $(if $(NVCC),nvcc is there but the header of $(if $(LT_INC),NCCL (NCCL_HOME=),cuBLASLt) is not,there is no nvcc (CUDA_HOME=)))
 endif
 endif
 
@@ -135,8 +139,9 @@ NVCCFLAGS := -std=c++17 -O3 -lineinfo $(GENCODE) -ccbin $(CXX) -Xcompiler -Wall,
              -Xptxas -v,--warn-on-spills -I.
 CUDA_INC  := $(addprefix -isystem ,$(filter-out /usr/include,$(NCCL_INC) $(filter-out $(NCCL_INC),$(cuda_incs))))
 cudart    := $(or $(firstword $(wildcard $(addsuffix /libcudart_static.a,$(cuda_libs)))),-L$(firstword $(cuda_libs)) -lcudart)
-CUDA_LIBS := $(CUBLASLT) $(NCCL) $(cudart) $(patsubst %/,-Wl$(comma)-rpath$(comma)%,$(sort $(dir $(CUBLASLT) $(NCCL)))) \
-             -lstdc++ -ldl -lrt -pthread
+# Nothing of the toolkit is linked but cudart, which is static: cuBLASLt and NCCL are loaded when they are needed (exec/cuda/loaded.h), from
+# this machine's places, or beside a program that was built here from these links.
+CUDA_LIBS := $(cudart) -lstdc++ -ldl -lrt -pthread
 KERNELS   := $(wildcard exec/cuda/*.cu)
 endif
 ifdef EMU
@@ -311,6 +316,13 @@ endif
 $B/sim/plan/dpxplan_serve.c.o $B/tests/sim/test_http.c.o $B/sim/serve.a: $B/settings.httpd
 $B/dpxrun:    $(patsubst %,$B/%.o,$(wildcard exec/process/dpxrun*.c)) $(EXEC) $(SIM) $(STORE) $(MODEL)
 $B/dpxcal:    $(patsubst %,$B/%.o,$(wildcard calib/dpxcal*.c)) $(BENCH) $(EXEC) $(STORE) $(MODEL)
+ifdef HAVE_CUDA
+$B/dpxrun $B/dpxcal: | $B/cuda-libraries
+$B/cuda-libraries: Makefile
+	@mkdir -p $@
+	@for l in $(CUBLASLT) $(NCCL); do \
+	    so=$$(readelf -d $$l | sed -n 's/.*SONAME.*\[\(.*\)\].*/\1/p'); ln -sf $$l $@/$${so:-$${l##*/}}; done
+endif
 $B/dpxreport: $B/reports/dpxreport.c.o $(REPORTS) $(SIM) $(STORE) $(MODEL)
 $B/$(SONAME): $B/lib/dpx.c.o $B/sim/plan/dpxplan_measured.c.o $(SIM) $(STORE) $(MODEL) lib/dpx.map
 $(filter $B/tests/lib/%,$(TESTS)): $B/%: $B/%.c.o $B/libdpx.so
@@ -637,17 +649,17 @@ $B/share/zsh/site-functions/_%: $B/%
 
 stripped = $(if $(STRIP),-s --strip-program='$(STRIP)')
 install: all $(SHARE)
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
-	install $(stripped) -m 644 $B/$(SONAME) $(DESTDIR)$(PREFIX)/lib
-	ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libdpx.so
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)
+	install $(stripped) -m 644 $B/$(SONAME) $(DESTDIR)$(LIBDIR)
+	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libdpx.so
 	install -D -m 644 LICENSE $(DESTDIR)$(PREFIX)/share/doc/dpx/LICENSE
 	install -D -m 644 lib/dpx.h $(DESTDIR)$(PREFIX)/include/dpx.h
-	install -D -m 644 lib/dpx.pc.in $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpx.pc
-	sed -i 's,@PREFIX@,$(PREFIX),; s,@VERSION@,$(VERSION),' $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpx.pc
-	install -D -m 644 lib/dpxConfig.cmake $(DESTDIR)$(PREFIX)/lib/cmake/dpx/dpxConfig.cmake
+	install -D -m 644 lib/dpx.pc.in $(DESTDIR)$(LIBDIR)/pkgconfig/dpx.pc
+	sed -i 's,@PREFIX@,$(PREFIX),; s,@LIBDIR@,$(LIBDIR),; s,@VERSION@,$(VERSION),' $(DESTDIR)$(LIBDIR)/pkgconfig/dpx.pc
+	install -D -m 644 lib/dpxConfig.cmake $(DESTDIR)$(LIBDIR)/cmake/dpx/dpxConfig.cmake
 	install -D -m 644 lib/dpx.py $(DESTDIR)$(PYTHONDIR)/dpx.py
 	install -D -m 644 -t $(DESTDIR)$(PYTHONDIR)/dpx_record lib/dpx_record/*.py
-	sed -i 's,^_INSTALLED = None,_INSTALLED = "$(PREFIX)/lib/$(SONAME)",' $(DESTDIR)$(PYTHONDIR)/dpx.py
+	sed -i 's,^_INSTALLED = None,_INSTALLED = "$(LIBDIR)/$(SONAME)",' $(DESTDIR)$(PYTHONDIR)/dpx.py
 	install $(stripped) $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	for f in $(SHARE:$B/%=%); do install -D -m 644 $B/$$f $(DESTDIR)$(PREFIX)/$$f || exit 1; done
 	for f in $(wildcard calib/measured/*.fits); do \
@@ -667,9 +679,16 @@ schemas: $B/dpxplan
 	XDG_DATA_HOME=/nonexistent python3 tools/schemas.py $B/dpxplan write
 
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,lib/$(SONAME) lib/libdpx.so share/doc/dpx/LICENSE include/dpx.h lib/pkgconfig/dpx.pc lib/cmake/dpx/dpxConfig.cmake \
-	    $(PROGRAMS:$B/%=bin/%) $(SHARE:$B/%=%) $(patsubst calib/%,share/dpx/%,$(wildcard calib/measured/*.fits))) $(DESTDIR)$(PYTHONDIR)/dpx.py
+	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,$(SONAME) libdpx.so pkgconfig/dpx.pc cmake/dpx/dpxConfig.cmake) \
+	    $(addprefix $(DESTDIR)$(PREFIX)/,share/doc/dpx/LICENSE include/dpx.h $(PROGRAMS:$B/%=bin/%) $(SHARE:$B/%=%) \
+	    $(patsubst calib/%,share/dpx/%,$(wildcard calib/measured/*.fits))) $(DESTDIR)$(PYTHONDIR)/dpx.py
 	rm -rf $(DESTDIR)$(PYTHONDIR)/dpx_record
+	-rmdir $(DESTDIR)$(LIBDIR)/cmake/dpx $(DESTDIR)$(PREFIX)/share/dpx/measured $(DESTDIR)$(PREFIX)/share/doc/dpx $(DESTDIR)$(PYTHONDIR) \
+	    $(DESTDIR)$(PREFIX)/share/dpx 2>/dev/null
+
+# Debian packages by dpkg-buildpackage, of HEAD as `make dist` has it; dpx-cuda where nvcc is there.
+deb: dist
+	@tools/deb.sh $B $(VERSION) '$(if $(HAVE_CUDA),cuda)'
 
 dist:
 	@mkdir -p $B
@@ -685,7 +704,7 @@ clean:
 
 .PHONY: all archives words test engine-check family-check zoo test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap lab-failures demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
         accuracy \
-        accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist everywhere-check slurm-check schemas deps help clean FORCE
+        accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist deb everywhere-check slurm-check schemas deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)

@@ -14,14 +14,14 @@
 
 /* ---- help ---- */
 
-static const char *version_note;
+static const char *(*version_note)(void);
 
-void opts_version_note(const char *note) { version_note = note; }
+void opts_version_note(const char *(*note)(void)) { version_note = note; }
 
 static void print_version(const char *command)
 {
     printf("%.*s %s%s%s\n", (int)strcspn(command, " "), command, version_text(), version_note ? ", " : "",
-           version_note ? version_note : "");
+           version_note ? version_note() : "");
 }
 
 /* ---- parsing ---- */

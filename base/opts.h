@@ -121,7 +121,7 @@ void opts_manual_section(const struct opts_section *s);
  * NULL when none is near.  For messages about keys and names, too. */
 const char *opts_nearest_word(const char *typed, const char *const *words);
 
-/* What --version says after the version, such as "with CUDA"; static. */
-void opts_version_note(const char *note);
+/* What --version says after the version, such as "with CUDA": asked for where it is said. */
+void opts_version_note(const char *(*note)(void));
 
 #endif

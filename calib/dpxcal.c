@@ -579,7 +579,7 @@ int main(int argc, char **argv)
         { 0 }
     };
 
-    opts_version_note(build_info());
+    opts_version_note(build_info);
     int rc = opts_command_run("dpxcal", about, commands, argc, argv);
     /* A full disk shows only now. */
     bool lost = ferror(stdout) != 0;

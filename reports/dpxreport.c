@@ -15,7 +15,7 @@
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2 };
 
 struct args {
-    const char *db, *output, *kineto, *plan, *sweep;
+    const char *db, *output, *kineto, *plan, *sweep, *answer;
     bool    json;
     int64_t id[MAX_RUNS];
     int     nids;
@@ -96,18 +96,19 @@ static int read_runs(const struct args *a, struct comparison *c, char *path, int
     return rc == 0 ? EXIT_DONE : db_exit_status() ? db_exit_status() : a->nids > 0 ? EXIT_MISUSE : EXIT_FAILED;
 }
 
-/* A sweep stands alone, but for runs that are asked for by --db or --run. */
+/* A sweep and plans stand alone, but for runs that are asked for by --db or --run. */
 static int report(const struct args *a)
 {
-    bool runs = !a->sweep || a->db || a->nids > 0;
+    bool runs = (!a->sweep && !a->answer) || a->db || a->nids > 0;
     struct report_sweep *sweep = a->sweep ? report_sweep_read(a->sweep) : NULL;
+    struct report_plans *plans = a->answer ? report_plans_read(a->answer) : NULL;
     struct comparison c = { 0 };
     struct report r;
     char path[4096] = "";
-    int status = a->sweep && !sweep ? EXIT_MISUSE : runs ? read_runs(a, &c, path, sizeof path) : EXIT_DONE;
+    int status = (a->sweep && !sweep) || (a->answer && !plans) ? EXIT_MISUSE : runs ? read_runs(a, &c, path, sizeof path) : EXIT_DONE;
 
     if (status == EXIT_DONE) {
-        report_make(runs ? &c : NULL, sweep, &r);
+        report_make(runs ? &c : NULL, sweep, plans, &r);
         status = report_write(&r, path, a->output) < 0 ? EXIT_FAILED : EXIT_DONE;
         report_free(&r);
         if (runs)
@@ -116,6 +117,7 @@ static int report(const struct args *a)
     if (status == EXIT_DONE)
         printf("%s/index.html\n", a->output);
     report_sweep_free(sweep);
+    report_plans_free(plans);
     return status;
 }
 
@@ -163,6 +165,8 @@ int main(int argc, char **argv)
         { "plan", "the plan of the traced run", .str = &a.plan, .value = "PLAN.json", .often = true },
         { "sweep", "what dpxplan sweep --json wrote, as figures and a table; beside runs with --db or --run, else alone",
           .str = &a.sweep, .value = "SWEEP.json", .often = true },
+        { "answer", "what dpxplan eval, explain (--detail: with the step) or search wrote with --json: a page of plans, without a run",
+          .str = &a.answer, .value = "ANSWER.json", .often = true },
         { "db", "the database", .str = &a.db, .value = "FILE" },
         { "json", "with --kineto: one JSON document", .flag = &a.json },
         { 0 }
@@ -176,12 +180,14 @@ int main(int argc, char **argv)
     int rc =
         left < 0
             ? OPTS_ERROR
-            : opts_parse_program("dpxreport", "Makes one page of what was predicted and what was measured: runs of dpxrun, a sweep, or a trace of "
-                                 "your own training.", opts, left, rest);
+            : opts_parse_program("dpxreport", "Makes one page of what was predicted and what was measured: runs of dpxrun, a sweep, a trace of "
+                                 "your own training, or plans without a run.", opts, left, rest);
     if (rc == OPTS_DONE)
         status = EXIT_DONE;
-    else if (rc == OPTS_OK && a.kineto && a.sweep)
-        fail("--sweep beside --kineto: a page shows one of them");
+    else if (rc == OPTS_OK && a.kineto && (a.sweep || a.answer))
+        fail("%s beside --kineto: a page shows one of them", a.sweep ? "--sweep" : "--answer");
+    else if (rc == OPTS_OK && a.answer && (a.sweep || a.db || a.nids > 0))
+        fail("--answer stands alone: give %s to another page", a.sweep ? "--sweep" : a.db ? "--db" : "--run");
     else if (rc == OPTS_OK && a.kineto)
         status = kineto(&a);
     else if (rc == OPTS_OK && (a.plan || a.json))

@@ -62,11 +62,10 @@ done
 # ---- and what needs no GPU has none ----
 
 needs() { readelf -d "$B/$1" 2>/dev/null | grep -iE 'needed.*(cuda|nccl|cublas)'; }
-for p in dpxplan dpxreport; do
-    [ -z "$(needs $p)" ] || say "$B/$p: $(needs $p)"
+for p in dpxplan dpxreport dpxrun dpxcal; do
+    [ -z "$(needs $p)" ] || say "$B/$p: $(needs $p): they are loaded, not linked"
 done
 for p in dpxrun dpxcal; do
-    [ -n "$(needs $p)" ] || say "$B/$p: is not linked with cuBLASLt and NCCL"
     ! ldd "$B/$p" 2>/dev/null | grep 'not found' || say "$B/$p: libraries are not found"
 done
 

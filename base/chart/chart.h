@@ -18,7 +18,7 @@
 #include "base/chart/unit.h"
 
 enum chart_kind { CHART_XY, CHART_BARS, CHART_SPANS };
-enum mark { MARK_POINTS, MARK_LINE, MARK_BOTH, MARK_STEPS };
+enum mark { MARK_POINTS, MARK_LINE, MARK_BOTH, MARK_STEPS, MARK_AREA };    /* an area is filled from each spot's `low` to its y */
 enum axis { AXIS_X, AXIS_Y };
 enum { NCOLOURS = 13, CHART_PALE = 12 };         /* the last one recedes: of what is not there */
 

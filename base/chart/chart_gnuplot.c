@@ -183,6 +183,7 @@ static const char *with(enum mark m)
     case MARK_LINE:   return "lines";
     case MARK_BOTH:   return "linespoints pt 7 ps 0.7";
     case MARK_STEPS:  return "steps";
+    case MARK_AREA:   return "filledcurves";
     }
     return "points";
 }
@@ -205,9 +206,12 @@ static void plot_xy(const struct layout *l)
         const struct curve *s = &c->series[i];
         if (!has_points(l, s, false))
             continue;
-        text_add(l->to, ", $s%d using 1:2 with %s lw %.1f%s lc rgb '%s' notitle", i, with(s->mark), line_width(c, i),
-                 s->dashed ? " dt 2" : "", chart_colour(s->colour, false));
-        if (has_points(l, s, true))
+        if (s->mark == MARK_AREA)
+            text_add(l->to, ", $s%d using 1:3:2 with filledcurves fs solid 1.0 noborder lc rgb '%s' notitle", i, chart_colour(s->colour, false));
+        else
+            text_add(l->to, ", $s%d using 1:2 with %s lw %.1f%s lc rgb '%s' notitle", i, with(s->mark), line_width(c, i),
+                     s->dashed ? " dt 2" : "", chart_colour(s->colour, false));
+        if (s->mark != MARK_AREA && has_points(l, s, true))
             text_add(l->to, ", $s%d using 1:3:(0):($4-$3) with " WHISKERS " lc rgb '%s' notitle", i, chart_colour(s->colour, false));
     }
     text_put(l->to, "\n");

@@ -64,7 +64,7 @@ static bool is_in_named(char *path, size_t size, const char *folder, const char 
 
 bool kept_find(const char *gpu, char *path, size_t size)
 {
-    static const char *const below[] = { "/../share/dpx/measured", "/../calib/measured" };
+    static const char *const below[] = { "/../share/dpx/measured", "/../../share/dpx/measured", "/../calib/measured" };
     const char *named = getenv("DPX_MEASURED");
     char folder[4096];
 

@@ -17,6 +17,7 @@
 
 #include "exec/comm/comm_internal.h"
 #include "exec/cuda/device_cuda.h"
+#include "exec/cuda/loaded.h"
 #include "exec/device/lanes.h"
 #include "exec/kernels/half.h"
 
@@ -471,6 +472,8 @@ static int connect_ranks(struct nccl_comm *c, const uint8_t id[COMM_NCCL_ID])
     ncclUniqueId key;
     ncclResult_t r;
 
+    if (loaded_need(LOADED_NCCL) < 0)
+        return -1;
     static_assert(sizeof key.internal == COMM_NCCL_ID, "an id is what NCCL takes for one");
     memcpy(key.internal, id, COMM_NCCL_ID);
     config.blocking = 0;

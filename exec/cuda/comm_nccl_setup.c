@@ -15,12 +15,13 @@
 #include <nccl.h>
 
 #include "base/fail.h"
+#include "exec/cuda/loaded.h"
 
 static int version(void)
 {
     int v = 0;
 
-    return ncclGetVersion(&v) == ncclSuccess ? v : 0;
+    return loaded_is_here(LOADED_NCCL) && ncclGetVersion(&v) == ncclSuccess ? v : 0;
 }
 
 const char *comm_nccl_version(void)
@@ -28,6 +29,8 @@ const char *comm_nccl_version(void)
     static char text[32];
     int v = version();
 
+    if (v == 0)
+        return "NCCL (not on this machine)";
     snprintf(text, sizeof text, "NCCL %d.%d.%d", v / 10000, v % 10000 / 100, v % 100);
     return text;
 }
@@ -37,8 +40,10 @@ const char *comm_nccl_version(void)
 int comm_nccl_id(uint8_t id[COMM_NCCL_ID])
 {
     ncclUniqueId made;
-    ncclResult_t r = ncclGetUniqueId(&made);
 
+    if (loaded_need(LOADED_NCCL) < 0)
+        return -1;
+    ncclResult_t r = ncclGetUniqueId(&made);
     if (r != ncclSuccess)
         return fail("NCCL: no id for a group: %s: %s", ncclGetErrorString(r), ncclGetLastError(NULL));
     memcpy(id, made.internal, COMM_NCCL_ID);

@@ -13,6 +13,7 @@
 
 #include "base/fail.h"
 #include "exec/cuda/device_cuda.h"
+#include "exec/cuda/loaded.h"
 
 enum {
     BUCKETS = 256,
@@ -318,6 +319,10 @@ struct gemm_cuda *gemm_cuda_open(struct CUstream_st *stream, void *workspace, in
         fail("out of memory for cuBLASLt");
         return NULL;
     }
+    if (loaded_need(LOADED_CUBLASLT) < 0) {
+        free(g);
+        return NULL;
+    }
     g->stream = stream;
     g->workspace = workspace;
     g->bytes = (size_t)bytes;
@@ -343,7 +348,10 @@ void gemm_cuda_close(struct gemm_cuda *g)
 
 void gemm_cuda_name(char *into, size_t size)
 {
-    size_t v = cublasLtGetVersion();        /* 130100 */
+    size_t v = loaded_is_here(LOADED_CUBLASLT) ? cublasLtGetVersion() : 0;        /* 130100 */
 
-    snprintf(into, size, "cuBLASLt %zu.%zu", v / 10000, v / 100 % 100);
+    if (v == 0)
+        snprintf(into, size, "cuBLASLt (not on this machine)");
+    else
+        snprintf(into, size, "cuBLASLt %zu.%zu", v / 10000, v / 100 % 100);
 }

@@ -3,7 +3,7 @@
 #define DPX_BUILD_INFO_H
 
 /* "with CUDA 13.0, cuBLASLt 13.1, NCCL 2.28.9", "without CUDA, without MPI": the versions are those of
- * the libraries that were found.  Static. */
+ * the libraries that were found; it loads them.  Static. */
 const char *build_info(void);
 
 #endif

@@ -94,7 +94,11 @@ static int parse(int argc, char **argv, struct options *o)
           "/var/tmp); they are removed at the end", .str = &o->offload_dir, .value = "DIR", .group = disk },
         { "offload-io", "how these are read and written; best: io_uring where the kernel has it",
           .word = &o->offload_io, .words = ios, .group = disk },
+        { "sbatch", "write this command line as a script for Slurm's sbatch, with nodes, GPUs, memory and time; run nothing",
+          .str = &o->sbatch, .value = "FILE", .group = written },
         { "trace", "write the last step as a Chrome/Perfetto trace", .str = &o->trace, .value = "FILE", .group = written },
+        { "tensorboard", "write each step's loss, learning rate, norm, seconds and memory beside those predicted, for TensorBoard; "
+          "`python -m dpx.scalars DIR` sends them to Weights & Biases", .str = &o->tensorboard, .value = "DIR", .group = written },
         { "db", "the database", .str = &o->db, .value = "FILE", .group = written },
         { "no-db", "record nothing", .flag = &o->no_db, .group = written },
         { "brief", "print one line", .flag = &o->brief, .group = written },
@@ -170,6 +174,8 @@ static int can_write(const struct dpxrun *r)
         return -1;
     if (o->adapters && !lora)
         return fail("--adapters: the plan trains none: \"train\" is not \"lora\"");
+    if (scalars_check(r) < 0)
+        return -1;
     return (o->save_grads && can_write_file(o->save_grads) < 0) || (o->trace && can_write_file(o->trace) < 0) ? -1 : 0;
 }
 
@@ -297,7 +303,7 @@ int dpxrun_plan_for_engine(struct dpxrun *r)
         return fail("--steps %lld: at most %d", (long long)r->o.steps, MOST_STEPS);
     if (r->o.min_lr > r->o.lr)
         return fail("--min-lr %g: above --lr %g", r->o.min_lr, r->o.lr);
-    if (checkpoints_check(r) < 0)
+    if (checkpoints_check(r) < 0 || scalars_check(r) < 0)
         return -1;
     return r->o.db && !r->o.no_db ? db_takes(r->o.db) : 0;
 }
@@ -388,9 +394,11 @@ static int one_step(struct dpxrun *r, int64_t step)
         return -1;
     if (r->rank != 0)
         return 0;
-    m->seconds += m->report[m->n - 1].seconds;
-    dpxrun_progress_line(r, &m->report[m->n - 1]);
-    return 0;
+    const struct train_report *s = &m->report[m->n - 1];
+    m->seconds += s->seconds;
+    dpxrun_progress_line(r, s);
+    return scalars_step(r, &(struct scalars){ s->step, s->tokens, executor_meter(train_executor(r->train))->peak, predict_held(r), s->loss,
+                                              s->lr, s->grad_norm, s->seconds, r->predicted.t.line.step_s });
 }
 
 /* Steps are recorded a second's worth at a time, between timed ones. */
@@ -420,7 +428,7 @@ static int run(struct dpxrun *r)
     r->measured.report = calloc(r->rank == 0 ? (size_t)r->o.steps : 1, sizeof *r->measured.report);
     if (!r->measured.report)
         return fail("out of memory for %lld steps", (long long)r->o.steps);
-    bool unrecorded = r->rank == 0 && record_begin(r) < 0;
+    bool unrecorded = r->rank == 0 && (scalars_begin(r) < 0 || record_begin(r) < 0);
     r->refused = train_agree(r->train, unrecorded && db_exit_status() == EXIT_MISUSE) < 0;
     if (r->refused || train_agree(r->train, unrecorded) < 0)
         return -1;
@@ -472,6 +480,7 @@ static void release(struct dpxrun *r)
     plan_free(&r->plan);
     plan_free(&r->here);
     checkpoints_free(r);
+    scalars_end(r);
 }
 
 /* Where ranks are processes on cores, what this machine has now; else what the plan's cluster says. */
@@ -658,7 +667,7 @@ int main(int argc, char **argv)
     struct dpxrun r = unasked();
     int rc, status;
 
-    opts_version_note(build_info());
+    opts_version_note(build_info);
     rc = parse(argc, argv, &r.o);
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
@@ -666,10 +675,14 @@ int main(int argc, char **argv)
         status = EXIT_FAILED;
     else if (settle(&r.o) < 0)
         status = EXIT_MISUSE;
+    else if (r.o.plans.n > 1 && r.o.sbatch)
+        status = fail("--sbatch: is of one plan") < 0 ? EXIT_MISUSE : EXIT_DONE;
     else if (r.o.plans.n > 1)
         status = dpxrun_in_turn(&r);
     else if ((r.o.engine ? dpxrun_plan_for_engine : plan_for_here)(&r) < 0)
         status = EXIT_MISUSE;
+    else if (r.o.sbatch)
+        status = dpxrun_sbatch(&r, argc, argv);
     else if (r.o.engine)
         status = dpxrun_engine(&r);
     else if (r.o.comm == COMM_NULL)

@@ -8,9 +8,11 @@
  *     dpxrun_stages.c    the same of each stage of a pipeline
  *     dpxrun_print.c     progress, the table, JSON, the trace
  *     dpxrun_record.c    the database
+ *     dpxrun_scalars.c   scalars of each step
  *     dpxrun_checkpoint.c  the state saved, and a run that goes on
  *     dpxrun_engine.c    a plan run by its framework; dpxrun_engine_record.c its rows
- *     dpxrun_budget.c    several in turn */
+ *     dpxrun_budget.c    several in turn
+ *     dpxrun_sbatch.c    the command line as a job of Slurm */
 #ifndef DPX_DPXRUN_H
 #define DPX_DPXRUN_H
 
@@ -29,7 +31,7 @@ enum { COMM_MPI, COMM_NCCL, COMM_NULL };
 enum { DEVICE_CPU, DEVICE_CUDA };
 
 struct options {
-    const char *plan, *data, *init, *adapters, *save, *save_grads, *hostfile, *trace, *db, *betas, *offload_dir, *checkpoint_dir;
+    const char *plan, *data, *init, *adapters, *save, *save_grads, *hostfile, *trace, *db, *betas, *offload_dir, *checkpoint_dir, *tensorboard, *sbatch;
     int64_t checkpoint_every;           /* steps; 0: none is saved */
     int64_t steps, seed, warmup, memory, rank, threads, grads_step, reduce;
     double  lr, min_lr, weight_decay, clip, beta1, beta2, eps, loss_scale;     /* loss_scale: -1 where none is named */
@@ -106,6 +108,7 @@ struct dpxrun {
     struct measured  measured;
     struct stages    stages;
     struct checkpoints saved;
+    struct tfevents *scalars;           /* on rank 0; NULL: none are written */
     struct device *device;
     bool           shared_device;       /* other ranks use it, too */
     struct train  *train;
@@ -219,6 +222,16 @@ int  record_end(struct dpxrun *r, enum run_outcome how, const char *why);
 /* For train_tell(): the run ends, from another thread than the one that records. */
 void record_told(void *arg, const char *why, bool by_signal);
 
+/* ---- dpxrun_scalars.c: without --tensorboard they do nothing ---- */
+
+/* Of one step; NaN, and bytes of 0: not known. */
+struct scalars { int64_t step, tokens, bytes, predicted_bytes; double loss, lr, grad_norm, seconds, predicted_s; };
+/* Each: 0, or -1 reported.  check: before ranks start; begin, step: on rank 0. */
+int  scalars_check(const struct dpxrun *r);
+int  scalars_begin(struct dpxrun *r);
+int  scalars_step(struct dpxrun *r, const struct scalars *s);
+void scalars_end(struct dpxrun *r);
+
 /* ---- dpxrun_engine.c ---- */
 
 /* --engine: the exit status; measured.median_s is set where it is EXIT_DONE. */
@@ -227,6 +240,11 @@ int dpxrun_engine(struct dpxrun *r);
 int dpxrun_engine_predict(struct dpxrun *r);
 /* Reads the plan as its framework has it.  0, or -1 reported. */
 int dpxrun_plan_for_engine(struct dpxrun *r);
+
+/* ---- dpxrun_sbatch.c ---- */
+
+/* Writes the job and runs nothing: the exit status. */
+int dpxrun_sbatch(const struct dpxrun *r, int argc, char **argv);
 
 /* ---- dpxrun_budget.c ---- */
 

@@ -496,6 +496,19 @@ static void take_version(struct engine_run *e)
             snprintf(p->framework_version, sizeof p->framework_version, "%s", v);
 }
 
+/* A framework's steps are known when it has ended. */
+static int write_scalars(struct engine_run *e)
+{
+    struct dpxrun *r = e->r;
+    int rc = scalars_begin(r);
+
+    for (int64_t i = 0; i < e->steps && rc == 0; i++)
+        rc = scalars_step(r, &(struct scalars){ i + 1, engine_tokens(&r->plan), 0, 0, e->loss[i], e->lr[i], e->rows.rank[0].norm[i], e->seconds[i],
+                                                r->predicted.t.line.step_s });
+    scalars_end(r);
+    return rc;
+}
+
 static int run(struct engine_run *e)
 {
     if (engine_folder(&e->job) < 0 || engine_write(&e->job) < 0 || engine_record_begun(e) < 0)
@@ -508,7 +521,7 @@ static int run(struct engine_run *e)
     compare_calls(e);
     if (read_traces(e) < 0)
         return EXIT_FAILED;
-    if (engine_record_ended(e) < 0)
+    if (engine_record_ended(e) < 0 || write_scalars(e) < 0)
         return EXIT_FAILED;
     if (e->end.how != ENDED_WELL || e->steps != e->r->o.steps)
         return failed(e);

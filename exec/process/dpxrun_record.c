@@ -110,7 +110,7 @@ static int begin(struct dpxrun *r, const char *plan, const char *options)
     for (int i = 0; i < n; i++)
         comm[i] = (struct run_comm){ coll_name(pair[i].op), pair[i].group_name, dtype_name(pair[i].dtype),
                                      pair[i].predicted_count, pair[i].predicted_bytes };
-    const char *comms[] = { [COMM_MPI] = h.mpi, [COMM_NCCL] = nccl_version(), [COMM_NULL] = "null" };
+    const char *comms[] = { [COMM_MPI] = h.mpi, [COMM_NCCL] = r->o.comm == COMM_NCCL ? nccl_version() : "", [COMM_NULL] = "null" };
     struct run_start start = { .started = wall_clock(), .host = h.host, .device = device_label(r), .cpu = h.cpu,
                                .cores = h.cores, .memory = h.memory, .dpx_version = version_text(),
                                .comm_version = comms[r->o.comm],

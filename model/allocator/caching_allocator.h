@@ -107,6 +107,15 @@ int64_t caching_allocator_state(const struct caching_allocator *a, int64_t *out)
 /* Of a block that is allocated. */
 int64_t caching_allocator_address(const struct caching_allocator *a, int block);
 
+/* A block of a segment, handed out or free.  `segment`: the address of its first block. */
+struct caching_piece {
+    int64_t segment, addr, size, requested;     /* requested: of one that is handed out, or that events hold */
+    int     stream;
+    bool    small, allocated, pending;          /* pending: freed, and its events are not done */
+};
+/* Calls take() for each piece that is mapped, in the order of addresses: those of a segment follow each other. */
+void caching_allocator_each(const struct caching_allocator *a, void (*take)(void *to, const struct caching_piece *p), void *to);
+
 /* false where an invariant is broken; for tests.  O(blocks). */
 bool caching_allocator_check(const struct caching_allocator *a);
 

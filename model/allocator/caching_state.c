@@ -28,15 +28,41 @@ static int64_t kind_of(const struct block *b)
            (int64_t)(b->prev != NO_BLOCK) << 11 | (int64_t)(b->range + 1) << 12;
 }
 
-static int64_t *put_blocks(const struct caching_allocator *a, int64_t *out)
+/* The first block of each segment or range, sorted: *n of them.  free() them. */
+static struct head *heads_of(const struct caching_allocator *a, size_t *n)
 {
-    struct head *heads = room_new((size_t)a->nblocks, sizeof *heads);
-    size_t n = 0;
+    struct head *heads = room_new((size_t)a->nblocks + 1, sizeof *heads);
 
+    *n = 0;
     for (int i = 0; i < a->nblocks; i++)
         if (is_block(&a->blocks[i]) && a->blocks[i].prev == NO_BLOCK)
-            heads[n++] = (struct head){ a->blocks[i].addr, i };
-    sort_stable(heads, n, sizeof *heads, by_address);
+            heads[(*n)++] = (struct head){ a->blocks[i].addr, i };
+    sort_stable(heads, *n, sizeof *heads, by_address);
+    return heads;
+}
+
+void caching_allocator_each(const struct caching_allocator *a, void (*take)(void *to, const struct caching_piece *p), void *to)
+{
+    size_t n;
+    struct head *heads = heads_of(a, &n);
+
+    for (size_t h = 0; h < n; h++)
+        for (int i = heads[h].block; i != NO_BLOCK; i = a->blocks[i].next) {
+            const struct block *b = &a->blocks[i];
+            bool held = b->allocated || b->events > 0;
+            struct caching_piece p = { heads[h].addr, b->addr, b->size, held ? b->requested : 0, b->stream, b->small, b->allocated,
+                                       !b->allocated && b->events > 0 };
+            if (b->mapped)
+                take(to, &p);
+        }
+    free(heads);
+}
+
+static int64_t *put_blocks(const struct caching_allocator *a, int64_t *out)
+{
+    size_t n;
+    struct head *heads = heads_of(a, &n);
+
     for (size_t h = 0; h < n; h++)
         for (int i = heads[h].block; i != NO_BLOCK; i = a->blocks[i].next) {
             const struct block *b = &a->blocks[i];

@@ -627,6 +627,8 @@ void requests_walk(const struct plan *p, const struct schedules *s, struct reque
     for (int i = 0; i < 4 && !w.over; i++) {
         struct caching_stats before = *t->stats;
         out->sched = order[i];
+        if (t->begin)
+            t->begin(t->of);
         if (order[i] == SCHED_FIRST && o.emptied)
             t->empty(t->of);
         if (graphs_has(p) && i == (graphs_come_later(p) ? 2 : 1))

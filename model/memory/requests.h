@@ -50,6 +50,7 @@ struct request_target {
     int64_t (*state)(void *of, int64_t *out);
     int64_t (*address)(void *of, int block);
     int64_t (*completed)(void *of, int stream);
+    void (*begin)(void *of);                                /* NULL: nothing is told; else a schedule begins, of `out`->sched */
 };
 
 struct request_report {

@@ -1,7 +1,7 @@
 /* report.h -- a report: its words, tables and figures.
  *
  *     struct report r;
- *     report_make(&comparison, sweep, &r);     (either may be NULL)
+ *     report_make(&comparison, sweep, plans, &r);      (each may be NULL)
  *     report_write(&r, database, folder);
  *     report_free(&r);
  *
@@ -9,6 +9,7 @@
  *     report_figures.c   what one picture shows: by run       report_curves.c   over sizes and worlds
  *     report_stages.c    pipelines: a figure, a table, words
  *     report_sweep.c     what dpxplan sweep --json wrote
+ *     report_plans.c     what dpxplan eval, explain and search --json wrote    report_step.c   the step of one plan
  *     report_words.c     which plan, where prediction and run differ, what is not known
  *     report_page.c      index.html, summary.md, csv/, figures/ */
 #ifndef DPX_REPORT_H
@@ -17,6 +18,7 @@
 #include "base/chart/chart.h"
 #include "reports/page/compare.h"
 #include "reports/page/prose.h"
+#include "reports/page/report_plans.h"
 #include "reports/page/report_sweep.h"
 #include "reports/page/table.h"
 
@@ -38,11 +40,17 @@ enum report_table {
     TABLE_GEMM,
     TABLE_FACTS,
     TABLE_SWEEP,
+    TABLE_PREDICTIONS,
+    TABLE_CATEGORIES,
+    TABLE_PARTS,
+    TABLE_STEP_COMM,
+    TABLE_FRONT,
     NTABLE
 };
 enum report_words {
     WORDS_VERDICT,
     WORDS_SWEEP,
+    WORDS_PLANS,
     WORDS_DIFFERENCES,
     WORDS_PIPELINE,
     WORDS_COMMUNICATION,
@@ -56,13 +64,14 @@ enum { MAX_CHARTS = 56 };
 struct report {
     const struct comparison *c;     /* NULL: no runs were asked for */
     const struct report_sweep *sweep;       /* NULL: none */
+    const struct report_plans *plans;       /* NULL: none */
     struct table *table[NTABLE];
     struct prose *words[NWORDS];
     struct chart *chart[MAX_CHARTS];
     int ncharts;
 };
 
-void report_make(const struct comparison *c, const struct report_sweep *sweep, struct report *out);
+void report_make(const struct comparison *c, const struct report_sweep *sweep, const struct report_plans *plans, struct report *out);
 void report_free(struct report *r);
 /* Into a folder, which is made if need be; `database`: where the runs are from.  0, or -1 reported. */
 int  report_write(const struct report *r, const char *database, const char *folder);

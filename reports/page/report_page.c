@@ -41,11 +41,12 @@ void report_missing(struct report *r, const char *what, const char *why)
     prose_end(p);
 }
 
-void report_make(const struct comparison *c, const struct report_sweep *sweep, struct report *out)
+void report_make(const struct comparison *c, const struct report_sweep *sweep, const struct report_plans *plans, struct report *out)
 {
     memset(out, 0, sizeof *out);
     out->c = c;
     out->sweep = sweep;
+    out->plans = plans;
     for (int i = 0; i < NWORDS; i++)
         out->words[i] = prose_new();
     if (sweep) {
@@ -53,6 +54,8 @@ void report_make(const struct comparison *c, const struct report_sweep *sweep, s
         report_sweep_figures(out, sweep);
         report_sweep_words(out, sweep);
     }
+    if (plans)
+        report_plans_into(out, plans);
     if (!c)
         return;
     report_tables(out);
@@ -220,6 +223,11 @@ static void put_head(const struct report *r, const char *database, struct text *
         text_html(t, report_sweep_path(r->sweep));
         text_put(t, "</bdi>.");
     }
+    if (r->plans) {
+        text_put(t, "The plans are from <bdi class=\"name\">");
+        text_html(t, report_plans_path(r->plans));
+        text_put(t, "</bdi>.");
+    }
     text_put(t, "</p>\n</header>\n");
 }
 
@@ -267,6 +275,7 @@ static void put_page(const struct report *r, const char *database, const struct 
     text_put(t, "<main>\n<section class=\"verdict\" aria-label=\"Which plan to use\">\n");
     prose_html(r->words[WORDS_VERDICT], "<p>", "</p>\n", t);
     prose_html(r->words[WORDS_SWEEP], "<p>", "</p>\n", t);
+    prose_html(r->words[WORDS_PLANS], "<p>", "</p>\n", t);
     text_put(t, "</section>\n");
     if (r->c && r->c->n > 0)
         table_html(r->table[TABLE_PLANS], t, MOST_ROWS);
@@ -285,20 +294,21 @@ static void put_page(const struct report *r, const char *database, const struct 
     text_put(t, svg ? ", figures/ the figures as SVG and PNG.</p>" : ".</p>");
     text_add(t, "<p>Every number here is read from %s or computed from it; where it stands in the CSV files is "
                 "written beside it in the page's source.</p></footer>\n</body>\n</html>\n",
-             !r->c ? "the sweep" : r->sweep ? "the database or the sweep" : "the database");
+             !r->c ? r->sweep ? "the sweep" : "the answer" : r->sweep ? "the database or the sweep" : "the database");
 }
 
 static void put_summary(const struct report *r, bool drawn, struct text *t)
 {
-    static const char *const titles[NWORDS] = { "", "", "Where prediction and run differ",
+    static const char *const titles[NWORDS] = { "", "", "", "Where prediction and run differ",
                                                 "Stages of a pipeline", "Communication in a step", "What was not calibrated",
                                                 "Left out, for want of data" };
 
     text_put(t, r->c ? "# dpx: predicted and measured\n\n" : "# dpx: predicted\n\n");
     prose_markdown(r->words[WORDS_VERDICT], "", t);
     prose_markdown(r->words[WORDS_SWEEP], "", t);
+    prose_markdown(r->words[WORDS_PLANS], "", t);
     text_put(t, "\n");
-    table_markdown(r->table[r->c ? TABLE_PLANS : TABLE_SWEEP], t, MOST_ROWS);
+    table_markdown(r->table[r->c ? TABLE_PLANS : r->sweep ? TABLE_SWEEP : TABLE_PREDICTIONS], t, MOST_ROWS);
     for (int w = WORDS_DIFFERENCES; w < NWORDS; w++) {
         if (prose_paragraphs(r->words[w]) == 0)
             continue;

@@ -92,6 +92,40 @@ static void put_counter(FILE *f, int pid, const char *name, double t, int64_t by
             1e6 * t, name, bytes);
 }
 
+/* One counter of a series for each category that the step has. */
+static void put_categories(FILE *f, int pid, double t, const int64_t by[NCAT], const int64_t most[NCAT])
+{
+    const char *comma = "";
+
+    fprintf(f, ",\n{\"ph\":\"C\",\"pid\":%d,\"ts\":%.3f,\"name\":\"allocated by category\",\"args\":{", pid, 1e6 * t);
+    for (int c = 0; c < NCAT; c++) {
+        if (most[c] == 0)
+            continue;
+        fprintf(f, "%s\"%s\":%" PRId64, comma, category_name((enum category)c), by[c]);
+        comma = ",";
+    }
+    fputs("}}", f);
+}
+
+/* Of device memory in issue order, each time the most inside the entry. */
+static void put_allocated(FILE *f, int pid, const struct schedules *s, const struct run *r)
+{
+    struct point *p = room_new((size_t)r->n + 1, sizeof *p);
+    int64_t (*by)[NCAT] = room_new((size_t)r->n + 1, sizeof *by), most[NCAT] = { 0 };
+    int64_t n = ledger_curve_by(s, SCHED_STEADY, p, by, r->n);
+
+    for (int64_t i = 0; i < n; i++)
+        for (int c = 0; c < NCAT; c++)
+            most[c] = by[i][c] > most[c] ? by[i][c] : most[c];
+    for (int64_t i = 0; i < n; i++) {
+        put_counter(f, pid, "allocated", r->ran[i].issued, p[i].peak);
+        if (i == 0 || memcmp(by[i], by[i - 1], sizeof *by))
+            put_categories(f, pid, r->ran[i].issued, by[i], most);
+    }
+    free(p);
+    free(by);
+}
+
 static void put_memory(FILE *f, int pid, const struct schedules *s, const struct run *r, int64_t before)
 {
     struct point *p = calloc((size_t)r->n + 1, sizeof *p);
@@ -100,9 +134,7 @@ static void put_memory(FILE *f, int pid, const struct schedules *s, const struct
 
     if (!p)
         abort();
-    n = ledger_curve(s, SCHED_STEADY, p, r->n);
-    for (int64_t i = 0; i < n && i < r->n; i++)     /* the most, inside the entry */
-        put_counter(f, pid, "allocated", r->ran[i].issued, p[i].peak);
+    put_allocated(f, pid, s, r);
     for (enum space in = SPACE_PINNED; in < NSPACE; in++) {
         char name[32];
         snprintf(name, sizeof name, "allocated, %s", space_name(in));

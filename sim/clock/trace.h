@@ -16,8 +16,8 @@ struct trace_role {
 };
 
 /* Roles as processes, streams as rows, entries as slices (microseconds) with their unit, bytes and FLOPs as
- * arguments, counters (`allocated`: in issue order, for each memory that is used; `held`: by the
- * clock) and the critical path within the role as a flow.  Loads in Perfetto and chrome://tracing.  0, or -1 with the
+ * arguments, counters (`allocated`: in issue order, for each memory that is used, and of device memory by category, too; `held`: by
+ * the clock) and the critical path within the role as a flow.  Loads in Perfetto and chrome://tracing.  0, or -1 with the
  * reason reported; what stood in `path` is replaced only by a whole file. */
 int trace_write(const struct trace_role *roles, int n, const char *path);
 

@@ -17,9 +17,11 @@
 #include "sim/plan/explain.h"
 #include "sim/plan/figure.h"
 #include "sim/plan/memory_plot.h"
+#include "sim/plan/memory_time.h"
 #include "sim/plan/pipeline_plot.h"
 #include "sim/plan/plan_words.h"
 #include "sim/plan/progress.h"
+#include "sim/plan/snapshot.h"
 #include "sim/search/advice.h"
 
 /* Beside a row of the clock: the stream's name, the seconds that it is busy. */
@@ -58,7 +60,26 @@ static void print_live(const struct evaluation *e, FILE *to)
     }
 }
 
-struct outputs { const char *trace, *figure; };
+/* What -o draws. */
+enum { DRAW_MEMORY, DRAW_STAGES };
+static const char *const drawings[] = { "memory", "stages", NULL };
+
+struct outputs { const char *trace, *figure, *snapshot; int draw; };     /* draw: -1: not said */
+
+static bool draws_stages(const struct explained *p, const struct outputs *o)
+{
+    return o->draw >= 0 ? o->draw == DRAW_STAGES : p->e.nstages > 0;
+}
+
+/* Of a pipeline the memory is that of its fullest stage. */
+static int draw(const struct explained *p, const struct trace_role *roles, int n, const char *path, bool stages)
+{
+    const struct memory_verdict *m = &p->e.m;
+    double until = p->t.line.step_s - p->t.line.slowest_s;
+
+    return stages ? pipeline_plot_figure(roles, n, until, path)
+                  : memory_time_figure(&roles[p->e.nstages ? p->e.fullest : 0], m->needed - m->ledger.peak.bytes, m->available, until, path);
+}
 
 /* The step of all ranks, or of every stage, as it ran. */
 static int show_runs(const struct explained *p, const struct run *runs, const struct outputs *o, FILE *to)
@@ -66,7 +87,9 @@ static int show_runs(const struct explained *p, const struct run *runs, const st
     struct trace_role *roles = explain_roles(&p->e, runs);
     int n = explain_runs(p), rc = 0;
 
-    if (!roles)
+    if (!roles && (o->trace || o->figure))
+        rc = fail("%s: the step has too many entries to keep them one by one: give fewer accumulation steps", o->trace ? o->trace : o->figure);
+    else if (!roles)
         fprintf(to, "(too many entries to draw or trace them one by one)\n");
     else if (o->trace)
         rc = trace_write(roles, n, o->trace);
@@ -75,7 +98,7 @@ static int show_runs(const struct explained *p, const struct run *runs, const st
     if (p->e.nstages)
         explain_pipeline(&p->plan, &p->e, &p->t, runs, to);
     if (roles && o->figure && rc == 0)
-        rc = pipeline_plot_figure(roles, n, p->t.line.step_s - p->t.line.slowest_s, o->figure);
+        rc = draw(p, roles, n, o->figure, draws_stages(p, o));
     free(roles);
     return rc;
 }
@@ -119,13 +142,29 @@ static int print_schedule(const struct explained *p, const struct explain_args *
     return which ? 0 : -1;
 }
 
+/* The step in PyTorch's own words, of the rank that was asked for. */
+static int write_snapshot(const struct explained *p, const struct explain_args *a, const char *path)
+{
+    struct schedules other;
+    const struct schedules *which = explain_schedules(p, a, &other);
+    struct overhead o;
+    int rc = -1;
+
+    if (which) {
+        overhead_of(&p->plan, which, &o);
+        rc = snapshot_write(&p->plan, which, &o, path);
+    }
+    schedules_free(&other);
+    return rc;
+}
+
 /* What the arguments ask for is there, and the step is timed. */
 static int prepare(struct explained *p, const struct explain_args *a, const struct outputs *o, struct run *runs)
 {
     if (explain_check_place(p, a) < 0)
         return EXIT_MISUSE;
-    if (o->figure && plan_mesh(&p->plan).size[AXIS_PIPE] == 1) {
-        fail("explain: -o draws the stages of a pipeline, and the plan has parallel.pipeline 1");
+    if (o->draw == DRAW_STAGES && plan_mesh(&p->plan).size[AXIS_PIPE] == 1) {
+        fail("explain: --draw stages is of a pipeline, and the plan has parallel.pipeline 1");
         return EXIT_MISUSE;
     }
     return explain_time(p, a->db, runs);
@@ -178,6 +217,8 @@ static int explain_one(const struct explain_args *a, const struct outputs *o, FI
     rc = prepare(&p, a, o, runs);
     progress_end(&watch);
     if (rc == EXIT_DONE && a->schedule && print_schedule(&p, a, to) < 0)
+        rc = EXIT_MISUSE;
+    if (rc == EXIT_DONE && o->snapshot && write_snapshot(&p, a, o->snapshot) < 0)
         rc = EXIT_MISUSE;
     if (rc == EXIT_DONE)
         rc = print_one(&p, o, runs, to);
@@ -239,7 +280,7 @@ static void plan_or_run(struct opt *opts, int argc, char **argv)
 
 static int only_run(const struct explain_args *a, const struct outputs *o)
 {
-    if (a->plan.path || a->other.path || a->oom.path || a->oom.text || a->schedule || a->detail || a->set.n || o->trace || o->figure)
+    if (a->plan.path || a->other.path || a->oom.path || a->oom.text || a->schedule || a->detail || a->set.n || o->trace || o->figure || o->snapshot)
         return fail("explain: --run takes --db and --json alone: its plan is the run's");
     return 0;
 }
@@ -247,14 +288,17 @@ static int only_run(const struct explain_args *a, const struct outputs *o)
 int cmd_explain(int argc, char **argv)
 {
     struct explain_args a = EXPLAIN_ARGS;
-    struct outputs o = { NULL, NULL };
+    struct outputs o = { .draw = -1 };
     bool json = false;
     int64_t run = -1;
     struct opt opts[] = {
         EXPLAIN_OPTS(a),
         { "run", "in the place of a plan: a run of the database, and which part of its difference is whose", .i = &run, .value = "ID", .min = 1 },
         { "trace", "write the step as a Chrome/Perfetto trace", .str = &o.trace, .value = "FILE" },
-        { "output", "draw the pipeline's stages by time into a .svg or .png", .str = &o.figure, .letter = 'o', .value = "FILE" },
+        { "output", "draw memory over the step by category, or a pipeline's stages by time, into a .svg or .png", .str = &o.figure,
+          .letter = 'o', .value = "FILE" },
+        { "draw", "what -o draws; of a pipeline it is stages where this is not given", .word = &o.draw, .words = drawings },
+        { "snapshot", "write the step as PyTorch's memory snapshot, for pytorch.org/memory_viz", .str = &o.snapshot, .value = "FILE" },
         { "json", "print one JSON document", .flag = &json },
         { 0 }
     };
@@ -268,18 +312,23 @@ int cmd_explain(int argc, char **argv)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
     if (run > 0)
         return only_run(&a, &o) < 0 ? EXIT_MISUSE : explain_run(a.db, run, json);
+    a.snapshot = o.snapshot != NULL;
     if (explain_check(&a) < 0 || (o.figure && figure_name(o.figure) < 0))
         return EXIT_MISUSE;
     if (a.detail && !json) {
         fail("explain: --detail goes with --json");
         return EXIT_MISUSE;
     }
-    if (json && (o.trace || o.figure)) {
-        fail("explain: give one of --json, --trace and -o");
+    if (json && (o.trace || o.figure || o.snapshot)) {
+        fail("explain: give --json alone, or any of --trace, --snapshot and -o");
         return EXIT_MISUSE;
     }
-    if ((o.trace || o.figure) && (a.oom.path || a.oom.text || a.other.path)) {
-        fail("explain: %s is of one plan's step", o.figure ? "-o" : "--trace");
+    if (o.draw >= 0 && !o.figure) {
+        fail("explain: --draw goes with -o");
+        return EXIT_MISUSE;
+    }
+    if ((o.trace || o.figure || o.snapshot) && (a.oom.path || a.oom.text || a.other.path)) {
+        fail("explain: %s is of one plan's step", o.figure ? "-o" : o.trace ? "--trace" : "--snapshot");
         return EXIT_MISUSE;
     }
     if (json)

@@ -29,10 +29,10 @@ int explain_check(const struct explain_args *a)
         return fail("explain: give one of --schedule and --oom");
     if (a->rank >= 0 && a->stage >= 0)
         return fail("explain: give one of --rank and --stage");
-    if (a->rank >= 0 && ((!a->schedule && !a->detail) || has_other(a)))
-        return fail("explain: --rank goes with --schedule or --detail of one plan");
-    if (a->stage >= 0 && (!a->schedule || has_other(a)))
-        return fail("explain: --stage goes with --schedule of one plan");
+    if (a->rank >= 0 && ((!a->schedule && !a->detail && !a->snapshot) || has_other(a)))
+        return fail("explain: --rank goes with --schedule, --detail or --snapshot of one plan");
+    if (a->stage >= 0 && ((!a->schedule && !a->snapshot) || has_other(a)))
+        return fail("explain: --stage goes with --schedule or --snapshot of one plan");
     return 0;
 }
 

@@ -18,7 +18,7 @@ struct explain_args {
     struct opt_pairs set;           /* changes of the plan, of both where there are two */
     struct oom_given  oom;
     const char *db;
-    bool schedule, detail;
+    bool schedule, detail, snapshot;    /* snapshot: the caller writes one */
     int64_t rank, stage;            /* -1: not given */
 };
 
@@ -37,8 +37,8 @@ struct explain_args {
     { "schedule", "print the schedules themselves, entry by entry; of two plans their differences", .flag = &(a).schedule }, \
     { "detail", "with --json: every entry of the step on its streams, memory over it by category, and the plans behind the advice", \
       .flag = &(a).detail }, \
-    { "rank", "with --schedule or --detail: of this rank, not of the fullest", .i = &(a).rank, .value = "N" }, \
-    { "stage", "with --schedule: of this stage of the pipeline", .i = &(a).stage, .value = "N" }
+    { "rank", "with --schedule, --detail or --snapshot: of this rank, not of the fullest", .i = &(a).rank, .value = "N" }, \
+    { "stage", "with --schedule or --snapshot: of this stage of the pipeline", .i = &(a).stage, .value = "N" }
 
 /* A plan, evaluated; its step by what was measured on its machine. */
 struct explained {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/room.h"
+#include "sim/plan/memory_time.h"
 
 /* ROWS: of a step with more entries, those that touch are put together.  A role has at most COLUMNS of memory. */
 enum { ROWS = 20000, COLUMNS = 512 };
@@ -94,28 +95,16 @@ static json_t *by_json(const int64_t by[NCAT])
 
 static json_t *memory_json(const struct schedules *s, const struct run *r, struct texts *words)
 {
-    struct point *p = room_new((size_t)r->n + 1, sizeof *p);
-    int64_t (*by)[NCAT] = room_new((size_t)r->n + 1, sizeof *by);
-    int64_t n = ledger_curve_by(s, SCHED_STEADY, p, by, r->n), columns = n < COLUMNS ? n : COLUMNS;
     json_t *t = json_array(), *at = json_array(), *bytes = json_array();
-    double begun = 0;
+    struct memory_time m;
 
-    for (int64_t c = 0; c < columns; c++) {
-        int64_t most = n * c / columns;
-        double when = begun;
-        for (int64_t i = most; i < n * (c + 1) / columns; i++) {
-            begun = r->ran[i].start > begun ? r->ran[i].start : begun;
-            if (p[i].peak > p[most].peak || i == n * c / columns) {
-                most = i;
-                when = begun;
-            }
-        }
-        json_array_append_new(t, json_integer(ns(when)));
-        json_array_append_new(at, json_integer(words_of(words, s, p[most].op, p[most].iteration)));
-        json_array_append_new(bytes, by_json(by[most]));
+    memory_time(s, r, COLUMNS, &m);
+    for (int64_t i = 0; i < m.n; i++) {
+        json_array_append_new(t, json_integer(ns(m.t[i])));
+        json_array_append_new(at, json_integer(words_of(words, s, m.at[i].op, m.at[i].iteration)));
+        json_array_append_new(bytes, by_json(m.by[i]));
     }
-    free(p);
-    free(by);
+    memory_time_free(&m);
     return json_pack("{s:o, s:o, s:o}", "t_ns", t, "words", at, "bytes", bytes);
 }
 

@@ -18,6 +18,8 @@ struct job {
     int64_t host;                   /* bytes of a node's memory that the plan keeps there; 0: none */
     int64_t seconds;                /* 0: not asked for */
     bool    ours;                   /* dpxrun runs it */
+    const struct job_command *command;      /* NULL: what the user gives to the script */
+    int64_t taken;                  /* bytes of all ranks of a node, where they are processes on cores */
 };
 
 bool job_export_has(const char *target) { return !strcmp(target, "sbatch") || !strcmp(target, "mpijob") || !strcmp(target, "trainjob"); }
@@ -55,17 +57,33 @@ static int read_job(const struct plan *p, int64_t steps, struct job *out)
     return rc;
 }
 
-static void write_sbatch(const struct job *j, FILE *to)
+/* What is asked for. */
+static void write_head(const struct job *j, FILE *to)
 {
-    fprintf(to, "#!/bin/bash\n#SBATCH --job-name=%s\n#SBATCH --nodes=%" PRId64 "\n#SBATCH --gres=gpu:%" PRId64 "\n", j->name, j->nodes, j->each);
-    fprintf(to, "#SBATCH --ntasks-per-node=%" PRId64 "\n", j->ours ? j->each : (int64_t)1);
+    bool cores = j->command && !j->command->gpus;
+
+    fprintf(to, "#!/bin/bash\n#SBATCH --job-name=%s\n#SBATCH --nodes=%" PRId64 "\n", j->name, j->nodes);
+    if (!cores)
+        fprintf(to, "#SBATCH --gres=gpu:%" PRId64 "\n", j->each);
+    fprintf(to, "#SBATCH --ntasks-per-node=%" PRId64 "\n", j->command ? j->command->tasks : j->ours ? j->each : (int64_t)1);
     if (j->host > 0)
         fprintf(to, "# The plan keeps %.1f GiB of each node's memory beside what the training's processes take.\n", (double)j->host / (1 << 30));
+    if (cores)
+        fprintf(to, "# Buffers of the ranks take %.1f GiB of each node, and their processes more.\n", (double)j->taken / (1 << 30));
     fprintf(to, "#SBATCH --mem=0\n");
     if (j->seconds)
         fprintf(to, "#SBATCH --time=%" PRId64 ":%02d:%02d\n", j->seconds / 3600, (int)(j->seconds / 60 % 60), (int)(j->seconds % 60));
     else
-        fprintf(to, "# --time: give export --steps N\n");
+        fprintf(to, cores ? "# --time: none is predicted for these cores\n" : "# --time: give export --steps N\n");
+}
+
+static void write_sbatch(const struct job *j, FILE *to)
+{
+    write_head(j, to);
+    if (j->command) {
+        fprintf(to, j->command->once ? "%s\n" : "# Without --mpi=pmix each task is a world of its own.\nsrun --mpi=pmix %s\n", j->command->line);
+        return;
+    }
     if (j->ours) {
         fprintf(to, "# sbatch this.sbatch PLAN.json: without --mpi=pmix each task is a world of its own.\nsrun --mpi=pmix dpxrun \"$@\"\n");
         return;
@@ -114,6 +132,26 @@ static void write_mpijob(const struct job *j, FILE *to)
     fprintf(to, "  mpiReplicaSpecs:\n");
     write_pod(j, "Launcher", 1, to);
     write_pod(j, "Worker", j->nodes, to);
+}
+
+int job_sbatch(const struct plan *p, const struct job_command *c, FILE *to)
+{
+    struct evaluation e;
+    struct timing t;
+    struct job j = { .p = p, .nodes = c->nodes, .each = c->ranks, .ours = true, .command = c };
+
+    name_of(p, j.name);
+    if (evaluate_allocated(p, &e) < 0)
+        return -1;
+    j.taken = j.each * e.m.needed;
+    j.host = e.m.spaces.of[SPACE_HOST].used ? e.m.spaces.of[SPACE_HOST].peak : 0;
+    int rc = c->gpus ? simulate_plan(p, &e, &t, NULL) : 0;
+    if (rc == 0 && c->gpus)
+        j.seconds = (int64_t)ceil((double)c->steps * t.high_s);
+    evaluation_free(&e);
+    if (rc == 0)
+        write_sbatch(&j, to);
+    return rc;
 }
 
 int job_export(const struct plan *p, const char *target, int64_t steps, FILE *to)

@@ -15,6 +15,11 @@
 
 bool job_export_has(const char *target);
 
+/* The same script around a command line of dpxrun, run by srun as `tasks` of each node, or `once`.  `gpus`: the ranks are on GPUs, and
+ * GPUs and a time are asked for; else they are processes on cores.  A node's memory is asked for whole. */
+struct job_command { const char *line; bool gpus, once; int64_t nodes, ranks, tasks, steps; };    /* ranks, tasks: of a node */
+int job_sbatch(const struct plan *p, const struct job_command *c, FILE *to);
+
 /* 0, or -1 reported with nothing written. */
 int job_export(const struct plan *p, const char *target, int64_t steps, FILE *to);
 

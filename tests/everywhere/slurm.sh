@@ -75,8 +75,13 @@ scripts() {
         [ "$nodes" -le 2 ] || { echo "$of wants $nodes nodes"; continue; }
         sbatch --test-only "$tmp/job" >"$tmp/said" 2>&1 || { echo "$of:"; cat "$tmp/said"; }
     done
+    for of in 'demo/10m/ddp.json --steps 3' 'demo/8b-fsdp.json --engine torch' 'demo/8b-fsdp.json --engine torch --launcher srun'; do
+        # shellcheck disable=SC2086 # a plan and its options
+        "$B/dpxrun" $of --sbatch "$tmp/job" >"$tmp/err" 2>&1 || { cat "$tmp/err"; continue; }
+        sbatch --test-only "$tmp/job" >"$tmp/said" 2>&1 || { echo "dpxrun $of:"; cat "$tmp/said"; }
+    done
 }
-check 'sbatch --test-only takes what is exported' "$(scripts 2>&1)"
+check 'sbatch --test-only takes what dpxplan export and dpxrun --sbatch write' "$(scripts 2>&1)"
 
 # Ranks that srun starts: one world with --mpi=pmix.
 cat >"$tmp/world.c" <<'END'
@@ -93,7 +98,7 @@ int main(int argc, char **argv)
 }
 END
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_rmaps_base_oversubscribe=1
-world() { timeout 40 srun -N 2 --ntasks-per-node=1 "$@" "$tmp/world" 2>&1; }
+world() { timeout 100 srun -N 2 --ntasks-per-node=1 "$@" "$tmp/world" 2>&1; }
 if command -v mpicc >/dev/null && mpicc -o "$tmp/world" "$tmp/world.c" 2>"$tmp/err"; then
     check 'srun --mpi=pmix makes one world' "$(world --mpi=pmix | grep -qx 'world of 2' || world --mpi=pmix | tail -5)"
     check 'srun alone does not' "$(world --mpi=none | grep -qx 'world of 2' && echo 'it did')"
@@ -101,8 +106,15 @@ else
     skip 'srun --mpi=pmix makes one world' 'no mpicc'
 fi
 if [ -x "$B/dpxrun" ]; then
-    ran() { timeout 60 srun -N 2 --ntasks-per-node=1 --mpi=pmix "$B/dpxrun" demo/10m/ddp.json --steps 2 --no-db; }
+    ran() { timeout 300 srun -N 2 --ntasks-per-node=1 --mpi=pmix "$B/dpxrun" demo/10m/ddp.json --steps 2 --no-db; }
     check 'srun --mpi=pmix dpxrun trains' "$(ran >"$tmp/out" 2>&1 || tail -5 "$tmp/out")"
+    submitted() {
+        "$B/dpxrun" demo/10m/ddp.json --steps 2 --no-db --json --sbatch "$tmp/job" || return
+        sed -i 's/^#SBATCH --nodes=1/#SBATCH --nodes=2/; s/^#SBATCH --ntasks-per-node=2/#SBATCH --ntasks-per-node=1/' "$tmp/job"
+        timeout 400 sbatch --wait -D "$PWD" -o "$tmp/ran" "$tmp/job" || tail -5 "$tmp/ran"
+        grep -q '"steps": 2' "$tmp/ran" || tail -5 "$tmp/ran"
+    }
+    check 'a job of dpxrun --sbatch is submitted, and trains on two nodes' "$(submitted 2>&1 | grep -v '^Submitted batch job')"
 else
     skip 'srun --mpi=pmix dpxrun trains' 'dpxrun is not built'
 fi

@@ -17,7 +17,7 @@ static void check(const struct report_sweep *s)
     struct text text = { 0 };
     struct report r;
 
-    report_make(NULL, s, &r);
+    report_make(NULL, s, NULL, &r);
     table_csv(r.table[TABLE_SWEEP], &text);
     table_html(r.table[TABLE_SWEEP], &text, 200);
     prose_html(r.words[WORDS_SWEEP], "<p>", "</p>", &text);

@@ -366,7 +366,7 @@ static uint64_t listed_plan(int i, FILE *to, char *counters, size_t size)
     struct caching_allocator *a = device_of(i, &p, &s, &capacity);
     const struct caching_stats *c = caching_allocator_stats(a);
     struct listed l = { .replay = reserved_target(a), .hash = 14695981039346656037u, .to = to };
-    struct request_target t = { &l, listed_allocate, listed_release, listed_record, listed_complete, listed_events, c, never, never_kept, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
+    struct request_target t = { &l, listed_allocate, listed_release, listed_record, listed_complete, listed_events, c, never, never_kept, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
     LIST(&l, "%" PRId64 " %d\n", capacity, i % 3 == 2);
     requests_walk(&p, &s, reserved_options(&p), &t, &r);
     snprintf(counters, size, "%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,
@@ -496,7 +496,7 @@ static void states_come_before_temporaries_in_the_models_order(void **state)
         struct stepped *x = calloc(1, sizeof *x);
         *x = (struct stepped){ .replay = reserved_target(a), .s = &s, .r = &r, .what = "AdamW" };
         struct request_target t = { x, stepped_allocate, stepped_release, stepped_record, stepped_complete, stepped_events,
-                                    caching_allocator_stats(a), never, never_kept, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
+                                    caching_allocator_stats(a), never, never_kept, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
         requests_walk(&p, &s, no_workspace, &t, &r);
         for (int list = 0; list < 2; list++)            /* the states, two of each parameter; then one of each */
             for (int i = 0; i < p.model.ntensors; i++)
@@ -529,7 +529,7 @@ static void one_rank_casts_parameter_by_parameter(void **state)
     const int64_t want[] = { table, table, norm, -table, norm, table, -norm, table, -table };
     *x = (struct stepped){ .replay = reserved_target(a), .s = &s, .r = &r, .what = "copy-out" };
     struct request_target t = { x, stepped_allocate, stepped_release, stepped_record, stepped_complete, stepped_events,
-                                caching_allocator_stats(a), never, never_kept, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
+                                caching_allocator_stats(a), never, never_kept, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
     requests_walk(&p, &s, no_workspace, &t, &r);
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
         assert_int_equal(x->bytes[i], want[i]);

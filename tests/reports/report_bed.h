@@ -35,7 +35,7 @@ static inline int report_of(const char *db_name, const char *name, const int64_t
     if (!db || compare_read(db, ids, n, &c) < 0)
         fail_msg("%s", said);
     db_close(db);
-    report_make(&c, NULL, &r);
+    report_make(&c, NULL, NULL, &r);
     int rc = report_write(&r, "a<b>&.db", in_scratch(name));
     report_free(&r);
     compare_free(&c);

@@ -45,7 +45,7 @@ static void figures_and_table_are_those_of_the_file(void **state)
     char data[256];
 
     assert_non_null(s);
-    report_make(NULL, s, &r);
+    report_make(NULL, s, NULL, &r);
     assert_int_equal(r.ncharts, 4);             /* throughput, step, efficiency, memory: no price */
     for (int i = 0; i < r.ncharts; i++) {
         struct text script = { 0 };
@@ -74,7 +74,7 @@ static void the_page_says_which_point_is_fastest(void **state)
     struct report_sweep *s = report_sweep_read(write_sweep("sweep.json", NULL));
     struct report r;
 
-    report_make(NULL, s, &r);
+    report_make(NULL, s, NULL, &r);
     assert_int_equal(report_write(&r, "", in_scratch("page")), 0);
     char *page = slurp(in_scratch("page/index.html")), *csv = slurp(in_scratch("page/csv/sweep.csv"));
     assert_non_null(strstr(page, "<bdi class=\"name\">seq 2k, nodes 16</bdi>, with <b data-q=\"sweep/2/tokens_per_s\">16.0k tokens/s</b>"));

@@ -54,11 +54,11 @@ check 'places that are none are refused' "$(
     refused 'no pipeline' "$B/dpxplan" explain demo/8b-fsdp.json --schedule --stage 1
     refused '--rank 8: the plan has ranks 0 to 7' "$B/dpxplan" explain $plan --schedule --rank 8
     refused '.svg or .png' "$B/dpxplan" explain $plan -o "$tmp/x.pdf"
-    refused 'has parallel.pipeline 1' "$B/dpxplan" explain demo/8b-fsdp.json -o "$tmp/x.svg")"
+    refused 'has parallel.pipeline 1' "$B/dpxplan" explain demo/8b-fsdp.json --draw stages -o "$tmp/x.svg")"
 check 'options that would say nothing are refused' "$(
     refused 'one of --rank and --stage' "$B/dpxplan" explain $plan --schedule --rank 7 --stage 0
     refused '--stage goes with --schedule' "$B/dpxplan" explain $plan --stage 1
-    refused '--rank goes with --schedule or --detail of one plan' "$B/dpxplan" explain $plan demo/8b-fsdp.json --schedule --rank 0
+    refused '--rank goes with --schedule, --detail or --snapshot of one plan' "$B/dpxplan" explain $plan demo/8b-fsdp.json --schedule --rank 0
     refused 'one of --schedule and --oom' "$B/dpxplan" explain $plan --schedule --oom demo/oom.txt
     refused '-o is of one' "$B/dpxplan" explain $plan demo/8b-fsdp.json -o "$tmp/x.svg"
     refused '--trace is of one' "$B/dpxplan" explain $plan --oom demo/oom.txt --trace "$tmp/x.json")"

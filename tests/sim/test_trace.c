@@ -145,6 +145,42 @@ static void memory_counters_end_where_they_began(void **state)
     }
 }
 
+static double sum_of(const json_t *args)
+{
+    double sum = 0;
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)args, key, v)
+        sum += json_number_value(v);
+    return sum;
+}
+
+/* A counter of categories follows where one of them has changed. */
+static void categories_sum_to_what_is_allocated(void **state)
+{
+    (void)state;
+    for (int c = 0; c < NCELLS; c++) {
+        struct shown h;
+        double sum = -1;
+        size_t i, counters = 0;
+        json_t *e;
+        show(&h, c);
+        json_array_foreach(h.events, i, e) {
+            const json_t *next = json_array_get(h.events, i + 1);
+            if (strcmp(text(e, "ph"), "C") || strcmp(text(e, "name"), "allocated"))
+                continue;
+            if (next && !strcmp(text(next, "ph"), "C") && !strcmp(text(next, "name"), "allocated by category")) {
+                sum = sum_of(json_object_get(next, "args"));
+                counters++;
+            }
+            assert_true(sum == number(json_object_get(e, "args"), "bytes"));
+        }
+        assert_true(counters > 5);
+        unshow(&h);
+    }
+}
+
 /* From the start of the step to its end; where a slice does not begin with the end of
  * the one before, it waited to be issued. */
 static void the_critical_path_has_no_gaps_but_issuing(void **state)
@@ -265,6 +301,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slices_of_a_stream_are_in_order_and_do_not_overlap),
         cmocka_unit_test(memory_counters_end_where_they_began),
+        cmocka_unit_test(categories_sum_to_what_is_allocated),
         cmocka_unit_test(the_critical_path_has_no_gaps_but_issuing),
         cmocka_unit_test(names_from_anywhere_stay_json),
         cmocka_unit_test(a_path_that_cannot_be_written_is_an_error),

@@ -1,0 +1,21 @@
+#!/bin/sh
+# tools/deb.sh BUILD VERSION [cuda] -- Debian packages of HEAD's archive, by `make deb`: dpkg-buildpackage in BUILD/deb/dpx-VERSION/, then lintian.
+# With cuda: dpx-cuda as well, which needs nvcc, cuBLASLt and NCCL where make finds them.
+set -e
+build=$1 version=$2 cuda=$3
+for tool in dpkg-buildpackage dh; do
+    command -v "$tool" >/dev/null || { echo "make deb needs $tool: apt-get install debhelper dpkg-dev" >&2; exit 1; }
+done
+mkdir -p "$build/deb"
+rm -rf "$build/deb/dpx-$version" "$build"/deb/*.deb
+tar -xzf "$build/dpx-$version.tar.gz" -C "$build/deb"
+cd "$build/deb/dpx-$version"
+# Not in a source tree of git: --version says the version alone.
+DEB_BUILD_PROFILES=$([ -z "$cuda" ] || echo pkg.dpx.cuda) dpkg-buildpackage -b -us -uc ${DEB_CHECK-}
+cd ..
+ls -l ./*.deb
+if command -v lintian >/dev/null; then
+    lintian --fail-on error --suppress-tags bad-distribution-in-changes-file,unknown-section ./*.deb
+else
+    echo 'lintian is not installed: the packages were not judged'
+fi
