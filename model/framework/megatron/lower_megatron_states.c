@@ -113,7 +113,7 @@ static void set_bytes(const struct mega *z, struct op *o)
         o->u.optimizer.bytes = (uint32_t)(dtype_bytes(z->r.grad) + 2 + (rest ? 2 + 2 + 2 : 4 + 4) + 8 + 8);
     o->u.optimizer.passes = own ? 1 : o->u.optimizer.passes;
     for (int i = 0; i < n; i++) {
-        o->u.optimizer.bytes = (uint32_t)(o->u.optimizer.bytes + cast_bytes(z->p, of[i]));
+        o->u.optimizer.bytes += (uint32_t)cast_bytes(z->p, of[i]);
         o->u.optimizer.passes = (uint8_t)(o->u.optimizer.passes + passes[of[i]]);
     }
     o->u.optimizer.each = n > 0;
