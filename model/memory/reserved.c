@@ -41,8 +41,10 @@ struct request_options reserved_options(const struct plan *p)
 }
 
 /* A request that is freed and was never made, or freed twice: the figures would be those of another plan. */
-static int check(const struct schedules *s, int64_t unmatched)
+static int check(const struct plan *p, const struct schedules *s, int64_t unmatched)
 {
+    if (unmatched != 0 && p->model.recorded)
+        return fail("%s: programs: they free %lld tensors that they did not make: what was recorded is no whole step", p->model.name, (long long)unmatched);
     return unmatched == 0 ? 0 : fail("internal error: the replay of PyTorch's allocator on rank %lld frees %lld tensors that were never made: "
                                      "please report this plan", (long long)s->rank, (long long)unmatched);
 }
@@ -74,7 +76,7 @@ static int replay(const struct plan *p, const struct schedules *s, int64_t capac
     }
     out->out_of_memory = r.out_of_memory;
     caching_allocator_delete(a);
-    return check(s, r.unmatched);
+    return check(p, s, r.unmatched);
 }
 
 bool reserved_is_known(const struct plan *p)
@@ -146,7 +148,7 @@ int reserved_left_of(const struct plan *p, const struct schedules *s, const stru
     caching_allocator_empty_cache(a);
     out->emptied = c->reserved.now;
     caching_allocator_delete(a);
-    out->known = check(s, r.unmatched) == 0;
+    out->known = check(p, s, r.unmatched) == 0;
     return out->known ? 0 : -1;
 }
 
