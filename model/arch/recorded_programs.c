@@ -53,6 +53,14 @@ static int find_tensor(const struct reader *x, const char *name)
     return -1;
 }
 
+/* Of find_tensor()'s number. */
+static bool is_frozen(const struct reader *x, int t)
+{
+    int own = x->unit < 0 ? 0 : x->r->ntensors[x->unit];
+
+    return x->m->tensors[t < own ? x->r->first[x->unit] + t : t - own].frozen;
+}
+
 /* ["+", id, size], ["+", id, size, "gradient"], ["-", id], ["-forward", size], ["-backward", size], ["=", name, id or null] */
 static int read_move(struct reader *x, const char *op, const json_t *j)
 {
@@ -82,6 +90,9 @@ static int read_move(struct reader *x, const char *op, const json_t *j)
         if (m.tensor < 0)
             return fail("%s: programs: %s: piece \"%.40s\": %.60s: does: \"%.80s\" is no tensor of %s", x->where, x->precision, x->piece, op,
                         json_is_string(a) ? json_string_value(a) : "?", x->unit < 0 ? "the root" : "its unit, nor of the root");
+        if (is_frozen(x, m.tensor))
+            return fail("%s: programs: %s: piece \"%.40s\": %.60s: does: \"%.80s\" is frozen: it gets no gradient", x->where, x->precision, x->piece, op,
+                        json_string_value(a));
     } else {
         return wrong(x, op, "does: expected \"+\", \"-\", \"-forward\", \"-backward\" or \"=\"");
     }

@@ -303,6 +303,8 @@ static void a_wrong_file_is_told_what_and_where(void **state)
         { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[" KERNEL("['+',0,1],['+',0,1]") "],'backward':[]}"), "comes twice" },
         { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[" KERNEL("['+',0,1],['-',0],['-',0]") "],'backward':[]}"), "that is not there" },
         { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[],'backward':[" KERNEL("['+',0,1],['=','.x',0]") "]}"), "\".x\" is no tensor of its unit" },
+        { FILE_OF("'dpx_model':1", "['u.w',[4,4],'frozen'],['u.b',[4]]", U, "", "{'forward':[],'backward':[" KERNEL("['+',0,1],['=','.w',0]") "]}"),
+          "\".w\" is frozen: it gets no gradient" },
         { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[" KERNEL("['+',0,1]") "],'backward':[]}"), "some never go" },
         { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[" KERNEL("['-forward','b']") "],'backward':[]}"), "more go than come" },
         { FILE_OF("'dpx_model':1", W, U, "{'op':'x','class':'sum','bytes':1}", A), "class: expected gemm" },
