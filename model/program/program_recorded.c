@@ -143,15 +143,15 @@ static struct kernel *new_kernel(struct build *b, const char *name, enum kernel_
 }
 
 /* What its moves make of the live bytes. */
-static void account(struct kernel *k, const struct move *m)
+static void account(struct kernel *k, const struct move *moves)
 {
     int64_t at[NMEM] = { 0 }, top = 0;
 
-    for (int i = 0; i < k->nmoves; i++) {
-        bool comes = m[i].kind == MOVE_ALLOC;
-        if (!comes && m[i].kind != MOVE_FREE && m[i].kind != MOVE_FREE_OTHERS)
+    for (int i = k->move0; i < k->move0 + k->nmoves; i++) {
+        bool comes = moves[i].kind == MOVE_ALLOC;
+        if (!comes && moves[i].kind != MOVE_FREE && moves[i].kind != MOVE_FREE_OTHERS)
             continue;
-        at[m[i].mem] += comes ? m[i].bytes : -m[i].bytes;
+        at[moves[i].mem] += comes ? moves[i].bytes : -moves[i].bytes;
         if (at[MEM_ACTIVATIONS] + at[MEM_TEMPORARIES] + at[MEM_GRADS] > top) {
             top = at[MEM_ACTIVATIONS] + at[MEM_TEMPORARIES] + at[MEM_GRADS];
             memcpy(k->peak, at, sizeof at);
@@ -240,7 +240,7 @@ static int take_pass(struct build *b, const struct rec_piece *of, struct piece *
     if (b->n == 0)
         new_kernel(b, "nothing", KC_COPY);
     for (int64_t i = 0; i < b->n; i++)
-        account(&b->kernels[i], b->moves + b->kernels[i].move0);
+        account(&b->kernels[i], b->moves);
     if (piece_take(out, b->pass, b->kernels, (int)b->n) < 0)
         return -1;
     out->collectives[b->pass] = room_new(1, sizeof **out->collectives);
