@@ -338,14 +338,27 @@ static bool same_segment(const struct op *a, const struct op *b)
            a->u.compute.k1 == b->u.compute.k1 && a->u.compute.fate == b->u.compute.fate;
 }
 
+/* The place of the segment's entry in span_at[], or a free one for it: the first from its hash on, or that of the hash where all are taken.
+ * A place is free, too, if its entry is not before `o`: a caller took it back. */
+static unsigned span_place(const struct schedules *s, const struct op *o)
+{
+    enum { PLACES = sizeof s->span_at / sizeof *s->span_at };
+    unsigned h = o->u.compute.k0 * 31u + o->u.compute.k1 * 7u + o->u.compute.piece * 3u + o->u.compute.pass * 2u + o->u.compute.fate;
+
+    for (unsigned i = 0; i < PLACES; i++) {
+        int at = s->span_at[(h + i) % PLACES];
+        if (!at || at > o - s->ops || same_segment(&s->ops[at - 1], o))
+            return (h + i) % PLACES;
+    }
+    return h % PLACES;
+}
+
 /* The span of a segment, computed once however often blocks repeat it. */
 static int span_of(struct schedules *s, const struct op *o)
 {
-    unsigned h = (o->u.compute.k0 * 31u + o->u.compute.k1 * 7u + o->u.compute.piece * 3u +
-                  o->u.compute.pass * 2u + o->u.compute.fate) % 256;
+    unsigned h = span_place(s, o);
     struct span sp;
 
-    /* An entry before this one: what a caller took back may point at this very place. */
     if (s->span_at[h] && s->span_at[h] <= o - s->ops && same_segment(&s->ops[s->span_at[h] - 1], o))
         return s->ops[s->span_at[h] - 1].u.compute.span;
     program_span(&s->program, o->u.compute.piece, o->u.compute.pass, o->u.compute.k0,

@@ -34,8 +34,14 @@ cat >"$dir/8b-10k-steps.json" <<'PLAN'
 { "dpx_plan": 1, "model": "llama-3.1-8b", "cluster": "2x8xh100", "seq": 4096, "micro_batch": 1, "accumulation": 10000,
   "strategy": "fsdp", "precision": "bf16", "parallel": { "pipeline": 16 } }
 PLAN
+cat >"$dir/8b-10k-megatron.json" <<'PLAN'
+{ "dpx_plan": 1, "model": "llama-3.1-8b", "cluster": "2x8xh100", "seq": 4096, "micro_batch": 1, "accumulation": 10000,
+  "strategy": "zero1", "dialect": "megatron", "kernels": "te", "precision": "bf16", "parallel": { "pipeline": 16 } }
+PLAN
 # What grows with micro-steps would not find room.
-(ulimit -v 300000; "$dpxplan" eval "$dir/8b-10k-steps.json" >"$dir/out" 2>&1) || { echo "$0: 10,000 micro-steps need more than 300 MB" >&2; exit 2; }
+for plan in 8b-10k-steps 8b-10k-megatron; do
+    (ulimit -v 300000; "$dpxplan" eval "$dir/$plan.json" >"$dir/out" 2>&1) || { echo "$0: $plan: 10,000 micro-steps need more than 300 MB" >&2; exit 2; }
+done
 
 # count NAME COMMAND...: a line "NAME INSTRUCTIONS".
 count() {
@@ -55,6 +61,7 @@ all() {
     count eval-8b-zero3     "$dpxplan" eval "$dir/8b-zero3.json"
     count eval-8b-megatron  "$dpxplan" eval "$dir/8b-megatron.json"
     [ "$1" = --check ] || count eval-10k-steps "$dpxplan" eval "$dir/8b-10k-steps.json"
+    count eval-10k-megatron "$dpxplan" eval "$dir/8b-10k-megatron.json"
     count sweep-3-points    "$dpxplan" sweep demo/8b-fsdp.json --over nodes=1,2,4
     count library-10-calls  "$build/tests/bench/eval_calls" demo/8b-fsdp.json
     count search-torch      "$dpxplan" search --model llama-3.2-1b --cluster 2xh100 --seq 4096 --global-batch 16 --framework torch \
