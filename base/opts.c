@@ -83,6 +83,8 @@ static const struct { const char *word, *options, *write; } others_words[] = {
     { "gradient-accumulation-steps", "batch", "--batch: samples of a whole step, all accumulation steps together" },
     { "lora-rank", "lora", NULL }, { "lora-r", "lora", NULL }, { "qlora", "train", "--train qlora" }, { "load-in-4bit", "train", "--train qlora" },
     { "qlora", "base-dtype", "--lora 16 --base-dtype nf4" }, { "load-in-4bit", "base-dtype", "--lora 16 --base-dtype nf4" },
+    { "max-steps", "steps", NULL }, { "num-steps", "steps", NULL }, { "iterations", "steps", NULL }, { "learning-rate", "lr", NULL },
+    { "max-grad-norm", "clip", NULL }, { "grad-clip", "clip", NULL },
     { "num-train-epochs", "epochs", NULL }, { "num-epochs", "epochs", NULL }, { "out", "output", NULL }, { "cost", "price", NULL },
 };
 

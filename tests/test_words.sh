@@ -92,7 +92,7 @@ long_sentences() {      # COLUMNS
 # A larger ratio is said in times: "17.7 times".
 large_percentages() {   # COLUMNS
     for f in "$tmp/$1"/*; do
-        grep -E '[0-9]{4,}(\.[0-9]+)? ?%' "$f" | sed "s|^|$(sed -n "${f##*/}p" "$tmp/commands" | sed 's/[|&\\]/./g'): |"
+        grep -E '(^|[^0-9.])[0-9]{4,}(\.[0-9]+)? ?%' "$f" | sed "s|^|$(sed -n "${f##*/}p" "$tmp/commands" | sed 's/[|&\\]/./g'): |"
     done
 }
 

@@ -38,6 +38,6 @@ const struct form *form_of(const struct form_file *f)
     }
     for (int i = 0; form_at(i) && n < sizeof all; i++)
         n += (size_t)snprintf(all + n, sizeof all - n, "%s%s (%s)", i ? "; " : "", form_at(i)->name, form_at(i)->sign);
-    fail("%s: none of the forms that are read, which are told by what only they have: %s", f->path, all);
+    fail("%s: not a file that dpx knows. It knows these, by what stands in brackets: %s", f->path, all);
     return NULL;
 }

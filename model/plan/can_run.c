@@ -107,7 +107,7 @@ int can_run(const struct plan *p)
     if (can_run_axes(p) < 0)
         return -1;
     if (p->kernels != KERNELS_DPX)
-        return fail("kernels \"%s\" are PyTorch's: dpxrun has its own, \"dpx\"; without --kernels it takes them",
+        return fail("the plan has PyTorch's kernels (\"%s\"), and dpxrun runs its own: leave out --kernels",
                     kernels_name(p->kernels));
     if (check_fp16(p) < 0)
         return -1;

@@ -8,9 +8,12 @@
 #include "base/fail.h"
 #include "base/opts.h"
 #include "base/output.h"
+#include "base/page.h"
 #include "base/size.h"
 #include "sim/plan/answer_words.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/plan_words.h"
+#include "sim/plan/progress.h"
 #include "sim/plan/search_args.h"
 #include "sim/search/ranking.h"
 
@@ -161,10 +164,10 @@ static json_t *commented(const struct plan *p, const struct search_args *a)
 {
     json_t *plain = plan_to_json(p), *doc = json_object();
     const struct knob *k;
-    char text[640], label[KNOB_LABEL];
+    char text[PLAN_WORDS + 100], words[PLAN_WORDS];
 
-    knob_label(p, label, sizeof label);
-    snprintf(text, sizeof text, "%s; keys that begin with // are comments; omitted keys take their defaults", label);
+    plan_words(p, words, sizeof words);
+    snprintf(text, sizeof text, "%s; keys that begin with // are comments; omitted keys take their defaults", words);
     json_object_set_new(doc, "//", json_string(text));
     json_object_set_new(doc, "dpx_plan", json_integer(1));
     comment(doc, "model", "a built-in name (dpxplan list models), a Hugging Face id of one, a config.json or its folder");
@@ -204,14 +207,22 @@ static int write_plan(const struct plan *p, const struct search_args *a, const c
 }
 
 /* On standard error, beside the plan. */
-static void say(const struct ranked *best, const struct search_args *a, const char *path)
+static void say(const struct question *q, const struct ranked *best, const struct search_args *a, const char *path)
 {
-    fprintf(stderr, "%s: %.4g s a step%s%s; dpxplan eval %s shows all of it\n", path ? path : "the plan", best->found->step_s,
-            best->tight ? ", tight: less than usual stays free, or PyTorch's allocator runs full" : "",
-            best->waits ? "; " ANSWER_WAITS : "", path ? path : "PLAN.json");
+    FILE *page = page_open(stderr);
+    char words[PLAN_WORDS];
+
+    if (!page)
+        return;
+    plan_words(&best->found->plan, words, sizeof words);
+    answer_question(q, page);
+    fprintf(page, "%s: %s. A step takes %s%s%s.\n", path ? path : "The plan", words, answer_seconds(best->found->step_s).s,
+            best->tight ? "; tight: less than usual stays free, or PyTorch's allocator runs full" : "", best->waits ? "; " ANSWER_WAITS : "");
+    fprintf(page, "`dpxplan eval %s` shows all of it.\n", path ? path : "PLAN.json");
     if (a->export_to >= 0)
-        fprintf(stderr, "dpxplan export %s --to %s writes it for %s\n", path ? path : "PLAN.json", export_targets[a->export_to],
+        fprintf(page, "`dpxplan export %s --to %s` writes it for %s.\n", path ? path : "PLAN.json", export_targets[a->export_to],
                 export_targets[a->export_to]);
+    page_close(page);
 }
 
 static int best(const struct search_args *a, struct question *q, const char *path, bool json)
@@ -219,14 +230,17 @@ static int best(const struct search_args *a, struct question *q, const char *pat
     struct search_result r;
     struct ranked first;
     int64_t tied;
-    int rc = EXIT_NO;
+    struct progress watch;
+    int rc;
 
     if (path && output_check(path) < 0)
         return EXIT_FAILED;
     search_args_grid(a, &q->options);
-    if (search(&q->options, &r) < 0)
-        return EXIT_MISUSE;
-    search_question_print(q, stderr);
+    progress_watch(&watch, "looking for the best plan");
+    rc = search(&q->options, &r) < 0 ? EXIT_MISUSE : EXIT_NO;
+    progress_end(&watch);
+    if (rc == EXIT_MISUSE)
+        return rc;
     int64_t n = r.nfit ? ranking(&r, &first, 1, &tied) : 0;
     if (n < 0)
         rc = EXIT_FAILED;
@@ -235,7 +249,7 @@ static int best(const struct search_args *a, struct question *q, const char *pat
     else
         rc = write_plan(&first.found->plan, a, path, json) < 0 ? EXIT_FAILED : EXIT_DONE;
     if (rc == EXIT_DONE)
-        say(&first, a, path);
+        say(q, &first, a, path);
     search_free(&r);
     return rc;
 }

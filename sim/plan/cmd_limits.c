@@ -85,15 +85,30 @@ struct printing {
     struct { char cells[600], why[sizeof ((struct limits_row *)0)->refused]; } refused[NSTRATEGY * NDIALECT];
 };
 
+/* Without " for dp in dialect torch", which the row's own words say, and without the list of those that have it, which are the rows. */
+static void shorten(const struct limits_row *r, char *why)
+{
+    char cell[96], *at;
+
+    if ((at = strstr(why, "; these have them: ")))
+        *at = '\0';
+    snprintf(cell, sizeof cell, " for %s in dialect %s", strategy_name(r->strategy), dialect_name(r->dialect));
+    if ((at = strstr(why, cell)))
+        memmove(at, at + strlen(cell), strlen(at + strlen(cell)) + 1);
+}
+
 static void keep_refused(struct printing *p, const struct limits_row *r)
 {
+    char why[sizeof r->refused];
     int i = 0;
 
-    while (i < p->nrefused && strcmp(p->refused[i].why, r->refused))
+    memcpy(why, r->refused, sizeof why);
+    shorten(r, why);
+    while (i < p->nrefused && strcmp(p->refused[i].why, why))
         i++;
     size_t n = strlen(p->refused[i].cells);
     snprintf(p->refused[i].cells + n, sizeof p->refused[i].cells - n, "%s%s", n ? ", " : "", plan_words_name(r->strategy, r->dialect));
-    memcpy(p->refused[i].why, r->refused, sizeof r->refused);
+    memcpy(p->refused[i].why, why, sizeof why);
     p->nrefused += i == p->nrefused;
 }
 

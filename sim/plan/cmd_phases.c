@@ -11,6 +11,7 @@
 #include "sim/plan/commands.h"
 #include "sim/plan/phases.h"
 #include "sim/plan/plan_words.h"
+#include "sim/plan/progress.h"
 
 /* ---- who ---- */
 
@@ -196,8 +197,13 @@ static void print_layout(struct columns *t, const struct phases *p, const struct
 static void print_layouts(const struct phases *p, FILE *to)
 {
     struct phases_layout l[PHASE_LAYOUTS];
-    int tried, n = phases_search(p, l, &tried);
+    struct progress watch;
+    int tried;
 
+    fflush(to);
+    progress_watch(&watch, "trying layouts");
+    int n = phases_search(p, l, &tried);
+    progress_end(&watch);
     fprintf(to, "\nLayouts of the same GPUs: %d plans tried, %d layouts fit%s.\n", tried, n, n > LAYOUTS_SHOWN ? ", the fastest are" : "");
     struct columns *t = columns_new(layout_columns, 7);
     for (int i = 0; i < n; i++) {

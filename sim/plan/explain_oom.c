@@ -337,9 +337,9 @@ static void print_way(FILE *to, const struct plan *p)
     }
     int64_t nodes = nodes_that_fit(p, &needed);
     if (nodes)
-        fprintf(to, "; no change of one option is enough; with nodes=%" PRId64 " it fits (%s).\n", nodes, needed.s);
+        fprintf(to, "; no single option is enough; with nodes=%" PRId64 " it fits (%s).\n", nodes, needed.s);
     else
-        fprintf(to, "; no change of one option is enough, nor are up to %d times as many nodes.\n", MORE_NODES);
+        fprintf(to, "; no single option is enough, nor are up to %d times as many nodes.\n", MORE_NODES);
 }
 
 /* The plan where this process has `bytes` of the GPU, as PyTorch sees it. */

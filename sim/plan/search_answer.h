@@ -5,7 +5,7 @@
  *     const struct opt opts[] = { SEARCH_ASKED_OPTS(a), { 0 } };
  *     ... opts_parse() or opts_json() ...
  *     struct search_answer s;
- *     int rc = search_answer_open(&a, &s);                         the question; search_question_print() says it
+ *     int rc = search_answer_open(&a, &s);                         the question; answer_question() says it
  *     if (rc != EXIT_DONE)
  *         return rc;
  *     rc = search_answer_find(&a, &s);

@@ -197,29 +197,3 @@ void search_question_free(struct question *q)
     measured_unload(&q->cluster);
     model_free(&q->model);
 }
-
-void search_question_print(const struct question *q, FILE *to)
-{
-    const struct cluster *c = &q->cluster;
-    const struct search_options *o = &q->options;
-    char optimizer[96], megatron[64] = "";
-
-    if (o->usual_kernels && (o->dialects >> DIALECT_MEGATRON & 1) && !kernels_are_megatron(o->kernels))
-        snprintf(megatron, sizeof megatron, " (megatron: %s)", kernels_name(o->precision == DT_FP32 ? KERNELS_MEGATRON_LOCAL : KERNELS_TE));
-    fprintf(to, "%s (%s parameters", q->model.name, count_text(q->model.params).s);
-    if (q->model.experts)
-        fprintf(to, ", %s used by a token; %s", count_text(q->model.active).s, experts_routing(&q->model));
-    fprintf(to, ") on %" PRId64 " %s of %s (%s usable)", c->world_size, c->gpu.title, size_text(c->memory).s, size_text(cluster_available(c)).s);
-    if (c->gpus_per_node > 1 && !c->is_host)
-        fprintf(to, ", %.4g GB/s between those of a node", c->intra / 1e9);
-    if (c->nodes > 1)
-        fprintf(to, ", %.4g Gbit/s between nodes", c->inter * 8 / 1e9);
-    optimizer_choice_text(&q->optimizer, optimizer, sizeof optimizer);
-    if (sample_has_tokens(&q->model))
-        fprintf(to, "; %" PRId64 " tokens a step (%" PRId64 " x %" PRId64 ")", o->global_batch * o->seq, o->global_batch, o->seq);
-    else
-        fprintf(to, "; %" PRId64 " samples of %s a step", o->global_batch, sample_text(&q->model, o->seq).s);
-    fprintf(to, "; %s%s, kernels %s%s%s%s%s\n", dtype_name(o->precision),
-            q->chosen && o->precision != DT_BF16 ? " (chosen: the GPU has no bf16)" : "", kernels_name(o->kernels), megatron, optimizer,
-            o->accept_what ? "; only what can be exported to " : "", o->accept_what ? (const char *)o->accept_what : "");
-}

@@ -123,7 +123,4 @@ void search_args_grid(const struct search_args *a, struct search_options *o);
 /* The model becomes what trains so.  0, or -1 reported. */
 int search_tune(const struct search_tuned *a, struct model *m);
 
-/* In one line what was asked: GPUs with their memory, links, tokens a step, precision, kernels. */
-void search_question_print(const struct question *q, FILE *to);
-
 #endif

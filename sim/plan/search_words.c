@@ -219,7 +219,7 @@ void search_to_fit_words(const struct search_options *o, const struct found *f, 
         return;
     }
     lack_more_gpus(&f->plan, o, name, enough, sizeof enough);
-    snprintf(to, size, "no change of one option is enough; %s, or %s", enough, more);
+    snprintf(to, size, "%s, or %s (no single option is enough)", enough, more);
 }
 
 bool search_nearest_lacks(const struct found *f, struct lack *l)

@@ -86,8 +86,8 @@ static void recompute_all(struct plan *p)
     p->recompute_interval = 1;
 }
 
-/* The plan, and it with less of the model on each rank as far as the options allow: with full recompute, and in the strategies
- * that shard everything.  How many. */
+/* Fills `out` with variants that need less memory, as far as the options allow: with full recompute, then in the strategies that
+ * shard everything; the plan itself comes first.  Returns how many. */
 static int ways_of(const struct plan *p, const struct search_options *o, struct plan out[WAYS])
 {
     static const struct { enum strategy s; enum dialect d; } shards[] = {
@@ -154,12 +154,12 @@ void lack_more_gpus(const struct plan *p, const struct search_options *o, void (
     fail_restore(before);
     name(&way[found], label, sizeof label);
     if (nodes)
-        snprintf(to, size, "more GPUs: %" PRId64 " hold it%s%s", nodes * per, found ? " as " : "", found ? label : "");
+        snprintf(to, size, "use %" PRId64 " GPUs%s%s", nodes * per, found ? ", as " : "", found ? label : "");
     else if (shards == 0)
-        snprintf(to, size, "more GPUs do not help, each holds all of it: shard it, or shorten sequences");
+        snprintf(to, size, "shard it, or shorten sequences (each GPU holds all of it, so more do not help)");
     else
-        snprintf(to, size, "%d GPUs do not hold it either: %sshorten sequences%s", LACK_MOST_GPUS,
+        snprintf(to, size, "%sshorten sequences%s (%d GPUs do not hold it either)",
                  knob_has(p, "parallel", "tensor") && p->parallel.tensor * p->parallel.pipeline == 1 ? "cut the model by parallel.tensor or parallel.pipeline, or "
                  : plan_keeps_whole(way[n - 1].strategy) ? "shard more, or " : "",
-                 knob_has(p, "parallel", "context") ? ", or cut them by parallel.context" : "");
+                 knob_has(p, "parallel", "context") ? ", or cut them by parallel.context" : "", LACK_MOST_GPUS);
 }

@@ -3,7 +3,7 @@
  *     struct lack l;
  *     if (lack_of(&plan, &evaluation, &l)) {
  *         lack_words(&l, words, sizeof words);         "needs 26.85 GiB of ... usable, 1.2 GiB too much"
- *         lack_more_gpus(&plan, &options, knob_label, words, sizeof words);        "more GPUs: 16 hold it" */
+ *         lack_more_gpus(&plan, &options, knob_label, words, sizeof words);        "use 16 GPUs" */
 #ifndef DPX_LACK_H
 #define DPX_LACK_H
 
@@ -30,7 +30,7 @@ void lack_words(const struct lack *l, char *to, size_t size);
 void lack_more_words(const struct lack *l, char *to, size_t size);
 
 /* Whether more GPUs, each with the same share of the batch, hold the plan, or as much of it as the options allow (NULL: all) with full
- * recompute and everything sharded: "more GPUs: 16 hold it", "more GPUs: 16 hold it as fsdp torch b1, recompute full", or what helps
+ * recompute and everything sharded: "use 16 GPUs", "use 16 GPUs, as fsdp torch b1, recompute full", or what helps
  * where none of these numbers does.  `name` says the plan (knob_label(), or words).  Nodes are doubled up to LACK_MOST_GPUS. */
 enum { LACK_MOST_GPUS = 1024 };
 void lack_more_gpus(const struct plan *p, const struct search_options *o, void (*name)(const struct plan *p, char *to, size_t size), char *to, size_t size);

@@ -134,7 +134,7 @@ END
     )"
 # 20 us and 1 us a KiB are 1.02 GB/s, exactly.
 check 'their laws are kept, with residuals and range' "$(
-    taken show --fits --db "$dir/nccl.db"
+    COLUMNS=300 taken show --fits --db "$dir/nccl.db"
     n=$(grep -c '20 us + 1.02 GB/s  *0.0 %  *0.0 % .* 7  1 KiB to 64 KiB  (imported, h200)$' "$dir/out")
     [ "$n" = 5 ] || cat "$dir/out")"
 check 'what was taken in is known' "$(taken import nccl-tests "$dir/one.log" --db "$dir/nccl.db"

@@ -35,9 +35,9 @@ printf 'model: { name: x }\ndata: { batch_size: 64, seq_len: 8 }\ntraining: { lr
 printf 'ls -l\n' >"$tmp/nothing.sh"
 check 'a file that no form claims is refused with the list of forms, whatever it is written in' "$(
     for f in nothing.yaml common.yaml sections.yaml nothing.toml nothing.sh; do
-        refused 'none of the forms that are read' import "$tmp/$f" --cluster 8xh100 --model gpt2 --seq 128
+        refused 'not a file that dpx knows' import "$tmp/$f" --cluster 8xh100 --model gpt2 --seq 128
         grep -q 'torchtune (model._component_' "$tmp/err" || cat "$tmp/err"
-        refused 'none of the forms that are read' eval "$tmp/$f" --cluster 8xh100
+        refused 'not a file that dpx knows' eval "$tmp/$f" --cluster 8xh100
     done)"
 
 cat >"$tmp/bridge.yaml" <<'END'

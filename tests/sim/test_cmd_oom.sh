@@ -40,7 +40,7 @@ check 'a plan that does not fit said so before' "$(
     sed 's/"recompute": "full"/"recompute": "none", "micro_batch": 8/; s/"micro_batch": 1,//' demo/8b-fsdp.json >"$tmp/plan.json"
     message '1.96 GiB' '79.11 GiB' '0.30 GiB' '76.00 GiB' '0.20 GiB'
     "$B/dpxplan" explain "$tmp/plan.json" --oom "$tmp/oom.txt" >"$tmp/out" 2>&1
-    has '^The plan foresees it: '; has 'to make it fit: \|no change of one option')"
+    has '^The plan foresees it: '; has 'to make it fit: \|no single option')"
 # of PLAN MESSAGE
 of() { "$B/dpxplan" explain "$1" --oom "$2" >"$tmp/out" 2>&1 || echo "exit $?"; }
 check 'the memory that is short is named, and nodes that would do are counted' "$(
@@ -50,7 +50,7 @@ check 'the memory that is short is named, and nodes that would do are counted' "
             "deepspeed": { "offload_optimizer": { "device": "cpu" }, "offload_param": { "device": "cpu" } } }' >"$tmp/plan.json"
     of "$tmp/plan.json" "$tmp/oom.txt"
     has 'the device holds the plan, its node does not (host memory of a node: needs '; hasnt 'foresees'; hasnt 'does not fit'
-    has 'no change of one option is enough; with nodes=[0-9]* it fits ('
+    has 'no single option is enough; with nodes=[0-9]* it fits ('
     nodes=$(sed -n 's/.*with nodes=\([0-9]*\) it fits.*/\1/p' "$tmp/out")
     "$B/dpxplan" eval "$tmp/plan.json" --set "nodes=$nodes" >"$tmp/out" 2>&1 || cat "$tmp/out"
     "$B/dpxplan" eval "$tmp/plan.json" --set "nodes=$((nodes / 2))" >"$tmp/out" 2>&1 && cat "$tmp/out")"
@@ -58,7 +58,7 @@ check 'more GPUs are no advice where none help' "$(
     echo '{ "dpx_plan": 1, "model": "llama-3.1-70b", "cluster": "1x8xh100", "seq": 4096, "micro_batch": 1, "strategy": "dp",
             "dialect": "paper", "precision": "bf16", "recompute": "full" }' >"$tmp/plan.json"
     message '1.96 GiB' '79.11 GiB' '0.50 GiB' '70.00 GiB' '5.00 GiB'
-    of "$tmp/plan.json" "$tmp/oom.txt"; has 'no change of one option is enough, nor are up to 64 times as many nodes\.')"
+    of "$tmp/plan.json" "$tmp/oom.txt"; has 'no single option is enough, nor are up to 64 times as many nodes\.')"
 check 'statistics have no request, and an empty snapshot has nothing' "$(
     echo '{ "allocated_bytes.all.peak": 60000000000, "reserved_bytes.all.peak": 61000000000 }' >"$tmp/oom.json"
     of demo/8b-fsdp.json "$tmp/oom.json"; has '^The run held 55.88 GiB, '; hasnt 'with the request'
