@@ -59,17 +59,6 @@ void caching_allocator_delete(struct caching_allocator *a)
 
 const struct caching_stats *caching_allocator_stats(const struct caching_allocator *a) { return &a->stats; }
 
-void caching_allocator_reset_peaks(struct caching_allocator *a)
-{
-    struct caching_stats *s = &a->stats;
-    struct caching_meter *const meters[] = { &s->allocated, &s->active, &s->reserved, &s->requested,
-                                             &s->inactive_split };
-
-    for (int i = 0; i < 5; i++)
-        meters[i]->peak = meters[i]->now;
-    s->idle_at_peak = s->reserved.now - s->active.now;
-}
-
 /* ---- sizes ---- */
 
 /* roundup_power2_divisions: the powers of two are cut into so many steps. */

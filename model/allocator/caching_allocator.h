@@ -98,8 +98,6 @@ bool caching_allocator_met(const struct caching_allocator *a);
 
 /* As of now; valid while the allocator is. */
 const struct caching_stats *caching_allocator_stats(const struct caching_allocator *a);
-/* torch.cuda.reset_peak_memory_stats(). */
-void caching_allocator_reset_peaks(struct caching_allocator *a);
 
 /* Numbers that decide, for the same requests on blocks at the same addresses, the same answers: into out[] (NULL: none), how many there
  * are.  Events count by how many were recorded since.  -1: where lookups are counted no state comes again. */

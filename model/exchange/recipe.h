@@ -2,7 +2,7 @@
  *
  *     json_t *config = yaml_read_file("qlora.yml");
  *     p.model, p.cluster are set (recipe_model(config) is the recipe's own name of a model), p.seq where the caller knows it
- *     if (recipe_import(config, "qlora.yml", &p) < 0)
+ *     if (recipe_read(config, "qlora.yml", &p, &notes) < 0)
  *         return 2;
  *
  * Forms, told apart by keys that only they have (recipe_form.c):
@@ -59,7 +59,6 @@ const char *recipe_model(const json_t *config);
 
 /* p.model and p.cluster are set and kept, but for what trains of the model; p.seq, micro_batch and accumulation where they are
  * given in the recipe's place (0: not).  0, or -1 with the key reported. */
-int recipe_import(const json_t *config, const char *where, struct plan *p);
 int recipe_read(const json_t *config, const char *where, struct plan *p, struct notes *notes);
 /* The same of a recipe that `accelerate launch` runs: who shares what is in accelerate's config (NULL: recipe_read()), but for the
  * number format, which is the recipe's.  `by` names that config. */

@@ -671,13 +671,3 @@ int recipe_read(const json_t *config, const char *where, struct plan *p, struct 
 {
     return recipe_read_launched(config, where, NULL, NULL, p, notes);
 }
-
-int recipe_import(const json_t *config, const char *where, struct plan *p)
-{
-    struct notes notes = { 0 };
-    int rc = recipe_read(config, where, p, &notes);
-
-    if (rc == 0)
-        notes_print(&notes, where);
-    return rc;
-}

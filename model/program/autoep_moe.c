@@ -13,18 +13,6 @@
 
 enum { ALIGNED = 8 };               /* TOKEN_GROUP_ALIGN_SIZE_M */
 
-static var tmp(struct tape *t, var used, var result)
-{
-    tape_drop(t, used);
-    return result;
-}
-
-static var param(struct torch_model *b, enum tensor_role role, int64_t numel)
-{
-    b->t->module = torch_piece_module(b->m, b->block, role, ADAPTER_NONE);
-    return torch_param(b, torch_gradient_of(b, role, false), numel);
-}
-
 /* Names of forward(). */
 struct routed { var scores, index, counts; };
 
@@ -34,7 +22,7 @@ static struct routed route(struct torch_model *b, var x)
     struct tape *t = b->t;
     int64_t e = b->m->experts, n = b->tokens * b->m->experts_used;
     struct routed r;
-    var w = param(b, ROLE_ROUTER, e * b->m->hidden), logits = op_linear(t, GEMM("router"), x, e, b->m->hidden, w, 0, true);
+    var w = torch_param_of(b, ROLE_ROUTER, e * b->m->hidden), logits = op_linear(t, GEMM("router"), x, e, b->m->hidden, w, 0, true);
 
     tape_drop(t, w);
     t->module = -1;
@@ -58,17 +46,17 @@ static var experts(struct torch_model *b, var x, int64_t here)
     int64_t h = b->m->hidden, f = b->m->expert_ffn;
 
     t->module = torch_piece_module(b->m, b->block, ROLE_EXPERTS_IN, ADAPTER_NONE);
-    var offsets = op_new(t, "offsets of experts", KC_ELEMENTWISE, here, DT_INT32), w = param(b, ROLE_EXPERTS_IN, here * f * h);
+    var offsets = op_new(t, "offsets of experts", KC_ELEMENTWISE, here, DT_INT32), w = torch_param_of(b, ROLE_EXPERTS_IN, here * f * h);
     var gate = tape_grouped(t, GEMM("experts gate"), x, f, h, here, w, offsets);
 
     tape_drop(t, w);
-    w = param(b, ROLE_EXPERTS_UP, here * f * h);
+    w = torch_param_of(b, ROLE_EXPERTS_UP, here * f * h);
     var up = tape_grouped(t, GEMM("experts up"), x, f, h, here, w, offsets);
     tape_drop(t, w);
     var act = torch_activation(b, gate), y = tmp(t, act, op_mul(t, "experts product", act, up));
     tape_drop(t, gate);
     tape_drop(t, up);
-    w = param(b, ROLE_EXPERTS_OUT, here * f * h);
+    w = torch_param_of(b, ROLE_EXPERTS_OUT, here * f * h);
     y = tmp(t, y, tape_grouped(t, GEMM("experts down"), y, h, f, here, w, offsets));
     tape_drop(t, w);
     tape_drop(t, offsets);

@@ -14,12 +14,6 @@
 #include "model/program/tape_experts.h"
 #include "model/program/torch_parts.h"
 
-static var tmp(struct tape *t, var used, var result)
-{
-    tape_drop(t, used);
-    return result;
-}
-
 struct moe { int64_t tokens, used, experts, here, ranks, capacity, rows; };
 
 static struct moe sizes_of(const struct torch_model *b)

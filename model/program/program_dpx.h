@@ -41,6 +41,8 @@ struct dpx {
     struct kept k;
 };
 
+static inline enum dtype dpx_dtype(const struct dpx *d) { return d->e == 4 ? DT_FP32 : d->p->precision; }
+
 
 /* A tensor of the piece that backward needs; while `recompute`, of forward only. */
 int  dpx_keep(struct dpx *d, enum slot slot, int64_t numel, int64_t e);

@@ -15,18 +15,13 @@
  * What travels has the activations' type; outputs and gradients of queries are summed in fp32. */
 #include "model/program/program_dpx.h"
 
-static enum dtype dtype_of(const struct dpx *d)
-{
-    return d->e == 4 ? DT_FP32 : d->p->precision;
-}
-
 /* Appends a collective over the context's ranks: its number, for tape_needs(). */
 static int collective(struct dpx *d, const char *name, enum coll_op op, bool onward, int64_t elems, enum slot from, enum slot into)
 {
     struct kernel *k = dpx_kernel(d, FN_NONE, name, KC_COPY, 0);
 
     return k->collective = tape_note_collective(&d->t, &(struct collective){
-        .op = (uint8_t)op, .group = GROUP_CONTEXT, .dtype = (uint8_t)dtype_of(d), .stream = STREAM_CONTEXT, .onward = onward,
+        .op = (uint8_t)op, .group = GROUP_CONTEXT, .dtype = (uint8_t)dpx_dtype(d), .stream = STREAM_CONTEXT, .onward = onward,
         .red = op == COLL_REDUCE_SCATTER ? RED_SUM : RED_NONE, .from = (uint8_t)from, .into = (uint8_t)into, .elems = elems });
 }
 

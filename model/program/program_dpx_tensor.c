@@ -21,18 +21,13 @@ static void collective(struct dpx *d, const char *name, enum coll_op op, enum re
         .from = (uint8_t)from, .into = (uint8_t)into, .elems = elems });
 }
 
-static enum dtype dtype_of(const struct dpx *d)
-{
-    return d->e == 4 ? DT_FP32 : d->p->precision;
-}
-
 /* ---- blocks ---- */
 
 int dpx_gather(struct dpx *d, enum slot from, enum slot into)
 {
     if (!d->sequence)
         return 0;
-    collective(d, "all-gather", COLL_ALL_GATHER, RED_NONE, dtype_of(d), d->n * d->h, from, into);
+    collective(d, "all-gather", COLL_ALL_GATHER, RED_NONE, dpx_dtype(d), d->n * d->h, from, into);
     return dpx_temp(d, into, d->n * d->h, d->e);
 }
 
@@ -43,7 +38,7 @@ int dpx_sum(struct dpx *d, enum tensor_role role, enum slot out, dpx_hold *hold)
     if (!d->sequence)
         y = hold(d, out, d->n * d->h, d->e);
     collective(d, d->sequence ? "reduce-scatter" : "all-reduce", d->sequence ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE, RED_SUM,
-               dtype_of(d), d->n * d->h, d->sequence ? SLOT_PARTIAL : out, out);
+               dpx_dtype(d), d->n * d->h, d->sequence ? SLOT_PARTIAL : out, out);
     if (d->sequence)
         y = hold(d, out, d->r * d->h, d->e);
     dpx_use(d, role);
@@ -57,7 +52,7 @@ int dpx_sum_back(struct dpx *d)
     if (d->ranks == 1)
         return 0;
     collective(d, d->sequence ? "reduce-scatter" : "all-reduce", d->sequence ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE, RED_SUM,
-               dtype_of(d), d->n * d->h, SLOT_DN, d->sequence ? SLOT_DSHARE : SLOT_DN);
+               dpx_dtype(d), d->n * d->h, SLOT_DN, d->sequence ? SLOT_DSHARE : SLOT_DN);
     return d->sequence ? dpx_temp(d, SLOT_DSHARE, d->r * d->h, d->e) : 0;
 }
 
@@ -81,7 +76,7 @@ int dpx_cut_tokens(struct dpx *d)
     enum slot from = d->sequence ? SLOT_PARTIAL : SLOT_Y;
 
     collective(d, scatters ? "reduce-scatter" : "all-reduce", scatters ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE, RED_SUM,
-               dtype_of(d), d->n * d->h, from, scatters ? SLOT_Y : from);
+               dpx_dtype(d), d->n * d->h, from, scatters ? SLOT_Y : from);
     if (scatters)
         x = dpx_keep(d, SLOT_Y, d->r * d->h, d->e);
     if (learned)
@@ -115,7 +110,7 @@ static int whole_loss(struct dpx *d)
 {
     int64_t all = d->n * columns(d) * d->ranks;
 
-    collective(d, "all-gather", COLL_ALL_GATHER, RED_NONE, dtype_of(d), all, SLOT_LOGITS, SLOT_PARTIAL);
+    collective(d, "all-gather", COLL_ALL_GATHER, RED_NONE, dpx_dtype(d), all, SLOT_LOGITS, SLOT_PARTIAL);
     int logits = dpx_temp(d, SLOT_PARTIAL, all, d->e);
     dpx_kernel(d, FN_LOGITS_WHOLE, "cross-entropy", KC_LOSS, 2 * all * d->e);
     int losses = dpx_keep(d, SLOT_LOSSES, d->n, 4), labels = dpx_labels(d);
@@ -158,14 +153,14 @@ void dpx_logits_dx(struct dpx *d, int *all)
         dpx_linear_dx(d, GEMM("logits"), ROLE_HEAD, d->m->vocab, d->h, &d->dx, SLOT_DX);
         if (d->ranks == 1)
             return;
-        collective(d, "all-reduce", COLL_ALL_REDUCE, RED_SUM, dtype_of(d), d->n * d->h, SLOT_DX, SLOT_DX);
+        collective(d, "all-reduce", COLL_ALL_REDUCE, RED_SUM, dpx_dtype(d), d->n * d->h, SLOT_DX, SLOT_DX);
         dpx_kernel(d, FN_NONE, "logits go", KC_COPY, 0);
         return;
     }
     dpx_linear_dx(d, GEMM("logits"), ROLE_HEAD, d->m->vocab, d->h, &dn, SLOT_DN);
     if (all)
         dpx_gone(d, all);
-    collective(d, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, dtype_of(d), d->n * d->h, SLOT_DN, SLOT_DX);
+    collective(d, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, dpx_dtype(d), d->n * d->h, SLOT_DN, SLOT_DX);
     d->dx = dpx_temp(d, SLOT_DX, d->r * d->h, d->e);
     dpx_kernel(d, FN_NONE, "parts of sums go", KC_COPY, 0);
     dpx_gone(d, &dn);

@@ -256,6 +256,12 @@ bool tape_wants_grad(const struct tape *t, var v);
 var  tape_hold(struct tape *t, var v);       /* one more name for the same tensor */
 var  tape_hold_part(struct tape *t, var v, int64_t numel);      /* a view of so many of its elements */
 void tape_drop(struct tape *t, var v);       /* a name is gone; 0 is allowed */
+/* The result of an operation on what nothing names any more: y = f(g(x)). */
+static inline var tmp(struct tape *t, var used, var result)
+{
+    tape_drop(t, used);
+    return result;
+}
 
 /* Compiled: x has to lie in memory, as a result of the graph or an operand of a product has. */
 void tape_need(struct tape *t, var x);

@@ -4,14 +4,9 @@
 #include "model/plan/plan_groups.h"
 #include "model/program/tape_internal.h"
 
-static struct kernel *begin(struct tape *t, const char *name)
-{
-    return t->backward ? tape_kernel(t, name, KC_COPY) : tape_begin(t, name, KC_COPY);
-}
-
 static void note(struct tape *t, const char *name, const struct collective *c)
 {
-    struct kernel *k = begin(t, name);
+    struct kernel *k = tape_begin_copy(t, name);
 
     if (k != &t->skipped)
         k->collective = tape_note_collective(t, c);
@@ -23,11 +18,6 @@ static void exchange(struct tape *t, const char *name, enum dtype dt, int64_t se
                                         .elems = sent, .came = came == sent ? 0 : came });
 }
 
-static int make(struct tape *t, int64_t numel, enum dtype dt)
-{
-    return tape_alloc(t, numel, dtype_bytes(dt), t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
-}
-
 var tape_dispatch(struct tape *t, const char *name, var x, int64_t numel)
 {
     enum dtype dt = tape_var_dtype(t, x);
@@ -37,20 +27,20 @@ var tape_dispatch(struct tape *t, const char *name, var x, int64_t numel)
     tape_edge(t, n, x);
     n->k = numel;
     exchange(t, name, dt, tape_var_numel(t, x), numel);
-    return tape_var(t, make(t, numel, dt), numel, dt, node, 0);
+    return tape_var(t, tape_new(t, numel, dt), numel, dt, node, 0);
 }
 
 var tape_dispatch_numbers(struct tape *t, const char *name, int64_t numel, enum dtype dt)
 {
     exchange(t, name, dt, numel, numel);
-    return tape_var(t, make(t, numel, dt), numel, dt, 0, 0);
+    return tape_var(t, tape_new(t, numel, dt), numel, dt, 0, 0);
 }
 
 var tape_gather_counts(struct tape *t, const char *name, int64_t numel, int64_t ranks, int group)
 {
     note(t, name, &(struct collective){ .op = COLL_ALL_GATHER, .group = (uint8_t)group, .dtype = DT_INT64, .stream = STREAM_CONTEXT,
                                         .elems = numel * ranks });
-    return tape_var(t, make(t, numel * ranks, DT_INT64), numel * ranks, DT_INT64, 0, 0);
+    return tape_var(t, tape_new(t, numel * ranks, DT_INT64), numel * ranks, DT_INT64, 0, 0);
 }
 
 void tape_sum_counts(struct tape *t, const char *name, int64_t numel, int group)
@@ -77,5 +67,5 @@ void tape_run_dispatch(struct tape *t, const struct node *n, int out[TAPE_EDGES]
     t->module = n->module;
     t->half = n->half;
     exchange(t, n->name, e->dt, n->k, e->numel);
-    out[0] = make(t, e->numel, e->dt);
+    out[0] = tape_new(t, e->numel, e->dt);
 }

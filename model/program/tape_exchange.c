@@ -4,19 +4,9 @@
 #include "model/plan/plan_groups.h"
 #include "model/program/tape_internal.h"
 
-static int make(struct tape *t, int64_t numel, enum dtype dt)
-{
-    return tape_alloc(t, numel, dtype_bytes(dt), t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
-}
-
-static struct kernel *begin(struct tape *t, const char *name)
-{
-    return t->backward ? tape_kernel(t, name, KC_COPY) : tape_begin(t, name, KC_COPY);
-}
-
 static void collective(struct tape *t, const char *name, enum coll_op op, enum dtype dt, int64_t elems)
 {
-    struct kernel *k = begin(t, name);
+    struct kernel *k = tape_begin_copy(t, name);
     bool tensor = op == COLL_ALL_REDUCE, adds = tensor || op == COLL_REDUCE_SCATTER;
 
     if (k != &t->skipped)
@@ -27,8 +17,8 @@ static void collective(struct tape *t, const char *name, enum coll_op op, enum d
 
 static int copied(struct tape *t, const char *name, int64_t numel, enum dtype dt)
 {
-    begin(t, name)->bytes = 2 * numel * dtype_bytes(dt);
-    return make(t, numel, dt);
+    tape_begin_copy(t, name)->bytes = 2 * numel * dtype_bytes(dt);
+    return tape_new(t, numel, dt);
 }
 
 var tape_exchange(struct tape *t, var x, bool strided)
@@ -41,13 +31,13 @@ var tape_exchange(struct tape *t, var x, bool strided)
     tape_edge(t, n, x);
     n->batch = strided;
     collective(t, "all-to-all", COLL_ALL_TO_ALL, dt, numel);
-    return tape_var(t, make(t, numel, dt), numel, dt, node, 0);
+    return tape_var(t, tape_new(t, numel, dt), numel, dt, node, 0);
 }
 
 /* The tensors of a list count as one; both lists are gone when the parts are joined. */
 static int exchange_lists(struct tape *t, int64_t numel, enum dtype dt, bool copies)
 {
-    int parts = copies ? copied(t, "parts for each rank", numel, dt) : 0, came = make(t, numel, dt);
+    int parts = copies ? copied(t, "parts for each rank", numel, dt) : 0, came = tape_new(t, numel, dt);
 
     collective(t, "all-to-all", COLL_ALL_TO_ALL, dt, numel);
     int y = copied(t, "join parts", numel, dt);
@@ -76,7 +66,7 @@ var tape_gather_joined(struct tape *t, const char *name, var x, int64_t ranks)
     int node = t->nnodes - 1;
 
     tape_edge(t, n, x);
-    int all = make(t, numel, dt);
+    int all = tape_new(t, numel, dt);
     collective(t, name, COLL_ALL_GATHER, dt, numel);
     int y = copied(t, "join parts", numel, dt);
     tape_unref(t, all);
@@ -86,11 +76,11 @@ var tape_gather_joined(struct tape *t, const char *name, var x, int64_t ranks)
 /* The list's tensors count as one. */
 static var gather_list(struct tape *t, const char *name, int64_t numel, enum dtype dt, int node)
 {
-    int list = make(t, numel, dt);
+    int list = tape_new(t, numel, dt);
 
     collective(t, name, COLL_ALL_GATHER, dt, numel);
-    int flat = make(t, numel, dt);
-    begin(t, "into the list")->bytes = 2 * numel * dtype_bytes(dt);
+    int flat = tape_new(t, numel, dt);
+    tape_begin_copy(t, "into the list")->bytes = 2 * numel * dtype_bytes(dt);
     tape_unref(t, flat);
     return tape_var(t, list, numel, dt, node, 0);
 }
@@ -109,12 +99,6 @@ var tape_gather_list(struct tape *t, const char *name, var x, int64_t ranks)
     return gather_list(t, name, tape_var_numel(t, x) * ranks, tape_var_dtype(t, x), t->nnodes - 1);
 }
 
-static int share(struct tape *t, int store)
-{
-    t->stores[store].refs++;
-    return store;
-}
-
 var tape_sum_in_place(struct tape *t, var x, bool back)
 {
     struct node *n = tape_node(t, NODE_SUM_IN_PLACE, "all-reduce", KC_COPY);
@@ -124,19 +108,19 @@ var tape_sum_in_place(struct tape *t, var x, bool back)
     n->batch = back;
     if (!back)
         collective(t, "all-reduce", COLL_ALL_REDUCE, tape_var_dtype(t, x), tape_var_numel(t, x));
-    return tape_var(t, share(t, t->vars[x].store), tape_var_numel(t, x), tape_var_dtype(t, x), node, 0);
+    return tape_var(t, tape_share(t, t->vars[x].store), tape_var_numel(t, x), tape_var_dtype(t, x), node, 0);
 }
 
 static int exchange_back(struct tape *t, const struct node *n)
 {
     const struct edge *e = &n->edges[0];
-    int strides = n->batch ? make(t, e->numel, e->dt) : 0;
+    int strides = n->batch ? tape_new(t, e->numel, e->dt) : 0;
     int y = strides ? copied(t, "contiguous result", e->numel, e->dt) : 0;
 
     tape_unref(t, strides);
     int parts = strides ? copied(t, "parts in order", e->numel, e->dt) : 0;
     collective(t, "all-to-all", COLL_ALL_TO_ALL, e->dt, e->numel);
-    y = y ? y : make(t, e->numel, e->dt);
+    y = y ? y : tape_new(t, e->numel, e->dt);
     tape_unref(t, parts);
     return y;
 }
@@ -158,9 +142,9 @@ void tape_run_exchange(struct tape *t, const struct node *n, int out[TAPE_EDGES]
     if (n->kind == NODE_SUM_IN_PLACE) {
         if (n->batch)
             collective(t, "all-reduce", COLL_ALL_REDUCE, e->dt, e->numel);
-        out[0] = share(t, n->grad[0]);
+        out[0] = tape_share(t, n->grad[0]);
         return;
     }
     collective(t, "sum of parts", COLL_REDUCE_SCATTER, e->dt, e->numel * n->k);
-    out[0] = make(t, e->numel, e->dt);
+    out[0] = tape_new(t, e->numel, e->dt);
 }

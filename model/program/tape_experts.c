@@ -5,8 +5,6 @@
 
 static int alloc(struct tape *t, int64_t numel, enum dtype dt) { return tape_alloc(t, numel, dtype_bytes(dt), MEM_ACTIVATIONS); }
 
-static int64_t elem(const struct tape *t, var v) { return dtype_bytes(tape_var_dtype(t, v)); }
-
 static var result(struct tape *t, int64_t numel, enum dtype dt)
 {
     return tape_var(t, alloc(t, numel, dt), numel, dt, t->nnodes - 1, 0);
@@ -16,7 +14,7 @@ var tape_topk(struct tape *t, var x, int64_t rows, int64_t used, var *index)
 {
     int64_t numel = rows * used;
 
-    tape_begin_saving(t, "top-k", KC_ELEMENTWISE)->bytes = tape_var_bytes(t, x) + numel * (elem(t, x) + 8);
+    tape_begin_saving(t, "top-k", KC_ELEMENTWISE)->bytes = tape_var_bytes(t, x) + numel * (tape_elem(t, x) + 8);
     tape_edge(t, tape_node(t, NODE_COPY, "top-k", KC_ELEMENTWISE), x);
     int node = t->nnodes - 1;
     var values = result(t, numel, tape_var_dtype(t, x));
@@ -47,7 +45,7 @@ var tape_pick(struct tape *t, const char *name, var x, var index, int64_t numel)
 {
     int64_t read = tape_var_numel(t, x);
 
-    tape_begin_reading(t, name, KC_COPY)->bytes = (numel + (numel > read ? numel : read)) * elem(t, x);
+    tape_begin_reading(t, name, KC_COPY)->bytes = (numel + (numel > read ? numel : read)) * tape_elem(t, x);
     struct node *n = tape_node(t, NODE_COPY, name, KC_COPY);
     tape_edge(t, n, x);
     tape_save_var(t, n, index);
@@ -73,7 +71,7 @@ var tape_grouped(struct tape *t, const struct gemm_names *names, var x, int64_t 
 
     kernel->m = each, kernel->n = n, kernel->k = k, kernel->batch = experts;
     kernel->flops = 2.0 * (double)rows * (double)n * (double)k;
-    kernel->bytes = (rows * k + experts * n * k + rows * n) * elem(t, x);
+    kernel->bytes = (rows * k + experts * n * k + rows * n) * tape_elem(t, x);
     struct node *node = tape_node(t, NODE_LINEAR, names->forward, KC_GEMM);
     node->names = *names;
     node->m = each, node->n = n, node->k = k, node->batch = experts;
@@ -108,7 +106,7 @@ var tape_merge(struct tape *t, const char *name, var w, var a, var b, int64_t ex
 
     kernel->m = m, kernel->n = n, kernel->k = k, kernel->batch = experts;
     kernel->flops = 2.0 * (double)experts * (double)m * (double)n * (double)k;
-    kernel->bytes = experts * (m * k + k * n + 2 * m * n) * elem(t, w);
+    kernel->bytes = experts * (m * k + k * n + 2 * m * n) * tape_elem(t, w);
     if (once) {
         tape_unref(t, alloc(t, experts * m * n, tape_var_dtype(t, w)));
         return 0;
@@ -125,13 +123,11 @@ var tape_merge(struct tape *t, const char *name, var w, var a, var b, int64_t ex
     return result(t, experts * m * n, tape_var_dtype(t, w));
 }
 
-static enum dtype wider(enum dtype a, enum dtype b) { return dtype_bytes(a) >= dtype_bytes(b) ? a : b; }
-
 var tape_weigh(struct tape *t, const char *name, var x, var w)
 {
-    enum dtype dt = wider(tape_var_dtype(t, x), tape_var_dtype(t, w));
+    enum dtype dt = tape_wider(tape_var_dtype(t, x), tape_var_dtype(t, w));
 
-    tape_begin_reading(t, name, KC_ELEMENTWISE)->bytes = tape_var_numel(t, x) * (elem(t, x) + dtype_bytes(dt));
+    tape_begin_reading(t, name, KC_ELEMENTWISE)->bytes = tape_var_numel(t, x) * (tape_elem(t, x) + dtype_bytes(dt));
     struct node *n = tape_node(t, NODE_WEIGH, name, KC_ELEMENTWISE);
     tape_edge(t, n, x);
     tape_edge(t, n, w);
@@ -199,7 +195,7 @@ var tape_sum_rows(struct tape *t, const char *name, var x, int64_t n)
 {
     int64_t numel = tape_var_numel(t, x) / n;
 
-    tape_begin(t, name, KC_ELEMENTWISE)->bytes = (tape_var_numel(t, x) + numel) * elem(t, x);
+    tape_begin(t, name, KC_ELEMENTWISE)->bytes = (tape_var_numel(t, x) + numel) * tape_elem(t, x);
     tape_edge(t, tape_node(t, NODE_COPY, name, KC_ELEMENTWISE), x);
     return result(t, numel, tape_var_dtype(t, x));
 }

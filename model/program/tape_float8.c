@@ -5,12 +5,6 @@
 #include "model/program/tape_internal.h"
 #include "model/program/tape_parts.h"
 
-static int share(struct tape *t, int store)
-{
-    t->stores[store].refs++;
-    return store;
-}
-
 static int make(struct tape *t, int64_t numel, int64_t elem)
 {
     return tape_alloc(t, numel, elem, t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
@@ -137,7 +131,7 @@ static struct cast cast_input(struct tape *t, var x, int64_t scales, const struc
     int64_t numel = tape_var_numel(t, x);
 
     if (t->vars[x].float8)
-        return (struct cast){ .data = share(t, store) };
+        return (struct cast){ .data = tape_share(t, store) };
     if (!t->compiled)
         return cast_eager(t, numel, tape_var_dtype(t, x), scales, how->row_parallel, how);
     int made = t->stores[store].float8;
@@ -145,7 +139,7 @@ static struct cast cast_input(struct tape *t, var x, int64_t scales, const struc
     if (!made)
         made = cast_in_graph(t, store, numel, scales, how->row_parallel, how).data;
     if (!how->last)
-        t->stores[store].float8 = share(t, made);
+        t->stores[store].float8 = tape_share(t, made);
     return (struct cast){ .data = made };
 }
 
@@ -241,13 +235,11 @@ var tape_float8_linear(struct tape *t, const struct gemm_names *names, var x, in
 
 /* ---- backward ---- */
 
-static bool wants(const struct node *n, int i) { return n->edges[i].tensor >= 0 || n->edges[i].node; }
-
 static int gradient(struct tape *t, const struct node *n, int i)
 {
     const struct edge *e = &n->edges[i];
 
-    return wants(n, i) ? tape_alloc(t, e->numel, dtype_bytes(e->dt), e->tensor >= 0 ? MEM_GRADS : MEM_TEMPORARIES) : 0;
+    return tape_wants(n, i) ? tape_alloc(t, e->numel, dtype_bytes(e->dt), e->tensor >= 0 ? MEM_GRADS : MEM_TEMPORARIES) : 0;
 }
 
 /* A rowwise product by the kernel that has one scale: what its rows and columns are multiplied by comes behind it, in fp32, in place. */
@@ -333,7 +325,7 @@ static void run_in_graph(struct tape *t, const struct node *n, int out[TAPE_EDGE
     bool rowwise = by_rows(how), wide = how->recipe == FLOAT8_ROWWISE_GW_HP;
     int64_t numel = n->m * n->n;
     bool parts = t->gathered.store && n->grad[0] == t->gathered.store;
-    struct cast g = { .data = how->cast_gradient ? share(t, n->grad[0]) : cast_in_graph(t, n->grad[0], numel, rowwise ? n->m : 1, !how->row_parallel, how).data };
+    struct cast g = { .data = how->cast_gradient ? tape_share(t, n->grad[0]) : cast_in_graph(t, n->grad[0], numel, rowwise ? n->m : 1, !how->row_parallel, how).data };
     int turned = 0, w, x = 0;
 
     if (!wide && !how->cast_gradient)

@@ -22,23 +22,12 @@
 #include "model/program/tape_te_mtp.h"
 #include "model/program/tape_te_ring.h"
 
-static struct kernel *back(struct tape *t, const struct node *n, const char *name)
-{
-    struct kernel *k = tape_kernel(t, name, n->kc);
-
-    k->module = n->module;
-    k->half = n->half;
-    return k;
-}
-
-static bool wants(const struct node *n, int i) { return n->edges[i].tensor >= 0 || n->edges[i].node; }
-
 /* A gradient of operand i, in dtype dt. */
 static int grad(struct tape *t, const struct node *n, int i, enum dtype dt)
 {
     const struct edge *e = &n->edges[i];
 
-    if (!wants(n, i))
+    if (!tape_wants(n, i))
         return 0;                               /* it has no use */
     return tape_alloc(t, e->numel, dtype_bytes(dt), e->tensor >= 0 && !t->main_grad ? MEM_GRADS : MEM_TEMPORARIES);
 }
@@ -55,20 +44,14 @@ static int64_t bytes_of(const struct node *n, int i)
     return n->edges[i].numel * dtype_bytes(dt_of(n, i));
 }
 
-static int share(struct tape *t, int store)
-{
-    t->stores[store].refs++;
-    return store;
-}
-
 /* The same gradient for every operand. */
 static void run_pass(struct tape *t, const struct node *n, int out[], enum dtype got[])
 {
     for (int i = 0; i < n->nedges; i++) {
-        if (!wants(n, i))
+        if (!tape_wants(n, i))
             continue;
         bool made = n->edges[i].tensor >= 0 && t->stores[n->grad[0]].derived;         /* Gemma's 1 + w of a weight in fp32, compiled */
-        out[i] = made ? tape_fused_weight_gradient(t, &n->edges[i], &n->grad[0], 1) : share(t, n->grad[0]);
+        out[i] = made ? tape_fused_weight_gradient(t, &n->edges[i], &n->grad[0], 1) : tape_share(t, n->grad[0]);
         got[i] = n->dt;
     }
 }
@@ -86,14 +69,14 @@ static int64_t saved_bytes(const struct tape *t, const struct node *n)
 
 static void run_each(struct tape *t, const struct node *n, int out[])
 {
-    struct kernel *k = back(t, n, n->name);
+    struct kernel *k = tape_back(t, n, n->name);
 
     bool weights = false;
     k->flops = 2 * n->flops;
     for (int i = 0; i < n->nedges; i++) {
         out[i] = grad(t, n, i, dt_of(n, i));
         k->bytes += 2 * bytes_of(n, i);
-        weights |= i > 0 && wants(n, i);
+        weights |= i > 0 && tape_wants(n, i);
     }
     /* The gradient comes in and goes out; what forward saved is read beside it.  A layer norm's
      * weights get theirs in a second kernel that reads gradient and input again. */
@@ -112,9 +95,9 @@ static void run_embedding(struct tape *t, const struct node *n, int out[])
     int whole = 0;
 
     if (n->k > e->numel) {
-        back(t, n, n->name)->bytes = 2 * n->k * dtype_bytes(e->dt);
+        tape_back(t, n, n->name)->bytes = 2 * n->k * dtype_bytes(e->dt);
         whole = temp(t, n->k, e->dt);
-        back(t, n, "own rows")->bytes = 2 * bytes_of(n, 0);
+        tape_back(t, n, "own rows")->bytes = 2 * bytes_of(n, 0);
         out[0] = grad(t, n, 0, e->dt);
         tape_unref(t, whole);
     } else {
@@ -130,7 +113,7 @@ static enum dtype wider(const struct node *n)
 /* a*b: each gradient is the incoming one times the other, in the wider dtype. */
 static void run_mul(struct tape *t, const struct node *n, int out[], enum dtype got[])
 {
-    back(t, n, n->name)->bytes = 3 * (bytes_of(n, 0) + bytes_of(n, 1));
+    tape_back(t, n, n->name)->bytes = 3 * (bytes_of(n, 0) + bytes_of(n, 1));
     for (int i = 0; i < 2; i++) {
         got[i] = wider(n);
         out[i] = grad(t, n, i, got[i]);
@@ -141,10 +124,10 @@ static void run_mul(struct tape *t, const struct node *n, int out[], enum dtype 
  * gradient is a product of x's size, then summed. */
 static void run_mul_reduced(struct tape *t, const struct node *n, int out[], enum dtype got[])
 {
-    back(t, n, n->name)->bytes = (wants(n, 1) ? 5 : 2) * bytes_of(n, 0);
+    tape_back(t, n, n->name)->bytes = (tape_wants(n, 1) ? 5 : 2) * bytes_of(n, 0);
     got[0] = wider(n);
     out[0] = grad(t, n, 0, got[0]);
-    if (!wants(n, 1))
+    if (!tape_wants(n, 1))
         return;
     int product = temp(t, n->edges[0].numel, got[0]);
     out[1] = grad(t, n, 1, dt_of(n, 1));
@@ -165,13 +148,13 @@ static int power(struct tape *t, const struct node *n)
 
 static void run_power(struct tape *t, const struct node *n, int out[])
 {
-    back(t, n, n->name)->bytes = 7 * bytes_of(n, 0);
+    tape_back(t, n, n->name)->bytes = 7 * bytes_of(n, 0);
     out[0] = power(t, n);
 }
 
 static void run_rms(struct tape *t, const struct node *n, int out[])
 {
-    back(t, n, n->name)->bytes = 8 * bytes_of(n, 0);
+    tape_back(t, n, n->name)->bytes = 8 * bytes_of(n, 0);
     int spread = temp(t, n->edges[0].numel, dt_of(n, 0));       /* of the mean */
     out[0] = power(t, n);
     tape_unref(t, spread);
@@ -191,16 +174,16 @@ static void run_linear(struct tape *t, const struct node *n, int out[])
 
     for (int i = 0; i < 2; i++) {
         bool weight = (i == 0) == (n->weight_first && !parts);
-        if (weight && wants(n, 1)) {
-            gemm(back(t, n, n->names.dw), n, n->k, n->n, n->m, dt_of(n, 1));
+        if (weight && tape_wants(n, 1)) {
+            gemm(tape_back(t, n, n->names.dw), n, n->k, n->n, n->m, dt_of(n, 1));
             bool into = n->te.weights && !t->grads_apart;
             if (into) {                 /* main_grad, read and written */
                 t->out[t->nout - 1].sums = n->edges[1].numel * 2 * t->main_grad;
                 t->out[t->nout - 1].bytes += n->edges[1].numel * (2 * t->main_grad - dtype_bytes(dt_of(n, 1)));
             }
             out[1] = into ? tape_alloc(t, 0, 1, MEM_GRADS) : grad(t, n, 1, dt_of(n, 1));
-        } else if (!weight && wants(n, 0)) {
-            gemm(back(t, n, n->names.dx), n, n->m, n->k, n->n, dt_of(n, 0));
+        } else if (!weight && tape_wants(n, 0)) {
+            gemm(tape_back(t, n, n->names.dx), n, n->m, n->k, n->n, dt_of(n, 0));
             out[0] = grad(t, n, 0, dt_of(n, 0));
             if (parts) {
                 tape_product_in_parts(t, n->grad[0], dt_of(n, 0));
@@ -208,8 +191,8 @@ static void run_linear(struct tape *t, const struct node *n, int out[])
             }
         }
     }
-    if (n->nedges > 2 && wants(n, 2)) {
-        struct kernel *k = back(t, n, n->names.db);
+    if (n->nedges > 2 && tape_wants(n, 2)) {
+        struct kernel *k = tape_back(t, n, n->names.db);
         k->kind = KC_ELEMENTWISE;
         k->bytes = n->m * n->n * dtype_bytes(dt_of(n, 2));
         out[2] = grad(t, n, 2, dt_of(n, 2));
@@ -220,32 +203,32 @@ static void run_matmul(struct tape *t, const struct node *n, int out[])
 {
     bool merges = n->kc == KC_GEMM;             /* tape_merge() */
 
-    if (wants(n, 1))
-        gemm(back(t, n, merges ? "experts merge dB" : "attention dB"), n, n->k, n->n, n->m, dt_of(n, 1));
+    if (tape_wants(n, 1))
+        gemm(tape_back(t, n, merges ? "experts merge dB" : "attention dB"), n, n->k, n->n, n->m, dt_of(n, 1));
     out[1] = grad(t, n, 1, dt_of(n, 1));
-    if (wants(n, 0))
-        gemm(back(t, n, merges ? "experts merge dA" : "attention dA"), n, n->m, n->k, n->n, dt_of(n, 0));
+    if (tape_wants(n, 0))
+        gemm(tape_back(t, n, merges ? "experts merge dA" : "attention dA"), n, n->m, n->k, n->n, dt_of(n, 0));
     out[0] = grad(t, n, 0, dt_of(n, 0));
 }
 
 /* A kernel for each parameter's gradient. */
 static void run_in_place(struct tape *t, const struct node *n, int out[])
 {
-    back(t, n, n->name)->bytes = 2 * bytes_of(n, 0) + saved_bytes(t, n);
-    out[0] = share(t, n->grad[0]);
+    tape_back(t, n, n->name)->bytes = 2 * bytes_of(n, 0) + saved_bytes(t, n);
+    out[0] = tape_share(t, n->grad[0]);
 }
 
 static void run_listed(struct tape *t, const struct node *n, int out[])
 {
     for (int i = 0; i < (int)n->batch && n->m >= 0; i++) {
         const struct edge e = { .tensor = (int)n->m + i, .numel = n->k, .dt = n->dt };
-        struct kernel *k = back(t, n, n->name);
+        struct kernel *k = tape_back(t, n, n->name);
         k->module += i;
         k->bytes = 2 * e.numel * dtype_bytes(e.dt);
         tape_grad_arrived(t, &e, tape_alloc(t, e.numel, dtype_bytes(e.dt), MEM_GRADS));
     }
     if (n->edges[0].node)
-        out[0] = share(t, n->grad[0]);
+        out[0] = tape_share(t, n->grad[0]);
 }
 
 void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dtype got[TAPE_EDGES])
@@ -309,7 +292,7 @@ void tape_validate(struct tape *t, const struct node *n, int out[TAPE_EDGES],
             tape_weigh_rows(t, n, out);
         if (!out[i] || got[i] == dt_of(n, i))
             continue;
-        back(t, n, "cast")->bytes = n->edges[i].numel * (dtype_bytes(got[i]) + dtype_bytes(dt_of(n, i)));
+        tape_back(t, n, "cast")->bytes = n->edges[i].numel * (dtype_bytes(got[i]) + dtype_bytes(dt_of(n, i)));
         int cast = grad(t, n, i, dt_of(n, i));
         tape_unref(t, out[i]);
         out[i] = cast;

@@ -32,6 +32,49 @@ void  tape_save(struct tape *t, struct node *n, int store);
 void  tape_save_var(struct tape *t, struct node *n, var v);
 void  tape_edge(struct tape *t, struct node *n, var v);
 
+/* A store of the pass that runs: backward's are temporaries.  One more reference to a store. */
+static inline int tape_new(struct tape *t, int64_t numel, enum dtype dt)
+{
+    return tape_alloc(t, numel, dtype_bytes(dt), t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
+}
+static inline int tape_share(struct tape *t, int store)
+{
+    t->stores[store].refs++;
+    return store;
+}
+/* A kernel of the pass that runs; of copies; which passes over so many bytes.  One of a node's backward, in the node's module. */
+static inline struct kernel *tape_either(struct tape *t, const char *name, enum kernel_class kc)
+{
+    return t->backward ? tape_kernel(t, name, kc) : tape_begin(t, name, kc);
+}
+static inline struct kernel *tape_begin_copy(struct tape *t, const char *name) { return tape_either(t, name, KC_COPY); }
+static inline struct kernel *tape_pass(struct tape *t, const char *name, enum kernel_class kc, int64_t bytes)
+{
+    struct kernel *k = tape_either(t, name, kc);
+
+    k->bytes = bytes;
+    return k;
+}
+static inline struct kernel *tape_back(struct tape *t, const struct node *n, const char *name)
+{
+    struct kernel *k = tape_kernel(t, name, n->kc);
+
+    k->module = n->module;
+    k->half = n->half;
+    return k;
+}
+/* A node with an edge to x.  Does somebody want the gradient of its i-th edge? */
+static inline struct node *tape_node_of(struct tape *t, enum node_kind kind, const char *name, enum kernel_class kc, var x)
+{
+    struct node *n = tape_node(t, kind, name, kc);
+
+    tape_edge(t, n, x);
+    return n;
+}
+static inline bool tape_wants(const struct node *n, int i) { return i < n->nedges && (n->edges[i].tensor >= 0 || n->edges[i].node); }
+static inline int64_t tape_elem(const struct tape *t, var v) { return dtype_bytes(tape_var_dtype(t, v)); }
+static inline enum dtype tape_wider(enum dtype a, enum dtype b) { return dtype_bytes(a) >= dtype_bytes(b) ? a : b; }
+
 /* A tensor of a compiled graph that is computed from n others where it is needed: it has no memory. */
 int   tape_derive(struct tape *t, int64_t numel, int64_t elem, const int *from, int n, enum kernel_class kc);
 /* One kernel computes those of the stores that are derived. */

@@ -3,23 +3,6 @@
 
 static int make(struct tape *t, int64_t numel, enum dtype dt, int mem) { return tape_alloc(t, numel, dtype_bytes(dt), mem); }
 
-static int share(struct tape *t, int store)
-{
-    t->stores[store].refs++;
-    return store;
-}
-
-static bool wants(const struct node *n, int i) { return n->edges[i].tensor >= 0 || n->edges[i].node; }
-
-static struct kernel *back(struct tape *t, const struct node *n, const char *name)
-{
-    struct kernel *k = tape_kernel(t, name, n->kc);
-
-    k->module = n->module;
-    k->half = n->half;
-    return k;
-}
-
 /* ---- ops/rms_norm.py ---- */
 
 var op_liger_norm(struct tape *t, const char *name, var x, int64_t rows, var w, int64_t sms, bool in_place)
@@ -49,15 +32,15 @@ static void run_norm(struct tape *t, const struct node *n, int out[])
     const struct edge *x = &n->edges[0], *w = &n->edges[1];
     int64_t bytes = x->numel * dtype_bytes(x->dt);
 
-    back(t, n, n->name)->bytes = 3 * bytes;
-    int parts = wants(n, 1) ? make(t, n->batch * n->k, DT_FP32, MEM_TEMPORARIES) : 0;
-    if (wants(n, 0)) {
-        out[0] = n->m ? share(t, n->grad[0]) : make(t, x->numel, x->dt, MEM_TEMPORARIES);
+    tape_back(t, n, n->name)->bytes = 3 * bytes;
+    int parts = tape_wants(n, 1) ? make(t, n->batch * n->k, DT_FP32, MEM_TEMPORARIES) : 0;
+    if (tape_wants(n, 0)) {
+        out[0] = n->m ? tape_share(t, n->grad[0]) : make(t, x->numel, x->dt, MEM_TEMPORARIES);
         t->stores[out[0]].view = true;
     }
     if (!parts)
         return;
-    back(t, n, n->name)->bytes = n->batch * n->k * 4;
+    tape_back(t, n, n->name)->bytes = n->batch * n->k * 4;
     int sum = w->dt == DT_FP32 ? 0 : make(t, n->k, DT_FP32, MEM_TEMPORARIES);
     out[1] = make(t, w->numel, w->dt, w->tensor >= 0 ? MEM_GRADS : MEM_TEMPORARIES);
     tape_unref(t, sum);
@@ -93,9 +76,9 @@ var op_liger_glu(struct tape *t, const char *name, var gate, var up, bool copies
 
 static void run_glu(struct tape *t, const struct node *n, int out[])
 {
-    back(t, n, n->name)->bytes = 5 * n->edges[0].numel * dtype_bytes(n->edges[0].dt);
+    tape_back(t, n, n->name)->bytes = 5 * n->edges[0].numel * dtype_bytes(n->edges[0].dt);
     for (int i = 0; i < 2; i++)
-        out[i] = wants(n, i) ? share(t, n->saved[i]) : 0;
+        out[i] = tape_wants(n, i) ? tape_share(t, n->saved[i]) : 0;
 }
 
 /* ---- ops/rope.py ---- */
@@ -107,7 +90,7 @@ void op_liger_rope(struct tape *t, const char *name, var *const x[2], var cos, v
     for (int i = 0; i < 2; i++) {
         if (copies)
             tape_begin(t, "contiguous", KC_COPY)->bytes = 2 * tape_var_bytes(t, *x[i]);
-        made[i] = copies ? make(t, tape_var_numel(t, *x[i]), tape_var_dtype(t, *x[i]), MEM_ACTIVATIONS) : share(t, t->vars[*x[i]].store);
+        made[i] = copies ? make(t, tape_var_numel(t, *x[i]), tape_var_dtype(t, *x[i]), MEM_ACTIVATIONS) : tape_share(t, t->vars[*x[i]].store);
     }
     tape_begin_saving(t, name, KC_ELEMENTWISE)->bytes = 2 * (tape_var_bytes(t, *x[0]) + tape_var_bytes(t, *x[1]));
     struct node *n = tape_node(t, NODE_LIGER_ROPE, name, KC_ELEMENTWISE);
@@ -131,14 +114,14 @@ static void run_rope(struct tape *t, const struct node *n, int out[])
 
     for (int i = 0; i < 2; i++) {
         int64_t each = n->edges[i].numel * dtype_bytes(n->edges[i].dt);
-        if (!wants(n, i))
+        if (!tape_wants(n, i))
             continue;
         if (n->m)
-            back(t, n, "contiguous")->bytes = 2 * each;
-        out[i] = n->m ? make(t, n->edges[i].numel, n->edges[i].dt, MEM_TEMPORARIES) : share(t, n->grad[i]);
+            tape_back(t, n, "contiguous")->bytes = 2 * each;
+        out[i] = n->m ? make(t, n->edges[i].numel, n->edges[i].dt, MEM_TEMPORARIES) : tape_share(t, n->grad[i]);
         bytes += 2 * each;
     }
-    back(t, n, n->name)->bytes = bytes;
+    tape_back(t, n, n->name)->bytes = bytes;
 }
 
 void tape_run_liger(struct tape *t, const struct node *n, int out[TAPE_EDGES])

@@ -1,8 +1,6 @@
 /* tape_loss.c -- see tape_loss.h. */
 #include "model/program/tape_loss.h"
 
-static int64_t elem(const struct tape *t, var v) { return dtype_bytes(tape_var_dtype(t, v)); }
-
 static int make(struct tape *t, int64_t numel, enum dtype dt) { return tape_alloc(t, numel, dtype_bytes(dt), MEM_ACTIVATIONS); }
 
 /* A new tensor that the last node saves. */
@@ -87,7 +85,7 @@ var op_in_place_loss(struct tape *t, const char *name, var logits, int64_t width
     tape_edge(t, n, logits);
     tape_save_var(t, n, logits);
     int losses = make(t, rows, tape_var_dtype(t, logits));
-    pass(t, name, KC_LOSS, rows * elem(t, logits));
+    pass(t, name, KC_LOSS, rows * tape_elem(t, logits));
     int sum = make(t, 1, DT_FP32);
     tape_unref(t, losses);
     return tape_var(t, sum, 1, DT_FP32, at, 0);
@@ -160,7 +158,7 @@ var op_linear_loss(struct tape *t, const struct head_loss *h, var *cast)
     int64_t rows = tape_var_numel(t, h->x) / h->k;
     bool trains = tape_wants_grad(t, h->w), direct = xt == dt && tape_var_dtype(t, h->w) == dt;
 
-    tape_begin_saving(t, h->name, KC_COPY)->bytes = rows * h->k * elem(t, h->x) + (trains ? h->n * h->k * elem(t, h->w) : 0);   /* zeros */
+    tape_begin_saving(t, h->name, KC_COPY)->bytes = rows * h->k * tape_elem(t, h->x) + (trains ? h->n * h->k * tape_elem(t, h->w) : 0);   /* zeros */
     struct node *n = tape_node(t, NODE_MADE, h->name, KC_LOSS);
     int at = t->nnodes - 1;
     tape_edge(t, n, h->x);
@@ -188,7 +186,7 @@ var op_cut_loss(struct tape *t, const struct head_loss *h, var labels)
     struct kernel *k = tape_begin_saving(t, h->names->forward, KC_GEMM);
     k->m = rows, k->n = h->n, k->k = h->k, k->batch = 1;
     k->flops = 2.0 * (double)rows * (double)h->n * (double)h->k;
-    k->bytes = (rows * h->k + h->n * h->k) * elem(t, h->x) + 4 * (rows + h->n);
+    k->bytes = (rows * h->k + h->n * h->k) * tape_elem(t, h->x) + 4 * (rows + h->n);
     struct node *n = tape_node(t, NODE_CUT_LOSS, h->name, KC_LOSS);
     int at = t->nnodes - 1;
     n->names = *h->names;
@@ -201,7 +199,7 @@ var op_cut_loss(struct tape *t, const struct head_loss *h, var labels)
     make_saved(t, rows, DT_INT64);              /* which rows have a label */
     make_saved(t, rows, DT_FP32);               /* lse */
     make_saved(t, h->n, DT_FP32);               /* logit_avg */
-    pass(t, h->name, KC_LOSS, 2 * rows * h->k * elem(t, h->x) + 4 * rows);
+    pass(t, h->name, KC_LOSS, 2 * rows * h->k * tape_elem(t, h->x) + 4 * rows);
     int dots = make(t, rows, DT_FP32);
     pass(t, h->name, KC_LOSS, 4 * rows);
     int sum = make(t, 1, DT_FP32);
@@ -210,8 +208,6 @@ var op_cut_loss(struct tape *t, const struct head_loss *h, var labels)
 }
 
 /* ---- backward ---- */
-
-static bool wants(const struct node *n, int i) { return n->edges[i].tensor >= 0 || n->edges[i].node; }
 
 /* The gradients are there: they are multiplied by the loss's in place (element_mul_kernel; transformers' Trainer divides the loss by the
  * number of labels, so that it is not 1) and handed on. */
@@ -229,7 +225,7 @@ static void run_made(struct tape *t, const struct node *n, int out[])
 
     k->module = n->module;
     for (int i = 0, made = 0; i < n->nedges; i++)
-        if (wants(n, i)) {
+        if (tape_wants(n, i)) {
             out[i] = n->saved[made++];
             t->stores[out[i]].refs++;
             k->bytes += 2 * t->stores[out[i]].bytes;
@@ -249,7 +245,7 @@ static void run_cut(struct tape *t, const struct node *n, int out[])
     int order = tape_alloc(t, n->n, 8, MEM_TEMPORARIES), narrow = tape_alloc(t, n->n, 4, MEM_TEMPORARIES);
     tape_unref(t, order);
     for (int i = 0; i < 2; i++)
-        if (wants(n, i)) {
+        if (tape_wants(n, i)) {
             const struct edge *e = &n->edges[i];
             pass(t, n->name, KC_COPY, e->numel * dtype_bytes(e->dt));
             out[i] = tape_alloc(t, e->numel, dtype_bytes(e->dt), e->tensor >= 0 ? MEM_GRADS : MEM_TEMPORARIES);

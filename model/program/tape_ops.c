@@ -32,8 +32,6 @@ struct kernel *tape_begin_saving(struct tape *t, const char *name, enum kernel_c
 
 static int store_of(const struct tape *t, var v) { return t->vars[v].store; }
 
-static int64_t elem(const struct tape *t, var v) { return dtype_bytes(tape_var_dtype(t, v)); }
-
 static int alloc(struct tape *t, int64_t numel, enum dtype dt)
 {
     return tape_alloc(t, numel, dtype_bytes(dt), MEM_ACTIVATIONS);
@@ -53,11 +51,6 @@ static var fresh(struct tape *t, int64_t numel, enum dtype dt)
     int store = tape_is_fused(t, kc) ? tape_derive(t, numel, dtype_bytes(dt), t->from, t->nfrom, kc) : alloc(t, numel, dt);
 
     return tape_var(t, store, numel, dt, t->nnodes - 1, 0);
-}
-
-static enum dtype wider(enum dtype a, enum dtype b)
-{
-    return dtype_bytes(a) >= dtype_bytes(b) ? a : b;
 }
 
 var op_param(struct tape *t, int tensor, int64_t numel, enum dtype dt)
@@ -117,14 +110,14 @@ var op_cast(struct tape *t, var x, enum dtype to)
     if (tape_var_dtype(t, x) == to)
         return tape_hold(t, x);
     struct kernel *k = begin(t, "cast", KC_COPY, KEEPS_NOTHING);
-    k->bytes = tape_var_numel(t, x) * (elem(t, x) + dtype_bytes(to));
+    k->bytes = tape_var_numel(t, x) * (tape_elem(t, x) + dtype_bytes(to));
     tape_edge(t, tape_node(t, NODE_COPY, "cast", KC_COPY), x);
     return fresh(t, tape_var_numel(t, x), to);
 }
 
 var op_add(struct tape *t, const char *name, var a, var b)
 {
-    enum dtype dt = b ? wider(tape_var_dtype(t, a), tape_var_dtype(t, b)) : tape_var_dtype(t, a);
+    enum dtype dt = b ? tape_wider(tape_var_dtype(t, a), tape_var_dtype(t, b)) : tape_var_dtype(t, a);
     struct kernel *k = begin(t, name, KC_ELEMENTWISE, KEEPS_NOTHING);
 
     k->bytes = tape_var_bytes(t, a) + tape_var_bytes(t, b) + tape_var_numel(t, a) * dtype_bytes(dt);
@@ -137,7 +130,7 @@ var op_add(struct tape *t, const char *name, var a, var b)
 
 var op_mul(struct tape *t, const char *name, var a, var b)
 {
-    enum dtype dt = wider(tape_var_dtype(t, a), tape_var_dtype(t, b));
+    enum dtype dt = tape_wider(tape_var_dtype(t, a), tape_var_dtype(t, b));
     struct kernel *k = begin(t, name, KC_ELEMENTWISE, KEEPS_INPUT);
 
     k->bytes = tape_var_bytes(t, a) + tape_var_bytes(t, b) + tape_var_numel(t, a) * dtype_bytes(dt);
@@ -157,7 +150,7 @@ var op_mul_const(struct tape *t, const char *name, var a, var c)
     struct node *n = tape_node(t, NODE_COPY, name, KC_ELEMENTWISE);
     tape_edge(t, n, a);
     tape_save_var(t, n, c);
-    return fresh(t, tape_var_numel(t, a), c ? wider(tape_var_dtype(t, a), tape_var_dtype(t, c)) : tape_var_dtype(t, a));
+    return fresh(t, tape_var_numel(t, a), c ? tape_wider(tape_var_dtype(t, a), tape_var_dtype(t, c)) : tape_var_dtype(t, a));
 }
 
 var op_mul_rows(struct tape *t, const char *name, var x, var r)
@@ -218,7 +211,7 @@ var op_add_to(struct tape *t, const char *name, var a, var b)
 
 var op_index(struct tape *t, const char *name, var x, int64_t numel)
 {
-    begin(t, name, KC_COPY, KEEPS_OUTPUT)->bytes = 2 * numel * elem(t, x);
+    begin(t, name, KC_COPY, KEEPS_OUTPUT)->bytes = 2 * numel * tape_elem(t, x);
     int index = alloc(t, 1, DT_INT64);
     struct node *n = tape_node(t, NODE_COPY, name, KC_COPY);
     tape_edge(t, n, x);
@@ -254,7 +247,7 @@ var op_cat2(struct tape *t, const char *name, var a, var b)
 {
     int64_t numel = tape_var_numel(t, a) + (b ? tape_var_numel(t, b) : 0);
 
-    begin(t, name, KC_COPY, KEEPS_NOTHING)->bytes = 2 * numel * elem(t, a);
+    begin(t, name, KC_COPY, KEEPS_NOTHING)->bytes = 2 * numel * tape_elem(t, a);
     struct node *n = tape_node(t, NODE_PASS, name, KC_COPY);    /* narrow(): views */
     tape_edge(t, n, a);
     if (b)
@@ -335,7 +328,7 @@ var op_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, 
 
     kernel->m = rows, kernel->n = n, kernel->k = k, kernel->batch = 1;
     kernel->flops = 2.0 * (double)rows * (double)n * (double)k;
-    kernel->bytes = (rows * k + n * k + rows * n) * elem(t, x);
+    kernel->bytes = (rows * k + n * k + rows * n) * tape_elem(t, x);
     struct node *node = tape_node(t, NODE_LINEAR, names->forward, KC_GEMM);
     node->names = *names;
     node->m = rows, node->n = n, node->k = k, node->batch = 1;
@@ -362,7 +355,7 @@ var op_matmul(struct tape *t, const char *name, var a, var b, int64_t batch, int
 
     kernel->m = m, kernel->n = n, kernel->k = k, kernel->batch = batch;
     kernel->flops = 2.0 * (double)batch * (double)m * (double)n * (double)k;
-    kernel->bytes = batch * (m * k + n * k + m * n) * elem(t, a);
+    kernel->bytes = batch * (m * k + n * k + m * n) * tape_elem(t, a);
     struct node *node = tape_node(t, NODE_MATMUL, name, KC_ATTENTION);
     node->m = m, node->n = n, node->k = k, node->batch = batch;
     node->flops = kernel->flops;
@@ -404,7 +397,7 @@ var op_scale(struct tape *t, const char *name, var x, var w)
     tape_edge(t, n, w);
     save_for(t, n, w, x);
     save_for(t, n, x, w);
-    return fresh(t, tape_var_numel(t, x), wider(tape_var_dtype(t, x), tape_var_dtype(t, w)));
+    return fresh(t, tape_var_numel(t, x), tape_wider(tape_var_dtype(t, x), tape_var_dtype(t, w)));
 }
 
 var op_listed(struct tape *t, var x, int first, int64_t n, int64_t numel, enum dtype dt)
@@ -425,7 +418,7 @@ var op_embedding(struct tape *t, const char *name, var ids, int64_t width, var w
 {
     int64_t rows = tape_var_numel(t, ids);
 
-    begin(t, name, KC_EMBEDDING, KEEPS_INPUT)->bytes = 2 * rows * width * elem(t, w);
+    begin(t, name, KC_EMBEDDING, KEEPS_INPUT)->bytes = 2 * rows * width * tape_elem(t, w);
     struct node *n = tape_node(t, NODE_EMBEDDING, name, KC_EMBEDDING);
     tape_edge(t, n, w);
     tape_save_var(t, n, ids);
@@ -440,7 +433,7 @@ var op_attention(struct tape *t, const char *name, const var in[4], int64_t nume
     struct kernel *kernel = begin(t, name, KC_ATTENTION, KEEPS_OUTPUT);
 
     kernel->flops = flops;
-    kernel->bytes = numel * elem(t, in[0]);         /* the output */
+    kernel->bytes = numel * tape_elem(t, in[0]);         /* the output */
     struct node *n = tape_node(t, NODE_EACH, name, KC_ATTENTION);
     for (int i = 0; i < 3; i++)                 /* a mask has no gradient */
         tape_edge(t, n, in[i]);

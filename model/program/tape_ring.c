@@ -18,11 +18,6 @@ struct run {
     int            sent;                /* the collective that brings it */
 };
 
-static int make(struct tape *t, int64_t numel, enum dtype dt)
-{
-    return tape_alloc(t, numel, dtype_bytes(dt), t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
-}
-
 static int share(struct tape *t, int store)
 {
     if (store)
@@ -49,7 +44,7 @@ static struct kernel *moves(struct tape *t, const char *name, enum kernel_class 
 static int computed(struct tape *t, const char *name, int64_t numel, int operands)
 {
     moves(t, name, KC_ELEMENTWISE, 4 * numel * (1 + operands));
-    return make(t, numel, DT_FP32);
+    return tape_new(t, numel, DT_FP32);
 }
 
 static int cast(struct tape *t, int x, int64_t numel, enum dtype from, enum dtype to)
@@ -57,7 +52,7 @@ static int cast(struct tape *t, int x, int64_t numel, enum dtype from, enum dtyp
     if (from == to)
         return share(t, x);
     moves(t, "cast", KC_COPY, numel * (dtype_bytes(from) + dtype_bytes(to)));
-    return make(t, numel, to);
+    return tape_new(t, numel, to);
 }
 
 static int collective(struct tape *t, const char *name, enum coll_op op, enum dtype dt, int64_t elems)
@@ -77,7 +72,7 @@ static void begin(struct run *u)
 {
     for (int i = 0; i < 2 && !u->r.one_kv_head; i++) {
         moves(u->t, "contiguous keys, values", KC_COPY, u->nkv * dtype_bytes(u->dt));
-        u->kv[i] = make(u->t, u->nkv / 2, u->dt);
+        u->kv[i] = tape_new(u->t, u->nkv / 2, u->dt);
     }
 }
 
@@ -104,13 +99,13 @@ static void depart(struct run *u, int64_t i, int *joined)
     if (i == u->r.ranks - 1)
         return;
     moves(t, "join keys and values", KC_COPY, 2 * u->nkv * dtype_bytes(u->dt));
-    rebind(t, joined, make(t, u->nkv, u->dt));
+    rebind(t, joined, tape_new(t, u->nkv, u->dt));
     if (u->r.rotates) {
         u->sent = collective(t, "send keys and values on", COLL_ALL_TO_ALL, u->dt, u->nkv);
-        rebind(t, &u->next, make(t, u->nkv, u->dt));
+        rebind(t, &u->next, tape_new(t, u->nkv, u->dt));
     } else if (i == 0) {
         u->sent = collective(t, "gather keys and values", COLL_ALL_GATHER, u->dt, u->nkv * u->r.ranks);
-        u->all = make(t, u->nkv * u->r.ranks, u->dt);
+        u->all = tape_new(t, u->nkv * u->r.ranks, u->dt);
     }
 }
 
@@ -190,10 +185,10 @@ static struct results attend(struct run *u, int64_t i)
 
     square(u, i, k);
     k->bytes = (2 * u->nq / parts + u->nkv / (half_keys(u, i) ? 2 : 1)) * dtype_bytes(u->dt);
-    out.out = make(t, u->nq / parts, u->dt);
-    out.lse = make(t, u->r.lse_numel / parts, DT_FP32);
+    out.out = tape_new(t, u->nq / parts, u->dt);
+    out.lse = tape_new(t, u->r.lse_numel / parts, DT_FP32);
     for (int s = 0; s < 2; s++)
-        out.state[s] = make(t, 1, DT_INT64);
+        out.state[s] = tape_new(t, 1, DT_INT64);
     return out;
 }
 
@@ -305,7 +300,7 @@ static void step_back(struct run *u, struct grads *g, int64_t i)
         for (int j = 0; j < 3; j++) {
             int64_t n = j ? u->nkv / 2 : u->nq;
             moves(t, "zero gradients", KC_ELEMENTWISE, 4 * n);
-            rebind(t, &g->step[j], make(t, n, DT_FP32));
+            rebind(t, &g->step[j], tape_new(t, n, DT_FP32));
         }
         return;
     }
@@ -316,7 +311,7 @@ static void step_back(struct run *u, struct grads *g, int64_t i)
     square(u, i, k);
     k->bytes = 2 * (u->nq / qs + u->nkv / ks) * dtype_bytes(u->dt);
     for (int j = 0; j < 3; j++)
-        made[j] = make(t, j ? u->nkv / 2 / ks : u->nq / qs, u->dt);
+        made[j] = tape_new(t, j ? u->nkv / 2 / ks : u->nq / qs, u->dt);
     if (u->r.scratch + u->r.keys)
         tape_unref(t, tape_alloc(t, u->r.scratch / qs + u->r.keys / ks, 1, MEM_TEMPORARIES));
     for (int j = 0; j < 3; j++)
@@ -358,7 +353,7 @@ static void hand_on(struct run *u, struct grads *g, bool first)
     tape_unref(t, flat[1]);
     rebind(t, &g->arrived, 0);
     g->sent = collective(t, "send gradients on", COLL_ALL_TO_ALL, DT_FP32, u->nkv);
-    rebind(t, &g->moving, make(t, u->nkv, DT_FP32));
+    rebind(t, &g->moving, tape_new(t, u->nkv, DT_FP32));
 }
 
 static void go_round_back(struct run *u, struct grads *g)
@@ -369,7 +364,7 @@ static void go_round_back(struct run *u, struct grads *g)
     for (int j = 0; j < 3; j++) {
         int64_t n = j ? u->nkv / 2 : u->nq;
         moves(t, "zero gradients", KC_ELEMENTWISE, 4 * n);
-        g->sum[j] = make(t, n, DT_FP32);
+        g->sum[j] = tape_new(t, n, DT_FP32);
     }
     begin(u);
     for (int64_t i = 0; i < u->r.ranks; i++) {

@@ -6,47 +6,17 @@
 #include "model/program/tape_internal.h"
 #include "model/program/tape_te_cast.h"
 
-static int make(struct tape *t, int64_t numel, enum dtype dt)
-{
-    return tape_alloc(t, numel, dtype_bytes(dt), t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
-}
-
-static int share(struct tape *t, int store)
-{
-    t->stores[store].refs++;
-    return store;
-}
-
 static int64_t bytes_of(const struct tape *t, var v) { return tape_var_numel(t, v) * dtype_bytes(tape_var_dtype(t, v)); }
-
-/* A kernel of forward or of backward that passes over so many bytes. */
-static struct kernel *pass_over(struct tape *t, const char *name, enum kernel_class kc, int64_t bytes)
-{
-    struct kernel *k = t->backward ? tape_kernel(t, name, kc) : tape_begin(t, name, kc);
-
-    k->bytes = bytes;
-    return k;
-}
-
-static struct node *node_of(struct tape *t, enum node_kind kind, const char *name, enum kernel_class kc, var x)
-{
-    struct node *n = tape_node(t, kind, name, kc);
-
-    tape_edge(t, n, x);
-    return n;
-}
 
 static var fresh(struct tape *t, int node, int64_t numel, enum dtype dt)
 {
-    return tape_var(t, make(t, numel, dt), numel, dt, node, 0);
+    return tape_var(t, tape_new(t, numel, dt), numel, dt, node, 0);
 }
-
-static bool wants(const struct node *n, int i) { return i < n->nedges && (n->edges[i].tensor >= 0 || n->edges[i].node); }
 
 /* A gradient that autograd hands to DistributedDataParallel's hook. */
 static int small_grad(struct tape *t, const struct node *n, int i)
 {
-    return wants(n, i) ? make(t, n->edges[i].numel, n->edges[i].dt) : 0;
+    return tape_wants(n, i) ? tape_new(t, n->edges[i].numel, n->edges[i].dt) : 0;
 }
 
 static void drop_saved(struct tape *t, const struct node *n, int i)
@@ -66,17 +36,17 @@ var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b,
     int64_t numel = tape_var_numel(t, x);
     bool codes = te_norm_casts(f);
 
-    pass_over(t, name, KC_NORM, bytes_of(t, x) + (codes ? numel : bytes_of(t, x)));
-    struct node *n = node_of(t, NODE_TE_NORM, name, KC_NORM, x);
+    tape_pass(t, name, KC_NORM, bytes_of(t, x) + (codes ? numel : bytes_of(t, x)));
+    struct node *n = tape_node_of(t, NODE_TE_NORM, name, KC_NORM, x);
     int node = t->nnodes - 1;
 
     tape_edge(t, n, w);
     if (b)
         tape_edge(t, n, b);
     tape_save_var(t, n, x);
-    var y = tape_var(t, make(t, numel, codes ? DT_UINT8 : tape_var_dtype(t, x)), numel, tape_var_dtype(t, x), node, 0);
+    var y = tape_var(t, tape_new(t, numel, codes ? DT_UINT8 : tape_var_dtype(t, x)), numel, tape_var_dtype(t, x), node, 0);
     for (int i = 0; i < (rms ? 1 : 2); i++) {
-        int number = make(t, rows, DT_FP32);
+        int number = tape_new(t, rows, DT_FP32);
         tape_save(t, &t->nodes[node], number);
         tape_unref(t, number);
     }
@@ -87,7 +57,7 @@ var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b,
  * up (transformer_engine/common/normalization). */
 static void norm_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
-    pass_over(t, n->name, KC_NORM, 3 * n->edges[0].numel * dtype_bytes(n->edges[0].dt));
+    tape_pass(t, n->name, KC_NORM, 3 * n->edges[0].numel * dtype_bytes(n->edges[0].dt));
     for (int i = 0; i < n->nedges; i++)
         out[i] = small_grad(t, n, i);
 }
@@ -112,7 +82,7 @@ static int64_t wire_elems(struct operands o, int64_t numel) { return o.format ? 
 
 static struct kernel *product(struct tape *t, const char *name, int64_t m, int64_t n, int64_t k, struct operands o)
 {
-    struct kernel *kernel = pass_over(t, name, KC_GEMM, operand_bytes(o, m * k) + operand_bytes(o, n * k) + m * n * dtype_bytes(o.dt));
+    struct kernel *kernel = tape_pass(t, name, KC_GEMM, operand_bytes(o, m * k) + operand_bytes(o, n * k) + m * n * dtype_bytes(o.dt));
 
     kernel->m = m, kernel->n = n, kernel->k = k, kernel->batch = 1;
     kernel->flops = 2.0 * (double)m * (double)n * (double)k;
@@ -123,7 +93,7 @@ static struct kernel *product(struct tape *t, const char *name, int64_t m, int64
 /* One rank's part on its way to the next, by copy engines. */
 static int pass_on(struct tape *t, int64_t elems, enum dtype dt)
 {
-    struct kernel *k = pass_over(t, "copy of a part", KC_COPY, 0);
+    struct kernel *k = tape_pass(t, "copy of a part", KC_COPY, 0);
 
     return k->collective = tape_note_collective(t, &(struct collective){
         .op = COLL_ALL_TO_ALL, .group = GROUP_TENSOR, .dtype = (uint8_t)dt, .stream = STREAM_TENSOR, .onward = true, .engine = true,
@@ -135,7 +105,7 @@ static void product_of_parts(struct tape *t, const char *name, int64_t m, int64_
 {
     int came = 0, next = 0;
 
-    pass_over(t, "own part", KC_COPY, 2 * operand_bytes(o, m / ranks * k));
+    tape_pass(t, "own part", KC_COPY, 2 * operand_bytes(o, m / ranks * k));
     for (int64_t i = 0; i < ranks; i++, came = next) {
         next = i < ranks - 1 ? pass_on(t, wire_elems(o, m / ranks * k), wire(o)) : 0;
         tape_needs(t, came);
@@ -153,7 +123,7 @@ static void parts_of_product(struct tape *t, const char *name, int64_t m, int64_
             tape_needs_at(t, sent, t->nout + (i < ranks - 2 ? 2 : 1));
         }
     }
-    pass_over(t, "sum of parts", KC_ELEMENTWISE, (m + m / ranks) * n * dtype_bytes(o.dt));
+    tape_pass(t, "sum of parts", KC_ELEMENTWISE, (m + m / ranks) * n * dtype_bytes(o.dt));
 }
 
 /* Into main_grad, read and written; or a tensor, of which hand_out() makes the room. */
@@ -170,7 +140,7 @@ static void weight_product(struct tape *t, const struct node *n, struct operands
 /* `kept`: codes of x; 0: x. */
 static void linear_node(struct tape *t, enum node_kind kind, const struct te_linear *l, var x, int64_t rows, int kept)
 {
-    struct node *n = node_of(t, kind, l->names.forward, KC_GEMM, x);
+    struct node *n = tape_node_of(t, kind, l->names.forward, KC_GEMM, x);
 
     n->names = l->names;
     n->m = rows, n->n = l->n, n->k = l->k, n->batch = 1;
@@ -196,16 +166,16 @@ static int weight_grad(struct tape *t, const struct node *n, int i)
 
     for (int k = 1; i == 1 && t->grads_apart && k <= n->te.weights; k++)
         numel += n->edges[k].numel;
-    return numel > 0 ? make(t, numel, n->edges[1].dt) : tape_alloc(t, 0, 1, MEM_GRADS);
+    return numel > 0 ? tape_new(t, numel, n->edges[1].dt) : tape_alloc(t, 0, 1, MEM_GRADS);
 }
 
 /* What backward hands out for its parameters; a bias's gradient is made beside the weight's product ("bgrad"). */
 static void hand_out(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
     for (int i = 1; i < n->nedges; i++)
-        out[i] = !wants(n, i) ? 0 : i <= n->te.weights ? weight_grad(t, n, i) : small_grad(t, n, i);
+        out[i] = !tape_wants(n, i) ? 0 : i <= n->te.weights ? weight_grad(t, n, i) : small_grad(t, n, i);
     for (int i = 1; i <= n->te.weights && n->te.zeroed && !t->grads_apart; i++)
-        pass_over(t, "zero wgrad", KC_COPY, n->edges[i].numel * dtype_bytes(n->edges[i].dt));
+        tape_pass(t, "zero wgrad", KC_COPY, n->edges[i].numel * dtype_bytes(n->edges[i].dt));
 }
 
 static int gather(struct tape *t, struct operands o, int64_t numel)
@@ -213,7 +183,7 @@ static int gather(struct tape *t, struct operands o, int64_t numel)
     return tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, wire(o), wire_elems(o, numel));
 }
 
-static int room_for(struct tape *t, struct operands o, int64_t numel) { return make(t, wire_elems(o, numel), wire(o)); }
+static int room_for(struct tape *t, struct operands o, int64_t numel) { return tape_new(t, wire_elems(o, numel), wire(o)); }
 
 /* What ranks gather is cast along rows alone where only these can be gathered. */
 static struct te_codes input_codes(struct tape *t, const struct te_linear *l, var x)
@@ -274,15 +244,15 @@ static void column_back(struct tape *t, const struct node *n, int out[TAPE_EDGES
         came = gather(t, o, elems);
         all = n->te.buffered || n->te.overlaps ? 0 : room_for(t, o, elems);
     }
-    if (wants(n, 0)) {
+    if (tape_wants(n, 0)) {
         product(t, n->names.dx, n->m, n->k, n->n, o);
-        dx = n->te.overlaps ? 0 : make(t, elems, o.dt);
+        dx = n->te.overlaps ? 0 : tape_new(t, elems, o.dt);
         if (n->te.gathers) {
             reduce = tape_issue(t, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, o.dt, elems);
-            out[0] = make(t, elems / n->te.ranks, o.dt);
+            out[0] = tape_new(t, elems / n->te.ranks, o.dt);
         } else {
             reduce = n->te.ranks > 1 ? tape_issue(t, "all-reduce", COLL_ALL_REDUCE, RED_SUM, o.dt, elems) : 0;
-            out[0] = share(t, dx);
+            out[0] = tape_share(t, dx);
         }
     }
     tape_needs(t, came);
@@ -317,7 +287,7 @@ var te_row(struct tape *t, const struct te_linear *l, var x)
     int node = t->nnodes - 1;
     if (parts)
         return fresh(t, node, elems / l->ranks, o.dt);
-    int y = make(t, elems, o.dt);
+    int y = tape_new(t, elems, o.dt);
     if (l->ranks > 1 && !gathers(l))
         tape_issue(t, "all-reduce", COLL_ALL_REDUCE, RED_SUM, o.dt, elems);
     if (!gathers(l))
@@ -365,12 +335,12 @@ static void row_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
     if (n->te.original)
         x = te_cast_again(t, &n->te.scaled, n->edges[0].numel, o.dt, 1);
     tape_needs(t, g.rows_came);
-    if (wants(n, 0)) {
+    if (tape_wants(n, 0)) {
         if (n->te.overlaps)
             product_of_parts(t, n->names.dx, n->m, n->k, n->n, o, n->te.ranks);
         else
             product(t, n->names.dx, n->m, n->k, n->n, o);
-        out[0] = make(t, n->m * n->k, o.dt);
+        out[0] = tape_new(t, n->m * n->k, o.dt);
     }
     tape_needs(t, g.columns_came);
     if (n->te.gathers && !g.columns)
@@ -390,15 +360,15 @@ var te_bias_dropout_add(struct tape *t, const char *name, var x, var b, var resi
 {
     int64_t numel = tape_var_numel(t, x);
 
-    pass_over(t, name, KC_ELEMENTWISE, 3 * bytes_of(t, x) + (p > 0 ? numel : 0));
-    struct node *n = node_of(t, NODE_TE_ADD, name, KC_ELEMENTWISE, x);
+    tape_pass(t, name, KC_ELEMENTWISE, 3 * bytes_of(t, x) + (p > 0 ? numel : 0));
+    struct node *n = tape_node_of(t, NODE_TE_ADD, name, KC_ELEMENTWISE, x);
     int node = t->nnodes - 1;
     tape_edge(t, n, residual);
     if (b)
         tape_edge(t, n, b);
     var y = fresh(t, node, numel, tape_var_dtype(t, x));
     if (p > 0) {
-        int mask = make(t, numel, DT_UINT8);
+        int mask = tape_new(t, numel, DT_UINT8);
         tape_save(t, &t->nodes[node], mask);
         tape_unref(t, mask);
         t->nodes[node].te.masked = true;
@@ -409,9 +379,9 @@ var te_bias_dropout_add(struct tape *t, const char *name, var x, var b, var resi
 /* A bias that was added to every row gets the sum over them. */
 static void sum_rows(struct tape *t, const struct node *n, int i, int64_t bytes, int out[TAPE_EDGES])
 {
-    if (!wants(n, i))
+    if (!tape_wants(n, i))
         return;
-    pass_over(t, "bias gradient", KC_ELEMENTWISE, bytes);
+    tape_pass(t, "bias gradient", KC_ELEMENTWISE, bytes);
     out[i] = small_grad(t, n, i);
 }
 
@@ -419,12 +389,12 @@ static void add_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
     int64_t bytes = n->edges[0].numel * dtype_bytes(n->edges[0].dt);
 
-    out[1] = wants(n, 1) ? share(t, n->grad[0]) : 0;
-    if (n->te.masked && wants(n, 0)) {
-        pass_over(t, n->name, KC_ELEMENTWISE, 2 * bytes + n->edges[0].numel);
-        out[0] = make(t, n->edges[0].numel, n->edges[0].dt);
-    } else if (wants(n, 0)) {
-        out[0] = share(t, n->grad[0]);
+    out[1] = tape_wants(n, 1) ? tape_share(t, n->grad[0]) : 0;
+    if (n->te.masked && tape_wants(n, 0)) {
+        tape_pass(t, n->name, KC_ELEMENTWISE, 2 * bytes + n->edges[0].numel);
+        out[0] = tape_new(t, n->edges[0].numel, n->edges[0].dt);
+    } else if (tape_wants(n, 0)) {
+        out[0] = tape_share(t, n->grad[0]);
     }
     sum_rows(t, n, 2, bytes, out);
 }
@@ -433,8 +403,8 @@ var te_activation(struct tape *t, const char *name, var x, var b, bool gated)
 {
     int64_t numel = tape_var_numel(t, x) / (gated ? 2 : 1);
 
-    pass_over(t, name, KC_ELEMENTWISE, bytes_of(t, x) + numel * dtype_bytes(tape_var_dtype(t, x)));
-    struct node *n = node_of(t, NODE_TE_ACTIVATION, name, KC_ELEMENTWISE, x);
+    tape_pass(t, name, KC_ELEMENTWISE, bytes_of(t, x) + numel * dtype_bytes(tape_var_dtype(t, x)));
+    struct node *n = tape_node_of(t, NODE_TE_ACTIVATION, name, KC_ELEMENTWISE, x);
     if (b)
         tape_edge(t, n, b);
     tape_save_var(t, n, x);
@@ -458,18 +428,18 @@ static void activation_back(struct tape *t, const struct node *n, int out[TAPE_E
     const struct edge *e = &n->edges[0];
     int64_t bytes = e->numel * dtype_bytes(e->dt);
 
-    pass_over(t, n->name, KC_ELEMENTWISE, 2 * bytes + n->k * dtype_bytes(e->dt));
-    out[0] = make(t, e->numel, e->dt);
+    tape_pass(t, n->name, KC_ELEMENTWISE, 2 * bytes + n->k * dtype_bytes(e->dt));
+    out[0] = tape_new(t, e->numel, e->dt);
     if (n->te.weights)
-        out[1] = make(t, n->edges[1].numel, n->edges[1].dt);
+        out[1] = tape_new(t, n->edges[1].numel, n->edges[1].dt);
     else
         sum_rows(t, n, 1, bytes, out);
 }
 
 static var copied(struct tape *t, const char *name, enum kernel_class kc, enum node_kind kind, var x)
 {
-    pass_over(t, name, kc, 2 * bytes_of(t, x));
-    node_of(t, kind, name, kc, x);
+    tape_pass(t, name, kc, 2 * bytes_of(t, x));
+    tape_node_of(t, kind, name, kc, x);
     return fresh(t, t->nnodes - 1, tape_var_numel(t, x), tape_var_dtype(t, x));
 }
 
@@ -485,7 +455,7 @@ var te_attention(struct tape *t, var q, var k, var v, var sinks, int64_t numel, 
 {
     const var in[3] = { q, k, v };
     enum dtype dt = tape_var_dtype(t, q);
-    struct kernel *kernel = pass_over(t, "attention", KC_ATTENTION, numel * dtype_bytes(dt));
+    struct kernel *kernel = tape_pass(t, "attention", KC_ATTENTION, numel * dtype_bytes(dt));
 
     kernel->flops = flops;
     struct node *n = tape_node(t, NODE_EACH, "attention", KC_ATTENTION);
@@ -503,7 +473,7 @@ var te_attention(struct tape *t, var q, var k, var v, var sinks, int64_t numel, 
     n->work = scratch;
     var y = fresh(t, node, numel, dt);
     tape_save_var(t, &t->nodes[node], y);
-    const int kept[] = { make(t, lse_numel, DT_FP32), make(t, 2, DT_INT64) };
+    const int kept[] = { tape_new(t, lse_numel, DT_FP32), tape_new(t, 2, DT_INT64) };
     for (int i = 0; i < 2; i++) {
         tape_save(t, &t->nodes[node], kept[i]);
         tape_unref(t, kept[i]);
@@ -517,19 +487,19 @@ var te_move(struct tape *t, enum te_moved how, var x, int64_t ranks)
 {
     enum dtype dt = tape_var_dtype(t, x);
     int64_t numel = tape_var_numel(t, x);
-    struct node *n = node_of(t, NODE_TE_MOVE, "collective", KC_COPY, x);
+    struct node *n = tape_node_of(t, NODE_TE_MOVE, "collective", KC_COPY, x);
     int node = t->nnodes - 1;
 
     n->m = (int64_t)how;
     switch (how) {
     case TE_SUM:                /* in place */
         tape_issue(t, "all-reduce", COLL_ALL_REDUCE, RED_SUM, dt, numel);
-        return tape_var(t, share(t, t->vars[x].store), numel, dt, node, 0);
+        return tape_var(t, tape_share(t, t->vars[x].store), numel, dt, node, 0);
     case TE_SCATTER:
         tape_issue(t, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, dt, numel);
         break;
     case TE_SPLIT:              /* of a view of one rank's share: clone_scatter_output_in_embedding */
-        pass_over(t, "own positions", KC_COPY, 2 * numel / ranks * dtype_bytes(dt));
+        tape_pass(t, "own positions", KC_COPY, 2 * numel / ranks * dtype_bytes(dt));
         break;
     case TE_GATHER:
         tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, dt, numel * ranks);
@@ -544,14 +514,14 @@ static void move_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
     const struct edge *e = &n->edges[0];
 
     if (n->m == TE_SUM) {
-        out[0] = share(t, n->grad[0]);
+        out[0] = tape_share(t, n->grad[0]);
         return;
     }
     if (n->m == TE_GATHER)
         tape_issue(t, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, e->dt, n->k);
     else
         tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, e->dt, e->numel);
-    out[0] = make(t, e->numel, e->dt);
+    out[0] = tape_new(t, e->numel, e->dt);
 }
 
 /* Which ids are another rank's, and the others from its first row on; then those rows are zeroed in place. */
@@ -561,14 +531,14 @@ var te_embedding(struct tape *t, const char *name, var ids, int64_t width, var w
     int mask = 0, local = 0;
 
     if (ranks > 1) {
-        pass_over(t, "mask ids", KC_COPY, rows * (3 * 8 + 3));
-        mask = make(t, rows, DT_UINT8), local = make(t, rows, DT_INT64);
+        tape_pass(t, "mask ids", KC_COPY, rows * (3 * 8 + 3));
+        mask = tape_new(t, rows, DT_UINT8), local = tape_new(t, rows, DT_INT64);
     }
     var x = op_embedding(t, name, ids, width, w);
     int node = t->nnodes - 1;
     if (ranks == 1)
         return x;
-    pass_over(t, "mask rows", KC_COPY, rows * width * dtype_bytes(tape_var_dtype(t, x)));
+    tape_pass(t, "mask rows", KC_COPY, rows * width * dtype_bytes(tape_var_dtype(t, x)));
     tape_save(t, &t->nodes[node], local);               /* of F.embedding, */
     tape_save(t, &t->nodes[node], mask);                /* and of the assignment to its rows */
     tape_unref(t, mask);
@@ -590,23 +560,23 @@ static int softmax(struct tape *t, enum te_loss kind, int64_t numel, int64_t row
 {
     bool plain = kind == TE_LOSS_PLAIN;
 
-    pass_over(t, "logits to fp32", KC_LOSS, (2 + 4) * numel);
-    int all = make(t, numel, DT_FP32);
+    tape_pass(t, "logits to fp32", KC_LOSS, (2 + 4) * numel);
+    int all = tape_new(t, numel, DT_FP32);
     if (plain)
-        pass_over(t, "maximum", KC_LOSS, 4 * numel);
-    int most = make(t, rows, DT_FP32);
+        tape_pass(t, "maximum", KC_LOSS, 4 * numel);
+    int most = tape_new(t, rows, DT_FP32);
     sum_over_ranks(t, RED_MAX, rows, ranks);
     if (plain) {
-        pass_over(t, "subtract maximum", KC_LOSS, 8 * numel);
-        pass_over(t, "exp", KC_LOSS, 8 * numel);
-        pass_over(t, "sum of exp", KC_LOSS, 4 * numel);
+        tape_pass(t, "subtract maximum", KC_LOSS, 8 * numel);
+        tape_pass(t, "exp", KC_LOSS, 8 * numel);
+        tape_pass(t, "sum of exp", KC_LOSS, 4 * numel);
         sum_over_ranks(t, RED_SUM, rows, ranks);
         sum_over_ranks(t, RED_SUM, rows, ranks);
     } else {
-        pass_over(t, "exp and its sum", KC_LOSS, 8 * numel);
+        tape_pass(t, "exp and its sum", KC_LOSS, 8 * numel);
         sum_over_ranks(t, RED_SUM, 2 * rows, ranks);
     }
-    pass_over(t, "softmax", KC_LOSS, 8 * numel);
+    tape_pass(t, "softmax", KC_LOSS, 8 * numel);
     tape_unref(t, most);
     return all;
 }
@@ -614,26 +584,26 @@ static int softmax(struct tape *t, enum te_loss kind, int64_t numel, int64_t row
 var te_parallel_loss(struct tape *t, enum te_loss kind, var logits, var labels, int64_t ranks)
 {
     int64_t numel = tape_var_numel(t, logits), rows = tape_var_numel(t, labels), size = dtype_bytes(tape_var_dtype(t, logits));
-    struct node *n = node_of(t, NODE_TE_LOSS, "loss", KC_LOSS, logits);
+    struct node *n = tape_node_of(t, NODE_TE_LOSS, "loss", KC_LOSS, logits);
     int node = t->nnodes - 1, kept[3] = { 0 };
 
     n->m = kind;
     n->dt = DT_FP32;
     if (kind == TE_LOSS_TE) {           /* the gradient is made in forward */
-        pass_over(t, "online softmax", KC_LOSS, size * numel);
-        int numbers = make(t, 3 * rows, DT_FP32), all = 0;
+        tape_pass(t, "online softmax", KC_LOSS, size * numel);
+        int numbers = tape_new(t, 3 * rows, DT_FP32), all = 0;
         if (ranks > 1) {
             tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, DT_FP32, 3 * rows * ranks);
-            all = make(t, 3 * rows * ranks, DT_FP32);
+            all = tape_new(t, 3 * rows * ranks, DT_FP32);
         }
-        pass_over(t, "cross-entropy", KC_LOSS, (size + 4) * numel);
-        kept[0] = make(t, numel, DT_FP32);
+        tape_pass(t, "cross-entropy", KC_LOSS, (size + 4) * numel);
+        kept[0] = tape_new(t, numel, DT_FP32);
         tape_unref(t, numbers);
         tape_unref(t, all);
     } else {
         kept[0] = softmax(t, kind, numel, rows, ranks);
-        kept[1] = make(t, rows, DT_UINT8);
-        kept[2] = make(t, rows, DT_INT64);
+        kept[1] = tape_new(t, rows, DT_UINT8);
+        kept[2] = tape_new(t, rows, DT_INT64);
     }
     for (int i = 0; i < 3; i++) {
         tape_save(t, &t->nodes[node], kept[i]);
@@ -648,12 +618,12 @@ static void loss_back(struct tape *t, const struct node *n, int out[TAPE_EDGES],
     const struct edge *e = &n->edges[0];
 
     if (n->m == TE_LOSS_NATIVE) {
-        pass_over(t, "loss backward", KC_LOSS, e->numel * (4 + dtype_bytes(e->dt)));
-        out[0] = make(t, e->numel, e->dt);
+        tape_pass(t, "loss backward", KC_LOSS, e->numel * (4 + dtype_bytes(e->dt)));
+        out[0] = tape_new(t, e->numel, e->dt);
         return;
     }
-    pass_over(t, "loss backward", KC_LOSS, 8 * e->numel);
-    out[0] = share(t, n->saved[0]);
+    tape_pass(t, "loss backward", KC_LOSS, 8 * e->numel);
+    out[0] = tape_share(t, n->saved[0]);
     got[0] = DT_FP32;
 }
 

@@ -3,11 +3,6 @@
 
 #include "model/program/tape_internal.h"
 
-static int make(struct tape *t, int64_t numel, enum dtype dt)
-{
-    return tape_alloc(t, numel, dtype_bytes(dt), t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
-}
-
 static struct node *begin(struct tape *t, const char *name, var x, var b, int64_t passes)
 {
     tape_begin(t, name, KC_ELEMENTWISE)->bytes = passes * tape_var_numel(t, x) * dtype_bytes(tape_var_dtype(t, x));
@@ -24,7 +19,7 @@ var te_bias_add(struct tape *t, const char *name, var x, var b)
 
     begin(t, name, x, b, 2);
     int node = t->nnodes - 1;
-    return tape_var(t, make(t, numel, tape_var_dtype(t, x)), numel, tape_var_dtype(t, x), node, 0);
+    return tape_var(t, tape_new(t, numel, tape_var_dtype(t, x)), numel, tape_var_dtype(t, x), node, 0);
 }
 
 /* An expert's product of bias and weights goes when it has been added; the sums, when they lie in one piece. */
@@ -37,15 +32,13 @@ var te_bias_of_experts(struct tape *t, const char *name, var x, var b, var w, in
     tape_edge(t, n, w);
     tape_save_var(t, n, w);
     n->k = each;
-    int node = t->nnodes - 1, sums = make(t, numel, dt), product = make(t, each, dt);
+    int node = t->nnodes - 1, sums = tape_new(t, numel, dt), product = tape_new(t, each, dt);
     tape_unref(t, product);
     tape_begin(t, "rows in one piece", KC_COPY)->bytes = 2 * numel * dtype_bytes(dt);
-    int y = make(t, numel, dt);
+    int y = tape_new(t, numel, dt);
     tape_unref(t, sums);
     return tape_var(t, y, numel, dt, node, 0);
 }
-
-static bool wants(const struct node *n, int i) { return i < n->nedges && (n->edges[i].tensor >= 0 || n->edges[i].node); }
 
 /* The rows' gradient goes on; of experts, times weights and times biases one expert after the other. */
 void tape_run_te_bias(struct tape *t, const struct node *n, int out[TAPE_EDGES])
@@ -59,7 +52,7 @@ void tape_run_te_bias(struct tape *t, const struct node *n, int out[TAPE_EDGES])
     out[0] = n->grad[0];
     t->stores[out[0]].refs++;
     for (int i = 1; i < n->nedges; i++)
-        out[i] = wants(n, i) ? make(t, n->edges[i].numel, n->edges[i].dt) : 0;
+        out[i] = tape_wants(n, i) ? tape_new(t, n->edges[i].numel, n->edges[i].dt) : 0;
     for (int i = 0; i < 2 && n->k > 0; i++)
-        tape_unref(t, make(t, n->k, n->edges[0].dt));
+        tape_unref(t, tape_new(t, n->k, n->edges[0].dt));
 }

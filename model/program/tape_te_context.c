@@ -4,22 +4,9 @@
 #include "model/plan/plan_groups.h"
 #include "model/program/tape_internal.h"
 
-static int make(struct tape *t, int64_t numel, enum dtype dt)
-{
-    return tape_alloc(t, numel, dtype_bytes(dt), t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
-}
-
-static struct kernel *pass_over(struct tape *t, const char *name, enum kernel_class kc, int64_t bytes)
-{
-    struct kernel *k = t->backward ? tape_kernel(t, name, kc) : tape_begin(t, name, kc);
-
-    k->bytes = bytes;
-    return k;
-}
-
 static int issue(struct tape *t, const char *name, enum coll_op op, int group, enum dtype dt, int64_t elems)
 {
-    struct kernel *k = pass_over(t, name, KC_COPY, 0);
+    struct kernel *k = tape_pass(t, name, KC_COPY, 0);
 
     return k->collective = tape_note_collective(t, &(struct collective){
         .op = (uint8_t)op, .group = (uint8_t)group, .dtype = (uint8_t)dt, .red = op == COLL_REDUCE_SCATTER ? RED_SUM : RED_NONE,
@@ -28,8 +15,8 @@ static int issue(struct tape *t, const char *name, enum coll_op op, int group, e
 
 static int copied(struct tape *t, const char *name, int64_t numel, enum dtype dt)
 {
-    pass_over(t, name, KC_COPY, 2 * numel * dtype_bytes(dt));
-    return make(t, numel, dt);
+    tape_pass(t, name, KC_COPY, 2 * numel * dtype_bytes(dt));
+    return tape_new(t, numel, dt);
 }
 
 static int copied_from(struct tape *t, const char *name, int from, int64_t numel, enum dtype dt)
@@ -59,7 +46,7 @@ static void gather(struct run *u)
 
     for (int i = 0; i < 2; i++) {
         issue(t, i ? "gather values" : "gather keys", COLL_ALL_GATHER, u->r.group, u->dt, u->own[i] * u->r.ranks);
-        u->all[i] = make(t, u->own[i] * u->r.ranks, u->dt);
+        u->all[i] = tape_new(t, u->own[i] * u->r.ranks, u->dt);
     }
     for (int i = 0; i < 2; i++)
         u->all[i] = copied_from(t, i ? "values in order" : "keys in order", u->all[i], u->own[i] * u->r.ranks, u->dt);
@@ -75,7 +62,7 @@ static void attend(struct run *u, int step)
 {
     bool back = u->t->backward;
     int64_t elems = (u->nq / 2 + u->no / 2 + keys(u, step, 0) + keys(u, step, 1)) * (back ? 2 : 1);
-    struct kernel *k = pass_over(u->t, "attention", KC_ATTENTION, elems * dtype_bytes(u->dt));
+    struct kernel *k = tape_pass(u->t, "attention", KC_ATTENTION, elems * dtype_bytes(u->dt));
 
     k->flops = u->r.flops / 4 * ((double)chunks(u, step) - 0.5) * (back ? 2 : 1);
     k->attends = back ? ATTENDS_ALL_BACK : ATTENDS_ALL;
@@ -105,19 +92,19 @@ var te_gathered_attention(struct tape *t, var q, var k, var v, const struct ring
     for (int i = 0; i < 2 && turns; i++)
         own[i] = copied(t, "positions first", u.own[i], u.dt);
     gather(&u);
-    int out = make(t, u.no, u.dt);
-    pass_over(t, "zeros", KC_COPY, u.no * dtype_bytes(u.dt));
-    int zeros = make(t, u.no, u.dt);
+    int out = tape_new(t, u.no, u.dt);
+    tape_pass(t, "zeros", KC_COPY, u.no * dtype_bytes(u.dt));
+    int zeros = tape_new(t, u.no, u.dt);
     for (int i = 0; i < 2; i++) {
         cut_out(&u, i, pieces[i]);
         attend(&u, i);
-        part[i] = make(t, u.no / 2, u.dt);
-        lse[i] = make(t, r->lse_numel / 2, DT_FP32);
+        part[i] = tape_new(t, u.no / 2, u.dt);
+        lse[i] = tape_new(t, r->lse_numel / 2, DT_FP32);
         if (i > 0)
-            pass_over(t, "output of a chunk", KC_COPY, u.no * dtype_bytes(u.dt));
+            tape_pass(t, "output of a chunk", KC_COPY, u.no * dtype_bytes(u.dt));
     }
-    pass_over(t, "output of a chunk", KC_COPY, u.no * dtype_bytes(u.dt));
-    int states = make(t, 2 * 64, DT_INT64);     /* a random generator's, 512 bytes each */
+    tape_pass(t, "output of a chunk", KC_COPY, u.no * dtype_bytes(u.dt));
+    int states = tape_new(t, 2 * 64, DT_INT64);     /* a random generator's, 512 bytes each */
     for (int i = 0; i < 2; i++) {
         tape_unref(t, u.all[i]);
         tape_unref(t, part[i]);
@@ -153,9 +140,9 @@ static void chunk_back(struct run *u, int step, int made[3], int pieces[5])
 
     cut_out(u, step, pieces);
     attend(u, step);
-    made[0] = make(t, u->nq / 2, u->dt);
+    made[0] = tape_new(t, u->nq / 2, u->dt);
     for (int i = 1; i < 3; i++)
-        made[i] = make(t, keys(u, step, i - 1), u->dt);
+        made[i] = tape_new(t, keys(u, step, i - 1), u->dt);
     if (work)
         tape_unref(t, tape_alloc(t, work, 1, MEM_TEMPORARIES));
 }
@@ -165,11 +152,11 @@ static void add_chunk(struct run *u, int step, int made[3])
     struct tape *t = u->t;
     int64_t size = dtype_bytes(u->dt);
 
-    pass_over(t, "dq of a chunk", KC_COPY, u->nq * size);
+    tape_pass(t, "dq of a chunk", KC_COPY, u->nq * size);
     for (int i = 1; i < 3; i++) {
         if (u->turns)
             made[i] = copied_from(t, "positions first", made[i], keys(u, step, i - 1), u->dt);
-        pass_over(t, i == 1 ? "add dk" : "add dv", KC_ELEMENTWISE, 3 * keys(u, step, i - 1) * size);
+        tape_pass(t, i == 1 ? "add dk" : "add dv", KC_ELEMENTWISE, 3 * keys(u, step, i - 1) * size);
     }
 }
 
@@ -182,9 +169,9 @@ static void gathered_back(struct tape *t, const struct node *n, int out[TAPE_EDG
     int sum[2], made[2][3], pieces[2][5];
 
     for (int i = 0; i < 2; i++) {
-        pass_over(t, "zeros", KC_COPY, all[i] * dtype_bytes(u.dt));
-        out[0] = i ? out[0] : make(t, u.nq, u.dt);
-        sum[i] = make(t, all[i], u.dt);
+        tape_pass(t, "zeros", KC_COPY, all[i] * dtype_bytes(u.dt));
+        out[0] = i ? out[0] : tape_new(t, u.nq, u.dt);
+        sum[i] = tape_new(t, all[i], u.dt);
     }
     gather(&u);
     for (int i = 0; i < 3; i++) {
@@ -197,7 +184,7 @@ static void gathered_back(struct tape *t, const struct node *n, int out[TAPE_EDG
         sum[i] = copied_from(t, i ? "dv as it is dealt out" : "dk as it is dealt out", sum[i], all[i], u.dt);
     for (int i = 0; i < 2; i++) {
         issue(t, i ? "scatter dv" : "scatter dk", COLL_REDUCE_SCATTER, u.r.group, u.dt, all[i]);
-        out[1 + i] = make(t, u.own[i], u.dt);
+        out[1 + i] = tape_new(t, u.own[i], u.dt);
         tape_unref(t, sum[i]);
     }
     for (int i = 0; i < 2 && u.turns; i++)
@@ -221,7 +208,7 @@ static void communicate(struct tape *t, const struct te_exchange *x, bool before
     for (int i = 0; i < n + 2; i++) {
         if (i > 0 && i < n + 1) {
             sent[i - 1] = issue(t, "all-to-all", COLL_ALL_TO_ALL, x->group, dt, numel[i - 1]);
-            came[i - 1] = make(t, numel[i - 1], dt);
+            came[i - 1] = tape_new(t, numel[i - 1], dt);
         }
         if (i < n && !before) {
             copy[i] = x->turns ? copied(t, "positions first", numel[i], dt) : 0;
@@ -301,7 +288,7 @@ void tape_run_te_context(struct tape *t, const struct node *n, int out[TAPE_EDGE
         numel[i] = n->edges[i].numel;
     if (n->kind == NODE_TE_SINKS) {
         issue(t, "gather gradients of sinks", COLL_ALL_GATHER, x.group, n->edges[0].dt, numel[0]);
-        out[0] = make(t, numel[0], n->edges[0].dt);
+        out[0] = tape_new(t, numel[0], n->edges[0].dt);
         return;
     }
     communicate(t, &x, n->kind == NODE_TE_POSITIONS, n->nedges, numel, n->edges[0].dt, out);

@@ -4,26 +4,11 @@
 #include "model/program/tape_internal.h"
 #include "model/program/tape_te_cast.h"
 
-static int make(struct tape *t, int64_t numel, enum dtype dt)
-{
-    return tape_alloc(t, numel, dtype_bytes(dt), t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
-}
-
-static struct kernel *pass_over(struct tape *t, const char *name, enum kernel_class kc, int64_t bytes)
-{
-    struct kernel *k = t->backward ? tape_kernel(t, name, kc) : tape_begin(t, name, kc);
-
-    k->bytes = bytes;
-    return k;
-}
-
-static bool wants(const struct node *n, int i) { return i < n->nedges && (n->edges[i].tensor >= 0 || n->edges[i].node); }
-
 /* `experts` products of m x n x k, operands in codes; `written`: bytes of the results. */
 static void products(struct tape *t, const char *name, enum scaled format, int64_t experts, int64_t m, int64_t n, int64_t k, int64_t written)
 {
     int64_t read = experts * (dtype_scaled_bytes(format, m * k) + dtype_scaled_bytes(format, n * k));
-    struct kernel *kernel = pass_over(t, name, KC_GEMM, read + written);
+    struct kernel *kernel = tape_pass(t, name, KC_GEMM, read + written);
 
     kernel->m = m, kernel->n = n, kernel->k = k, kernel->batch = experts;
     kernel->flops = 2.0 * (double)experts * (double)m * (double)n * (double)k;
@@ -52,7 +37,7 @@ var te_grouped(struct tape *t, const struct gemm_names *names, const struct te_s
         tape_save_var(t, node, x);
     else
         tape_save(t, node, c.columns ? c.columns : c.rows);
-    var y = tape_var(t, make(t, rows * n, dt), rows * n, dt, made, 0);
+    var y = tape_var(t, tape_new(t, rows * n, dt), rows * n, dt, made, 0);
     te_drop_codes(t, c);
     return y;
 }
@@ -64,17 +49,17 @@ static void grouped_back(struct tape *t, const struct node *n, int out[TAPE_EDGE
     int64_t rows = n->edges[0].numel / n->k;
     struct te_codes dy = te_cast(t, f, rows * n->n, dt, TE_ROWS | TE_COLUMNS, false, 1);
 
-    if (wants(n, 0)) {
+    if (tape_wants(n, 0)) {
         products(t, n->names.dx, (enum scaled)f->format, n->batch, n->m, n->k, n->n, rows * n->k * dtype_bytes(dt));
-        out[0] = make(t, rows * n->k, dt);
+        out[0] = tape_new(t, rows * n->k, dt);
     }
     struct te_codes x = n->te.original ? te_cast_again(t, f, rows * n->k, dt, 1) : (struct te_codes){ 0, 0 };
     int64_t sums = t->grads_apart ? 0 : 2 * n->edges[1].numel * t->main_grad;
     products(t, n->names.dw, (enum scaled)f->format, n->batch, n->k, n->n, n->m, t->grads_apart ? n->edges[1].numel * dtype_bytes(n->edges[1].dt) : sums);
     t->out[t->nout - 1].sums = sums;
-    out[1] = !wants(n, 1) ? 0 : t->grads_apart ? make(t, n->edges[1].numel, n->edges[1].dt) : tape_alloc(t, 0, 1, MEM_GRADS);
-    if (wants(n, 2))                    /* made beside the cast ("grad_biases") */
-        out[2] = make(t, n->edges[2].numel, n->edges[2].dt);
+    out[1] = !tape_wants(n, 1) ? 0 : t->grads_apart ? tape_new(t, n->edges[1].numel, n->edges[1].dt) : tape_alloc(t, 0, 1, MEM_GRADS);
+    if (tape_wants(n, 2))                    /* made beside the cast ("grad_biases") */
+        out[2] = tape_new(t, n->edges[2].numel, n->edges[2].dt);
     tape_unref(t, n->saved[0]);
     t->nodes[n - t->nodes].saved[0] = 0;
     te_drop_codes(t, dy);
@@ -85,13 +70,13 @@ var te_pad_rows(struct tape *t, const char *name, var x, int64_t numel)
 {
     enum dtype dt = tape_var_dtype(t, x);
 
-    pass_over(t, name, KC_COPY, (tape_var_numel(t, x) + numel) * dtype_bytes(dt));
+    tape_pass(t, name, KC_COPY, (tape_var_numel(t, x) + numel) * dtype_bytes(dt));
     struct node *n = tape_node(t, NODE_TE_PAD, name, KC_COPY);
     int made = t->nnodes - 1;
 
     n->n = numel;
     tape_edge(t, n, x);
-    return tape_var(t, make(t, numel, dt), numel, dt, made, 0);
+    return tape_var(t, tape_new(t, numel, dt), numel, dt, made, 0);
 }
 
 void tape_run_te_grouped(struct tape *t, const struct node *n, int out[TAPE_EDGES])
@@ -102,6 +87,6 @@ void tape_run_te_grouped(struct tape *t, const struct node *n, int out[TAPE_EDGE
         grouped_back(t, n, out);
         return;
     }
-    pass_over(t, n->name, KC_COPY, (n->edges[0].numel + n->n) * dtype_bytes(n->edges[0].dt));
-    out[0] = make(t, n->edges[0].numel, n->edges[0].dt);
+    tape_pass(t, n->name, KC_COPY, (n->edges[0].numel + n->n) * dtype_bytes(n->edges[0].dt));
+    out[0] = tape_new(t, n->edges[0].numel, n->edges[0].dt);
 }

@@ -6,11 +6,6 @@
 #include "model/program/tape_collective.h"
 #include "model/program/tape_internal.h"
 
-static int make(struct tape *t, int64_t numel, enum dtype dt)
-{
-    return tape_alloc(t, numel, dtype_bytes(dt), t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
-}
-
 /* What comes lies rank by rank: it is copied column by column. */
 var te_gather_columns(struct tape *t, const char *name, var x, int64_t ranks)
 {
@@ -21,9 +16,9 @@ var te_gather_columns(struct tape *t, const char *name, var x, int64_t ranks)
 
     tape_edge(t, n, x);
     tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, dt, numel);
-    int came = make(t, numel, dt);
+    int came = tape_new(t, numel, dt);
     tape_begin(t, name, KC_COPY)->bytes = 2 * numel * dtype_bytes(dt);
-    int y = make(t, numel, dt);
+    int y = tape_new(t, numel, dt);
     tape_unref(t, came);
     return tape_var(t, y, numel, dt, node, 0);
 }
@@ -49,10 +44,10 @@ void tape_run_te_mtp(struct tape *t, const struct node *n, int out[TAPE_EDGES])
     k->half = n->half;
     k->bytes = 2 * e->numel * dtype_bytes(e->dt);
     if (n->kind == NODE_TE_COLUMNS) {
-        out[0] = make(t, e->numel, e->dt);
+        out[0] = tape_new(t, e->numel, e->dt);
         return;
     }
     out[0] = n->grad[0];
     t->stores[out[0]].refs++;
-    out[1] = make(t, e->numel, e->dt);
+    out[1] = tape_new(t, e->numel, e->dt);
 }

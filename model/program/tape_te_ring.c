@@ -15,22 +15,9 @@ struct run {
     int          sent;                  /* the exchange that is under way */
 };
 
-static int make(struct tape *t, int64_t numel, enum dtype dt)
-{
-    return tape_alloc(t, numel, dtype_bytes(dt), t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
-}
-
-static struct kernel *pass_over(struct tape *t, const char *name, enum kernel_class kc, int64_t bytes)
-{
-    struct kernel *k = t->backward ? tape_kernel(t, name, kc) : tape_begin(t, name, kc);
-
-    k->bytes = bytes;
-    return k;
-}
-
 static int exchange(struct run *u, const char *name, int64_t elems)
 {
-    struct kernel *k = pass_over(u->t, name, KC_COPY, 0);
+    struct kernel *k = tape_pass(u->t, name, KC_COPY, 0);
 
     return k->collective = tape_note_collective(u->t, &(struct collective){
         .op = COLL_ALL_TO_ALL, .group = (uint8_t)u->r.group, .dtype = (uint8_t)u->dt, .stream = STREAM_CONTEXT, .onward = true, .elems = elems });
@@ -48,7 +35,7 @@ static void attend(struct run *u, enum part part)
 {
     bool back = u->t->backward;
     int64_t elems = (queries(u, part) + outputs(u, part) + keys(u, part)) * (back ? 2 : 1);
-    struct kernel *k = pass_over(u->t, part == OWN ? "attention" : "attention of others", KC_ATTENTION, elems * dtype_bytes(u->dt));
+    struct kernel *k = tape_pass(u->t, part == OWN ? "attention" : "attention of others", KC_ATTENTION, elems * dtype_bytes(u->dt));
 
     k->flops = (part == OWN ? 1 : 0.5) * u->r.flops * (back ? 2 : 1);
     k->attends = part == OWN ? ATTENDS_BEFORE : back ? ATTENDS_ALL_BACK : ATTENDS_ALL;
@@ -59,7 +46,7 @@ static void attend(struct run *u, enum part part)
 /* The outputs of steps, each times what the sum of all makes of its share. */
 static void put_together(struct run *u, int64_t i, int64_t n)
 {
-    pass_over(u->t, "output correction", KC_ELEMENTWISE, n * (dtype_bytes(u->dt) + (i ? 8 : 4)));
+    tape_pass(u->t, "output correction", KC_ELEMENTWISE, n * (dtype_bytes(u->dt) + (i ? 8 : 4)));
 }
 
 static int go_round(struct run *u, int kept[4])
@@ -73,33 +60,33 @@ static int go_round(struct run *u, int kept[4])
         return 0;
     }
     int *kv = held, *out = held + n, *lse = held + 2 * n;
-    pass_over(t, "keys and values in one piece", KC_COPY, 2 * u->nkv * size);
-    kv[0] = make(t, u->nkv, u->dt);
+    tape_pass(t, "keys and values in one piece", KC_COPY, 2 * u->nkv * size);
+    kv[0] = tape_new(t, u->nkv, u->dt);
     for (int64_t i = 0; i < n; i++) {
         enum part part = i == 0 ? OWN : i <= u->r.place ? HALF_KEYS : HALF_QUERIES;
         int before = u->sent;
         if (i < n - 1) {
             u->sent = exchange(u, "send keys and values on", u->nkv);
-            kv[i + 1] = make(t, u->nkv, u->dt);
+            kv[i + 1] = tape_new(t, u->nkv, u->dt);
         }
         tape_needs(t, before);
         attend(u, part);
-        out[i] = make(t, outputs(u, part), u->dt);
-        lse[i] = make(t, part == HALF_QUERIES ? u->r.lse_numel / 2 : u->r.lse_numel, DT_FP32);
-        pass_over(t, "lse correction", KC_ELEMENTWISE, (i ? 12 : 8) * u->r.lse_numel);
+        out[i] = tape_new(t, outputs(u, part), u->dt);
+        lse[i] = tape_new(t, part == HALF_QUERIES ? u->r.lse_numel / 2 : u->r.lse_numel, DT_FP32);
+        tape_pass(t, "lse correction", KC_ELEMENTWISE, (i ? 12 : 8) * u->r.lse_numel);
         if (i == 0)
-            kept[2] = make(t, u->r.lse_numel, DT_FP32);
+            kept[2] = tape_new(t, u->r.lse_numel, DT_FP32);
     }
     for (int64_t i = 0; i < n; i++) {
         put_together(u, i, outputs(u, i <= u->r.place ? OWN : HALF_QUERIES));
         if (i == 0)
-            wide = make(t, u->no, DT_FP32);
+            wide = tape_new(t, u->no, DT_FP32);
     }
-    pass_over(t, "cast", KC_COPY, u->no * (4 + size));
-    kept[1] = make(t, u->no, u->dt);
+    tape_pass(t, "cast", KC_COPY, u->no * (4 + size));
+    kept[1] = tape_new(t, u->no, u->dt);
     kept[0] = kv[n - 1];
     kv[n - 1] = 0;
-    kept[3] = make(t, 64 * n, DT_INT64);        /* a random generator's state of each step, 512 bytes each */
+    kept[3] = tape_new(t, 64 * n, DT_INT64);        /* a random generator's state of each step, 512 bytes each */
     tape_unref(t, wide);
     for (int64_t i = 0; i < 3 * n; i++)
         tape_unref(t, held[i]);
@@ -141,13 +128,13 @@ static void step_back(struct run *u, int64_t i)
     int64_t work = u->r.scratch / (part == HALF_QUERIES ? 2 : 1) + u->r.keys / (part == HALF_KEYS ? 2 : 1);
 
     attend(u, part);
-    int dq = make(t, queries(u, part), u->dt), dkv = make(t, keys(u, part), u->dt);
+    int dq = tape_new(t, queries(u, part), u->dt), dkv = tape_new(t, keys(u, part), u->dt);
     if (work)
         tape_unref(t, tape_alloc(t, work, 1, MEM_TEMPORARIES));
-    pass_over(t, "add dq", KC_ELEMENTWISE, (i ? 3 : 2) * queries(u, part) * size);
+    tape_pass(t, "add dq", KC_ELEMENTWISE, (i ? 3 : 2) * queries(u, part) * size);
     tape_unref(t, dq);
     tape_needs(t, u->sent);
-    pass_over(t, "add dk and dv", KC_ELEMENTWISE, (i ? 3 : 2) * keys(u, part) * size);
+    tape_pass(t, "add dk and dv", KC_ELEMENTWISE, (i ? 3 : 2) * keys(u, part) * size);
     tape_unref(t, dkv);
 }
 
@@ -160,10 +147,10 @@ void tape_run_te_ring(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 
     t->module = n->module;
     t->half = n->half;
-    pass_over(t, "keys and values to their buffer", KC_COPY, 2 * u.nkv * dtype_bytes(u.dt));
-    dq = make(t, u.nq, u.dt);
+    tape_pass(t, "keys and values to their buffer", KC_COPY, 2 * u.nkv * dtype_bytes(u.dt));
+    dq = tape_new(t, u.nq, u.dt);
     for (int i = 0; i < 2; i++)
-        both[i] = make(t, 2 * u.nkv, u.dt);     /* keys and values, and their gradients: what is sent, what is received */
+        both[i] = tape_new(t, 2 * u.nkv, u.dt);     /* keys and values, and their gradients: what is sent, what is received */
     for (int64_t i = 0; i < u.r.ranks; i++) {
         bool first = i == 0, last = i == u.r.ranks - 1;
         u.sent = exchange(&u, first ? "send keys and values on" : last ? "send gradients on" : "send both on", first || last ? u.nkv : 2 * u.nkv);

@@ -11,12 +11,6 @@
 #include "model/program/te_again.h"
 #include "model/program/te_model.h"
 
-static var tmp(struct tape *t, var used, var result)
-{
-    tape_drop(t, used);
-    return result;
-}
-
 /* `whole`: on every tensor-parallel rank.  These, and queries that come from no down-projection, read what a norm by itself gives; where that
  * runs again, these keep it itself (set_for_recompute_input_layernorm()). */
 static var project(struct torch_model *b, const struct gemm_names *names, var x, int64_t out, int64_t in, enum tensor_role role, bool whole)

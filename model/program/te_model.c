@@ -14,12 +14,6 @@
 #include "model/program/te_mtp.h"
 #include "model/program/te_sinks.h"
 
-static var tmp(struct tape *t, var used, var result)
-{
-    tape_drop(t, used);
-    return result;
-}
-
 static bool local_kernels(const struct torch_model *b) { return b->p->kernels == KERNELS_MEGATRON_LOCAL; }
 
 /* ---- parameters ---- */

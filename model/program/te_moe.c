@@ -27,18 +27,6 @@
 #include "model/program/torch_experts.h"
 #include "model/program/torch_parts.h"
 
-static var tmp(struct tape *t, var used, var result)
-{
-    tape_drop(t, used);
-    return result;
-}
-
-static var param(struct torch_model *b, enum tensor_role role, int64_t numel)
-{
-    b->t->module = torch_piece_module(b->m, b->block, role, ADAPTER_NONE);
-    return torch_param(b, torch_gradient_of(b, role, false), numel);
-}
-
 /* 0: the layer has none. */
 static var bias(struct torch_model *b, enum tensor_role role, int64_t numel)
 {
@@ -100,7 +88,7 @@ static var route(struct torch_model *b, var x, const struct moe *s, var *probs, 
 {
     struct tape *t = b->t;
     int64_t e = b->m->experts, h = b->m->hidden, all = s->tokens * e;
-    var w = param(b, ROLE_ROUTER, e * h), logits = op_linear(t, GEMM("router"), x, e, h, w, bias(b, ROLE_ROUTER, e), true), index;
+    var w = torch_param_of(b, ROLE_ROUTER, e * h), logits = op_linear(t, GEMM("router"), x, e, h, w, bias(b, ROLE_ROUTER, e), true), index;
 
     tape_drop(t, w);
     var scores = b->m->route_groups > 0 ? by_sigmoid(b, logits, s, &index) : by_softmax(b, logits, s, &index);
@@ -194,7 +182,7 @@ static var product(struct torch_model *b, const struct gemm_names *names, var x,
 {
     struct te_scaled f = te_scaled_of(b);
     bool original = role == ROLE_EXPERTS_OUT && plan_recomputes_module(b->p, "moe_act") && te_may_cast_again(&f);
-    var w = param(b, role, s->here * n * k);
+    var w = torch_param_of(b, role, s->here * n * k);
     var y = f.format ? te_grouped(b->t, names, &f, x, n, k, s->here, w, bias, original) : tape_grouped_fused(b->t, names, x, n, k, s->here, w, bias);
 
     tape_drop(b->t, w);

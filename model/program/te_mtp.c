@@ -9,12 +9,6 @@
 #include "model/plan/plan_groups.h"
 #include "model/program/tape_te_mtp.h"
 
-static var tmp(struct tape *t, var used, var result)
-{
-    tape_drop(t, used);
-    return result;
-}
-
 /* roll_tensor(): a copy, its last place zeroed, and its sum. */
 static var rolled(struct tape *t, const char *name, int64_t numel, enum dtype dt)
 {

@@ -8,12 +8,6 @@
 #include "model/program/tape_te.h"
 #include "model/program/tape_te_bias.h"
 
-static var tmp(struct tape *t, var used, var result)
-{
-    tape_drop(t, used);
-    return result;
-}
-
 static const struct tensor *tensor_of(const struct torch_model *b, enum tensor_role role, bool bias)
 {
     int at = b->block < 0 ? -1 : torch_piece_tensor(b->m, b->block, role, bias);

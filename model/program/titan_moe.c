@@ -10,20 +10,8 @@
 #include "model/program/tape_experts.h"
 #include "model/program/torch_parts.h"
 
-static var tmp(struct tape *t, var used, var result)
-{
-    tape_drop(t, used);
-    return result;
-}
-
 /* Names of MoE.forward and RoutedExperts.forward. */
 struct routed { var scores, chosen, index; };
-
-static var param(struct torch_model *b, enum tensor_role role, int64_t numel)
-{
-    b->t->module = torch_piece_module(b->m, b->block, role, ADAPTER_NONE);
-    return torch_param(b, torch_gradient_of(b, role, false), numel);
-}
 
 /* TokenChoiceTopKRouter.forward(): the gate in fp32 by autocast, a bias that balances loads beside the scores, of which the k
  * largest are looked up and made to add up to 1. */
@@ -31,7 +19,7 @@ static struct routed route(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
     int64_t e = b->m->experts, n = b->tokens * b->m->experts_used;
-    var wide = op_cast(t, x, DT_FP32), w = param(b, ROLE_ROUTER, e * b->m->hidden), w32 = op_cast(t, w, DT_FP32);
+    var wide = op_cast(t, x, DT_FP32), w = torch_param_of(b, ROLE_ROUTER, e * b->m->hidden), w32 = op_cast(t, w, DT_FP32);
     var logits = op_linear(t, GEMM("router"), wide, e, b->m->hidden, w32, 0, true);
 
     tape_drop(t, wide);
@@ -55,18 +43,18 @@ static var experts(struct torch_model *b, var x, int64_t here)
 {
     struct tape *t = b->t;
     int64_t h = b->m->hidden, f = b->m->expert_ffn;
-    var offsets = op_new(t, "offsets of experts", KC_ELEMENTWISE, here, DT_INT32), w = param(b, ROLE_EXPERTS_IN, here * f * h);
+    var offsets = op_new(t, "offsets of experts", KC_ELEMENTWISE, here, DT_INT32), w = torch_param_of(b, ROLE_EXPERTS_IN, here * f * h);
     var gate = tape_grouped(t, GEMM("experts gate"), x, f, h, here, w, offsets);
 
     tape_drop(t, w);
     var act = tmp(t, gate, torch_activation(b, gate));
-    w = param(b, ROLE_EXPERTS_UP, here * f * h);
+    w = torch_param_of(b, ROLE_EXPERTS_UP, here * f * h);
     var up = tape_grouped(t, GEMM("experts up"), x, f, h, here, w, offsets);
     tape_drop(t, w);
     var y = op_mul(t, "experts product", act, up);
     tape_drop(t, act);
     tape_drop(t, up);
-    w = param(b, ROLE_EXPERTS_OUT, here * f * h);
+    w = torch_param_of(b, ROLE_EXPERTS_OUT, here * f * h);
     y = tmp(t, y, tape_grouped(t, GEMM("experts down"), y, h, f, here, w, offsets));
     tape_drop(t, w);
     tape_drop(t, offsets);

@@ -11,12 +11,6 @@
 #include "model/program/torch_rotary.h"
 #include "model/program/torch_ulysses.h"
 
-static var tmp(struct tape *t, var used, var result)
-{
-    tape_drop(t, used);
-    return result;
-}
-
 static int64_t value_dim(const struct model *m) { return m->value_dim ? m->value_dim : m->head_dim; }
 
 /* chunk(): one tensor joins the halves' gradients. */

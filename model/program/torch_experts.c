@@ -5,12 +5,6 @@
 #include "model/program/tape_experts.h"
 #include "model/program/torch_parts.h"
 
-static var tmp(struct tape *t, var used, var result)
-{
-    tape_drop(t, used);
-    return result;
-}
-
 /* The router's weight beside an adapter (ParamWrapper of one matrix): their product, scaled, is added once to see that it fits and once to be read. */
 static var router_weight(struct torch_model *b)
 {

@@ -8,12 +8,6 @@
 #include "model/program/torch_parts.h"
 #include "model/program/torch_rotary.h"
 
-static var tmp(struct tape *t, var used, var result)
-{
-    tape_drop(t, used);
-    return result;
-}
-
 /* apply_rotary_pos_emb_interleave(): of every second element and those between. */
 static void rotate_pairs(struct torch_model *b, var *const x[2])
 {

@@ -6,12 +6,6 @@
 #include "model/program/torch_parts.h"
 #include "model/program/torch_ulysses.h"
 
-static var tmp(struct tape *t, var used, var result)
-{
-    tape_drop(t, used);
-    return result;
-}
-
 /* What a family makes of the head's products. */
 static var finish_logits(struct torch_model *b, var logits)
 {

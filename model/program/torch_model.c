@@ -23,12 +23,6 @@
 #include "model/program/torch_parts.h"
 #include "model/program/torch_ulysses.h"
 
-static var tmp(struct tape *t, var used, var result)
-{
-    tape_drop(t, used);
-    return result;
-}
-
 void torch_model_init(struct torch_model *b, struct tape *t, const struct local_model *local)
 {
     const struct plan *p = local->plan;

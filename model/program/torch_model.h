@@ -111,5 +111,11 @@ int  torch_piece_part(const struct model *m, int block, enum tensor_role role, b
 int  torch_gradient_of(const struct torch_model *b, enum tensor_role role, bool bias);
 /* A parameter whose gradient goes there, in the dtype that it is kept in. */
 var  torch_param(const struct torch_model *b, int gradient, int64_t numel);
+/* The weight of the block's module with this role, of which the kernels that follow are. */
+static inline var torch_param_of(struct torch_model *b, enum tensor_role role, int64_t numel)
+{
+    b->t->module = torch_piece_module(b->m, b->block, role, ADAPTER_NONE);
+    return torch_param(b, torch_gradient_of(b, role, false), numel);
+}
 
 #endif

@@ -11,12 +11,6 @@
 #include "model/program/tape_liger.h"
 #include "model/program/tape_packed.h"
 
-static var tmp(struct tape *t, var used, var result)
-{
-    tape_drop(t, used);
-    return result;
-}
-
 /* ---- parameters ---- */
 
 /* Of multi-token prediction, whose tensors are the head's. */

@@ -4,12 +4,6 @@
 
 #include "model/program/torch_parts.h"
 
-static var tmp(struct tape *t, var used, var result)
-{
-    tape_drop(t, used);
-    return result;
-}
-
 /* x1 a - x2 b, or x1 a + x2 b: the gradient of what is taken away is another tensor. */
 static var turn(struct tape *t, var x1, var a, var x2, var b, bool minus)
 {

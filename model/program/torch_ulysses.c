@@ -12,12 +12,6 @@
 #include "model/program/tape_loss.h"
 #include "model/program/torch_parts.h"
 
-static var tmp(struct tape *t, var used, var result)
-{
-    tape_drop(t, used);
-    return result;
-}
-
 bool torch_is_ulysses(const struct torch_model *b)
 {
     return b->context > 1 && b->p->parallel.context_method == CONTEXT_ULYSSES;

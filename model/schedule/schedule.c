@@ -331,6 +331,14 @@ struct op *sched_copy(struct schedules *s, enum stream stream, enum phase phase,
     return o;
 }
 
+struct op *sched_set(struct schedules *s, enum stream stream, enum phase phase, const char *what, int64_t reads, int64_t writes)
+{
+    struct op *o = sched_copy(s, stream, phase, what, reads, writes);
+
+    sched_does(s, COPY_SET, 1);
+    return o;
+}
+
 static bool same_segment(const struct op *a, const struct op *b)
 {
     return a->kind == OP_COMPUTE && a->u.compute.piece == b->u.compute.piece &&

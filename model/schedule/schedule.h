@@ -389,6 +389,8 @@ struct op *sched_message(struct schedules *s, enum stream stream, enum phase pha
 void sched_parts(struct schedules *s, const struct coll_part *parts, int n);
 struct op *sched_copy(struct schedules *s, enum stream stream, enum phase phase, const char *what,
                       int64_t reads, int64_t writes);
+/* The same of a copy that writes what it reads. */
+struct op *sched_set(struct schedules *s, enum stream stream, enum phase phase, const char *what, int64_t reads, int64_t writes);
 /* Kernels [k0,k1) of a pass; k1 < 0: to its end.  With GRADS_KEEP the entry also
  * allocates buffers of category `grads` for the gradients that it hands out; the
  * ledger knows from the program that they come one by one, and that a tied

@@ -15,7 +15,7 @@ static void *copy_of(const void *from, int n, size_t size)
     return to;
 }
 
-void sched_again_open(struct again *a, struct schedules *s)
+void again_open(struct again *a, struct schedules *s)
 {
     a->s = s;
     a->ops = copy_of(s->ops, s->nops, sizeof *s->ops);
@@ -26,13 +26,13 @@ void sched_again_open(struct again *a, struct schedules *s)
     memset(s->span_at, 0, sizeof s->span_at);
 }
 
-void sched_again_close(struct again *a)
+void again_close(struct again *a)
 {
     free(a->ops);
     free(a->acts);
 }
 
-struct op *sched_again_op(struct again *a, const struct op *o)
+struct op *again_op(struct again *a, const struct op *o)
 {
     struct op *n = sched_op(a->s, (enum op_kind)o->kind, (enum stream)o->stream, (enum phase)o->phase, o->what);
     uint32_t act0 = n->act0;
@@ -45,19 +45,19 @@ struct op *sched_again_op(struct again *a, const struct op *o)
     return n;
 }
 
-void sched_again_acts(struct again *a, const struct op *o, int mask)
+void again_acts(struct again *a, const struct op *o, int mask)
 {
     for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++)
         sched_act_like(a->s, &a->acts[i], a->acts[i].what & mask);
 }
 
-void sched_again(struct again *a, const struct op *o)
+void again_entry(struct again *a, const struct op *o)
 {
-    sched_again_op(a, o);
-    sched_again_acts(a, o, ~0);
+    again_op(a, o);
+    again_acts(a, o, ~0);
 }
 
-void sched_again_each(struct again *a, int from, int to, void (*f)(void *arg, const struct op *o), void *arg)
+void again_each(struct again *a, int from, int to, void (*f)(void *arg, const struct op *o), void *arg)
 {
     for (int i = from; i < to; i++) {
         const struct op *o = &a->ops[i];
@@ -66,7 +66,7 @@ void sched_again_each(struct again *a, int from, int to, void (*f)(void *arg, co
             continue;
         }
         sched_repeat(a->s, o->u.repeat.n);
-        sched_again_each(a, i + 1, o->u.repeat.other, f, arg);
+        again_each(a, i + 1, o->u.repeat.other, f, arg);
         sched_repeat_end(a->s);
         i = o->u.repeat.other;
     }

@@ -1,13 +1,13 @@
 /* schedule_again.h -- how a pass goes over finished schedules: it takes their entries, and appends them anew with its own between them.
  *
  *     struct again a;
- *     sched_again_open(&a, s);
+ *     again_open(&a, s);
  *     for (int id = 0; id < NSCHED; id++) {
  *         sched_begin(s, id);
- *         sched_again_each(&a, a.begin[id], a.end[id], entry, arg);     entry() calls sched_again()
+ *         again_each(&a, a.begin[id], a.end[id], entry, arg);     entry() calls again_entry()
  *         sched_end(s, id);
  *     }
- *     sched_again_close(&a); */
+ *     again_close(&a); */
 #ifndef DPX_SCHEDULE_AGAIN_H
 #define DPX_SCHEDULE_AGAIN_H
 
@@ -22,15 +22,15 @@ struct again {
 };
 
 /* Takes all entries out of `s`; buffers and events stay. */
-void sched_again_open(struct again *a, struct schedules *s);
-void sched_again_close(struct again *a);
+void again_open(struct again *a, struct schedules *s);
+void again_close(struct again *a);
 
 /* Appends entry `o` without its acts; the bits in `mask` of its acts to the last entry; both at once. */
-struct op *sched_again_op(struct again *a, const struct op *o);
-void       sched_again_acts(struct again *a, const struct op *o, int mask);
-void       sched_again(struct again *a, const struct op *o);
+struct op *again_op(struct again *a, const struct op *o);
+void       again_acts(struct again *a, const struct op *o, int mask);
+void       again_entry(struct again *a, const struct op *o);
 
 /* Appends a repeat for each repeat in [from, to), and calls f for every other entry. */
-void sched_again_each(struct again *a, int from, int to, void (*f)(void *arg, const struct op *o), void *arg);
+void again_each(struct again *a, int from, int to, void (*f)(void *arg, const struct op *o), void *arg);
 
 #endif

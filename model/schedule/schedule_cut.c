@@ -157,7 +157,7 @@ static void append_part(struct cut *c, const struct op *o, int k0, int k1, const
     if (last)
         p->record = o->record;
     add_waits(p, events, own);
-    sched_again_acts(c->again, o, ~((first ? 0 : ACT_ALLOC) | (last ? 0 : ACT_FREE)));
+    again_acts(c->again, o, ~((first ? 0 : ACT_ALLOC) | (last ? 0 : ACT_FREE)));
 }
 
 /* All of an all-to-all to the next rank of the group, from the one before. */
@@ -277,7 +277,7 @@ static void copy_entry(struct cut *c, const struct op *o)
     if (c->dry)
         return;
     c->to[o - c->again->ops] = c->s->nops;
-    sched_again(c->again, o);
+    again_entry(c->again, o);
 }
 
 /* ---- repeats ---- */
@@ -376,7 +376,7 @@ void schedules_cut(struct schedules *s)
     c.to = calloc((size_t)s->nops + 1, sizeof *c.to);
     if (!c.to)
         abort();
-    sched_again_open(&again, s);
+    again_open(&again, s);
     s->nspans = 0;
     number_events(&c);
     for (int id = 0; id < NSCHED; id++) {
@@ -385,6 +385,6 @@ void schedules_cut(struct schedules *s)
         cut_range(&c, again.begin[id], again.end[id]);
         sched_end(s, (enum sched_id)id);
     }
-    sched_again_close(&again);
+    again_close(&again);
     free(c.to);
 }

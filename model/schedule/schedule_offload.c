@@ -172,8 +172,8 @@ static void entry(void *pass, const struct op *o)
 
     if (back)
         come_back(p, o);
-    sched_again_op(&p->again, o)->after |= back ? AFTER(STREAM_H2D) : 0;
-    sched_again_acts(&p->again, o, ~0);
+    again_op(&p->again, o)->after |= back ? AFTER(STREAM_H2D) : 0;
+    again_acts(&p->again, o, ~0);
     if (ends_forward(p, o))
         leave(p, o);
 }
@@ -183,7 +183,7 @@ void schedules_offload(struct schedules *s, const struct offload_way *way)
     struct pass_over p = { .s = s, .way = way };
 
     find_families(&p);
-    sched_again_open(&p.again, s);
+    again_open(&p.again, s);
     if (way->streams) {
         p.down = sched_event(s);
         p.begun = sched_event(s);
@@ -194,8 +194,8 @@ void schedules_offload(struct schedules *s, const struct offload_way *way)
             mark(&p, PHASE_FORWARD, "step begins")->record = p.down;
             mark(&p, PHASE_FORWARD, "step begins")->record = p.begun;
         }
-        sched_again_each(&p.again, p.again.begin[id], p.again.end[id], entry, &p);
+        again_each(&p.again, p.again.begin[id], p.again.end[id], entry, &p);
         sched_end(s, (enum sched_id)id);
     }
-    sched_again_close(&p.again);
+    again_close(&p.again);
 }

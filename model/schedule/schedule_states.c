@@ -117,7 +117,7 @@ static struct op *again(struct pass_over *p, const struct op *o)
 {
     int at = p->s->nops;
 
-    sched_again_op(&p->again, o);
+    again_op(&p->again, o);
     for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++)
         act(p, &p->again.acts[i]);
     return &p->s->ops[at];
@@ -243,7 +243,7 @@ static void on_host(struct pass_over *p, const struct op *o)
 
     if (freed && p->w->stays)
         return;
-    struct op *n = sched_again_op(&p->again, o);
+    struct op *n = again_op(&p->again, o);
     n->stream = n->stream == STREAM_COMPUTE ? STREAM_HOST : n->stream;
     if (!(n->after & AFTER(STREAM_HOST)) && n->after & AFTER(STREAM_COMPUTE))
         n->after = (uint16_t)((n->after & ~AFTER(STREAM_COMPUTE)) | AFTER(STREAM_HOST));
@@ -324,14 +324,14 @@ void schedules_states_away(struct schedules *s, const struct states_away *w)
     if (!p.family || !p.there)
         abort();
     find_families(&p);
-    sched_again_open(&p.again, s);
+    again_open(&p.again, s);
     for (int id = 0; id < NSCHED; id++) {
         p.id = (enum sched_id)id;
         sched_begin(s, p.id);
-        sched_again_each(&p.again, p.again.begin[id], p.again.end[id], entry, &p);
+        again_each(&p.again, p.again.begin[id], p.again.end[id], entry, &p);
         sched_end(s, p.id);
     }
-    sched_again_close(&p.again);
+    again_close(&p.again);
     free(p.family);
     free(p.there);
 }

@@ -10,8 +10,6 @@
 
 /* ---- micro-steps ---- */
 
-static int64_t grad_bytes(const struct ds_other *o) { return o->d.m->trainable * o->d.e; }
-
 static void begin(void *other) { ds_pipe_begin(&((struct ds_other *)other)->d); }
 
 /* Where .grad exists, the head's part of a tied weight's gradient is kept beside it until the embedding's is there: its kernel is an entry. */
@@ -91,7 +89,7 @@ static void pre_backward(void *other, struct at root)
     (void)root;
     if (!o->bf16 || !o->add)
         return;
-    sched_copy(o->d.s, STREAM_COMPUTE, PHASE_BACKWARD, "zero gradients", 0, grad_bytes(o));
+    sched_copy(o->d.s, STREAM_COMPUTE, PHASE_BACKWARD, "zero gradients", 0, ds_other_grad_bytes(o));
     sched_does(o->d.s, COPY_ZERO, 0);
     ds_act_all(&o->d, &o->grads, ACT_W);
 }
@@ -103,10 +101,10 @@ static void update_sums(struct ds_other *o)
     int64_t trained = o->d.m->trainable;
 
     if (o->sum == o->d.dt) {
-        sched_copy(s, STREAM_COMPUTE, PHASE_BACKWARD, "add to gradients", grad_bytes(o) + o->se * trained, o->se * trained);
+        sched_copy(s, STREAM_COMPUTE, PHASE_BACKWARD, "add to gradients", ds_other_grad_bytes(o) + o->se * trained, o->se * trained);
         sched_does(s, COPY_ADD, 1);
     } else {
-        sched_copy(s, STREAM_COMPUTE, PHASE_BACKWARD, "add to fp32 gradients", grad_bytes(o) + 12 * trained, 8 * trained);
+        sched_copy(s, STREAM_COMPUTE, PHASE_BACKWARD, "add to fp32 gradients", ds_other_grad_bytes(o) + 12 * trained, 8 * trained);
         sched_does(s, COPY_ADD, 1);
         sched_act(s, ACT_ALLOC | ACT_FREE, o->hp_temp, 0, 0);
     }

@@ -31,6 +31,8 @@ struct ds_other {
     bool      add;                  /* .grad exists */
 };
 
+static inline int64_t ds_other_grad_bytes(const struct ds_other *o) { return o->d.m->trainable * o->d.e; }
+
 /* Stage 0: FP16_Optimizer, or the optimizer itself in fp32. */
 int lower_ds_stage0(const struct local_model *local, struct schedules *s);
 

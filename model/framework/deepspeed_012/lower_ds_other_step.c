@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-static int64_t grad_bytes(const struct ds_other *o) { return o->d.m->trainable * o->d.e; }
-
 /* ---- steps ---- */
 
 static struct op *adam(struct ds_other *o, int64_t elems) { return ds_adamw(&o->d, o->d.p, elems); }
@@ -48,12 +46,12 @@ static void step_fp32(struct ds_other *o, bool first)
     struct ds *d = &o->d;
 
     if (d->p->clip > 0) {
-        pass_over(o, "gradient norm", grad_bytes(o), 0, COPY_NORM);
+        pass_over(o, "gradient norm", ds_other_grad_bytes(o), 0, COPY_NORM);
         ds_act_all(d, &o->grads, ACT_R);
         among_model(o, DT_FP32, RED_SUM);
         ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP32, RED_SUM, 1);
         sched_moves(d->s, OF_META); /* the average of what all have: it stays what it is */
-        pass_over(o, "scale gradients", grad_bytes(o), grad_bytes(o), COPY_CLIP);
+        pass_over(o, "scale gradients", ds_other_grad_bytes(o), ds_other_grad_bytes(o), COPY_CLIP);
         ds_act_all(d, &o->grads, ACT_RW);
     }
     adam(o, d->m->trainable)->u.optimizer.tensors = d->p->model.ntrainable;
@@ -140,7 +138,7 @@ static void look_for_overflow(struct ds_other *o)
 {
     struct ds *d = &o->d;
 
-    pass_over(o, "look for overflow", grad_bytes(o), 0, COPY_OVERFLOW);
+    pass_over(o, "look for overflow", ds_other_grad_bytes(o), 0, COPY_OVERFLOW);
     ds_act_all(d, &o->grads, ACT_R);
     if (o->ngroups > 1) {
         sched_coll(d->s, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, GROUP_EXPERT, DT_UINT8, RED_MAX, 1);
@@ -234,8 +232,7 @@ void ds_other_step(struct ds_other *o, bool first)
 
 static void init_copy(struct ds_other *o, const char *what, int64_t reads, int64_t writes)
 {
-    sched_copy(o->d.s, STREAM_COMPUTE, PHASE_INIT, what, reads, writes);
-    sched_does(o->d.s, COPY_SET, 1);
+    sched_set(o->d.s, STREAM_COMPUTE, PHASE_INIT, what, reads, writes);
 }
 
 /* The partition, cloned in passing, becomes the fp32 master. */

@@ -21,13 +21,11 @@ static void fp32_partition(struct z12 *z)
     bool widens = d->dt != DT_FP32;
 
     if (widens) {
-        sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "clone partition", z->of->part * d->e, z->of->part * d->e);
-        sched_does(s, COPY_SET, 1);
+        sched_set(s, STREAM_COMPUTE, PHASE_INIT, "clone partition", z->of->part * d->e, z->of->part * d->e);
         sched_act_as(s, ACT_R, z->flat, 0, 0, z->of->flat_part);
         sched_act_as(s, ACT_ALLOC | ACT_WRITE, z->of->flat_grad, 0, 0, z->of->lone_part);
     }
-    sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "fp32 partition", z->of->part * d->e, z->of->part * 4);
-    sched_does(s, COPY_SET, 1);
+    sched_set(s, STREAM_COMPUTE, PHASE_INIT, "fp32 partition", z->of->part * d->e, z->of->part * 4);
     if (!widens)
         sched_act_as(s, ACT_R, z->flat, 0, 0, z->of->flat_part);
     sched_act_as(s, ACT_ALLOC | ACT_WRITE, z->of->master, 0, 0, z->of->master_part);

@@ -126,6 +126,8 @@ static inline int64_t z12_numel(const struct z12 *z, int t)
 {
     return z->d.m->tensors[t].frozen ? 0 : z->d.m->tensors[t].numel;
 }
+/* Flags of what a step with overflow leaves out. */
+static inline uint8_t z12_guard(const struct z12 *z) { return z->d.dt != DT_FP32 && z->d.p->ds.check_grad_overflow ? OPF_GUARDED : 0; }
 
 static inline const struct z12_group *z12_group_of(const struct z12 *z, int t) { return &z->group[z->belongs[t]]; }
 

@@ -9,8 +9,6 @@
 
 #include "base/fail.h"
 
-static int64_t numel(const struct z12 *z, int t) { return z12_numel(z, t); }
-
 /* ---- which tensor lies where ---- */
 
 /* _muon_param_groups(): the half of Muon, then that of AdamW; an empty one is none. */
@@ -63,7 +61,7 @@ static int64_t place(struct z12 *z, int group, int64_t at, int *order, int *k)
         for (int64_t i = first; i < n; i += step) {
             int t = z->members[i];
             z->start[t] = at;
-            at += numel(z, t);
+            at += z12_numel(z, t);
             order[(*k)++] = t;
         }
     return at;
@@ -105,7 +103,7 @@ bool z12_in_partition(const struct z12 *z, int t, int64_t *from, int64_t *to)
     int64_t left = z12_left(g) - z->start[t], right = left + g->part;
 
     *from = left > 0 ? left : 0;
-    *to = right < numel(z, t) ? right : numel(z, t);
+    *to = right < z12_numel(z, t) ? right : z12_numel(z, t);
     return *from < *to;
 }
 
@@ -114,8 +112,8 @@ static int64_t last_of(const struct z12 *z, int group)
     int64_t end = z->group[group].base;
 
     for (int t = 0; t < z->d.m->ntensors; t++)
-        if (z->belongs[t] == group && numel(z, t) > 0 && z->start[t] + numel(z, t) > end)
-            end = z->start[t] + numel(z, t);
+        if (z->belongs[t] == group && z12_numel(z, t) > 0 && z->start[t] + z12_numel(z, t) > end)
+            end = z->start[t] + z12_numel(z, t);
     return end;
 }
 
@@ -133,8 +131,8 @@ void z12_measure(struct z12 *z)
             continue;
         g->nown++;
         z->own_at[t] = z->own_numel * z->d.e;
-        z->own_numel += numel(z, t);
-        g->whole += g->orthogonal ? numel(z, t) : 0;
+        z->own_numel += z12_numel(z, t);
+        g->whole += g->orthogonal ? z12_numel(z, t) : 0;
         if (to - from > g->own_largest)
             g->own_largest = to - from;
     }

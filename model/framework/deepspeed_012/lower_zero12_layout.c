@@ -9,8 +9,6 @@
 #include "model/framework/deepspeed_012/lower_zero12.h"
 #include "model/plan/optimizer_traits.h"
 
-static int64_t numel(const struct z12 *z, int t) { return z12_numel(z, t); }
-
 /* ---- what they hold ---- */
 
 /* The buffer `own`: only what is in the partition, where it lies in whole tensors. */
@@ -32,7 +30,7 @@ int z12_own_layout(const struct z12 *z, const int *tensors, int n)
     for (int i = 0; i < n && layout; i++) {
         int t = tensors ? tensors[i] : i;
         if (z12_owns(z, t))
-            sched_slice(z->d.s, HOLDS_GRAD, z->d.dt, t, 0, numel(z, t), z->own_at[t]);
+            sched_slice(z->d.s, HOLDS_GRAD, z->d.dt, t, 0, z12_numel(z, t), z->own_at[t]);
     }
     return layout;
 }

@@ -12,15 +12,13 @@
 #include "model/lower/common/pinned.h"
 #include "model/framework/deepspeed_012/lower_zero12.h"
 
-static int64_t numel(const struct z12 *z, int t) { return z12_numel(z, t); }
-
 static int64_t largest(const struct z12 *z)
 {
     int64_t n = 0;
 
     for (int t = 0; t < z->d.m->ntensors; t++)
-        if (numel(z, t) > n)
-            n = numel(z, t);
+        if (z12_numel(z, t) > n)
+            n = z12_numel(z, t);
     return n;
 }
 
@@ -117,12 +115,10 @@ static void master(struct z12 *z)
     int fp32 = pins(z) ? pageable(z, "fp32 partition, not pinned yet", wide) : z->of->master;
     int down = widens ? pageable(z, "partition as it came", bytes) : fp32;
 
-    sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "clone partition", bytes, bytes);
-    sched_does(s, COPY_SET, 1);
+    sched_set(s, STREAM_COMPUTE, PHASE_INIT, "clone partition", bytes, bytes);
     sched_act_as(s, ACT_R, z->flat, 0, 0, z->of->flat_part);
     sched_act_as(s, ACT_ALLOC | ACT_W, z->of->flat_grad, 0, 0, z->of->lone_part);
-    sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "partition to the host", bytes, bytes);
-    sched_does(s, COPY_SET, 1);
+    sched_set(s, STREAM_COMPUTE, PHASE_INIT, "partition to the host", bytes, bytes);
     sched_act_as(s, ACT_READ | ACT_FREE, z->of->flat_grad, 0, 0, z->of->lone_part);
     sched_act_as(s, ACT_ALLOC | ACT_W, down, 0, 0, z->of->lone_part);
     await(z, PHASE_INIT, "partition to the host", AFTER(STREAM_COMPUTE));
@@ -205,7 +201,7 @@ static void await_copies(struct z12 *z, enum phase ph)
 static void make_sum(struct z12 *z, int t)
 {
     struct schedules *s = z->d.s;
-    int64_t bytes = numel(z, t) * z->d.e;
+    int64_t bytes = z12_numel(z, t) * z->d.e;
 
     if (!z->makes_sums)
         return;
@@ -225,7 +221,7 @@ static void make_sum(struct z12 *z, int t)
 static void accumulate(struct z12 *z, int t)
 {
     struct schedules *s = z->d.s;
-    int64_t n = numel(z, t), bytes = n * z->d.e;
+    int64_t n = z12_numel(z, t), bytes = n * z->d.e;
     int whole;
 
     await_copies(z, PHASE_REDUCE);
@@ -252,7 +248,7 @@ static void accumulate(struct z12 *z, int t)
 static void look_at(struct z12 *z, int t, int64_t from, int64_t n)
 {
     struct ds *d = &z->d;
-    int64_t e = z->compact ? 4 : z->be, all = z->compact ? n : numel(z, t);
+    int64_t e = z->compact ? 4 : z->be, all = z->compact ? n : z12_numel(z, t);
     bool guarded = d->dt != DT_FP32 && d->p->ds.check_grad_overflow;
 
     copy(z, "gradient norm", COPY_NORM, n * e, 0);
@@ -306,11 +302,6 @@ void z12_offload_gradient(struct z12 *z, int t)
 
 /* ---- the step ---- */
 
-static uint8_t guard(const struct z12 *z)
-{
-    return z->d.dt != DT_FP32 && z->d.p->ds.check_grad_overflow ? OPF_GUARDED : 0;
-}
-
 /* check_overflow, and the norm of each gradient read by itself. */
 static void overflow_and_norm(struct z12 *z)
 {
@@ -318,7 +309,7 @@ static void overflow_and_norm(struct z12 *z)
     struct schedules *s = d->s;
 
     await_copies(z, PHASE_OPTIMIZER);
-    if (guard(z)) {
+    if (z12_guard(z)) {
         ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_UINT8, RED_MAX, 1);
         sched_moves(s, OF_OVERFLOW);
         await(z, PHASE_OPTIMIZER, "read overflow", AFTER(STREAM_COMPUTE));
@@ -328,7 +319,7 @@ static void overflow_and_norm(struct z12 *z)
         await(z, PHASE_OPTIMIZER, "read the norm of a gradient", AFTER(STREAM_COMPUTE));
         sched_repeat_end(s);
     }
-    ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP32, RED_SUM, 1)->flags = guard(z);
+    ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP32, RED_SUM, 1)->flags = z12_guard(z);
     sched_moves(s, OF_NORM);
     await(z, PHASE_OPTIMIZER, "read the norm", AFTER(STREAM_COMPUTE));
 }
@@ -342,18 +333,17 @@ static void step_on_host(struct z12 *z, bool first)
     struct op *o;
 
     if (d->p->clip > 0 || d->dt == DT_FP16) {
-        sched_copy(s, STREAM_HOST, PHASE_OPTIMIZER, "unscale and clip", z->of->part * 4, z->of->part * 4)->flags = guard(z);
+        sched_copy(s, STREAM_HOST, PHASE_OPTIMIZER, "unscale and clip", z->of->part * 4, z->of->part * 4)->flags = z12_guard(z);
         sched_does(s, COPY_CLIP, 1);
         sched_act(s, ACT_RW, z->host_grad, 0, 0);
     }
     o = lower_adamw(s, d->p, ADAMW_ON_HOST, z->of->part);
-    o->flags = guard(z);
+    o->flags = z12_guard(z);
     sched_act(s, ACT_R, z->host_grad, 0, 0);
     sched_act(s, ACT_RW, z->of->master, 0, 0);
     for (int i = 0; i < 2; i++)
         sched_act(s, first ? ACT_ALLOC | ACT_RW : ACT_RW, z->moment[i], 0, 0);
-    sched_copy(s, STREAM_HOST, PHASE_OPTIMIZER, "cast partition", z->of->part * 4, z->of->part * d->e)->flags = guard(z);
-    sched_does(s, COPY_SET, 1);
+    sched_set(s, STREAM_HOST, PHASE_OPTIMIZER, "cast partition", z->of->part * 4, z->of->part * d->e)->flags = z12_guard(z);
     sched_act_as(s, ACT_R, z->of->master, 0, 0, z->of->master_part);
     sched_act_as(s, ACT_W, z->staging, 0, 0, z->of->lone_part);
     await(z, PHASE_OPTIMIZER, "CPU Adam", AFTER(STREAM_HOST));
@@ -367,8 +357,7 @@ void z12_offload_step(struct z12 *z, bool first)
 
     overflow_and_norm(z);
     step_on_host(z, first);
-    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "update parameters", bytes, bytes)->flags = guard(z);
-    sched_does(s, COPY_SET, 1);
+    sched_set(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "update parameters", bytes, bytes)->flags = z12_guard(z);
     sched_act_as(s, ACT_R, z->staging, 0, 0, z->of->lone_part);
     sched_act_as(s, ACT_W, z->flat, 0, 0, z->of->flat_part);
     await_pageable(z, PHASE_OPTIMIZER, STREAM_COMPUTE);

@@ -7,8 +7,6 @@
 
 #include <stdlib.h>
 
-static int64_t numel(const struct z12 *z, int t) { return z12_numel(z, t); }
-
 void z12_setup_bucket(struct z12 *z)
 {
     if (z->ipg_live || !z->contiguous)
@@ -25,7 +23,7 @@ bool z12_acts(const struct z12 *z, const int *tensors, int n)
     if (z->contiguous && !z->ipg_live)
         return true;
     for (int i = 0; i < n; i++) {
-        elements += numel(z, tensors[i]);
+        elements += z12_numel(z, tensors[i]);
         if (elements > z->bucket_size)
             return true;
     }
@@ -36,8 +34,8 @@ void z12_add(struct z12 *z, int t)
 {
     z->bucket[z->nbucket++] = t;
     z->at[t] = z->elements;
-    z->elements += numel(z, t);
-    if (z->contiguous && numel(z, t) > z->bucket_size)
+    z->elements += z12_numel(z, t);
+    if (z->contiguous && z12_numel(z, t) > z->bucket_size)
         z->large = true;
 }
 
@@ -53,7 +51,7 @@ int z12_in_bucket(const struct z12 *z, const int *tensors, int n)
     int layout = sched_layout(z->d.s, 0);
 
     for (int i = 0; i < n && layout; i++)
-        sched_slice(z->d.s, HOLDS_GRAD, z->bt, tensors[i], 0, numel(z, tensors[i]),
+        sched_slice(z->d.s, HOLDS_GRAD, z->bt, tensors[i], 0, z12_numel(z, tensors[i]),
                     z->at[tensors[i]] * z->be);
     return layout;
 }
@@ -69,7 +67,7 @@ void z12_copy_in(struct z12 *z, const int *tensors, int n)
     if (!z->contiguous || n == 0)
         return;
     for (int i = 0; i < n; i++) {
-        bytes += numel(z, tensors[i]) * z->be;
+        bytes += z12_numel(z, tensors[i]) * z->be;
         if (z->live[tensors[i]] == Z12_THERE)
             z->there[m++] = tensors[i];
     }
@@ -88,7 +86,7 @@ void z12_copy_in(struct z12 *z, const int *tensors, int n)
 /* "clone guarantees independent storage": the gradient's own goes when it is made. */
 static void clone_large(struct z12 *z, int t)
 {
-    int64_t bytes = numel(z, t) * z->be;
+    int64_t bytes = z12_numel(z, t) * z->be;
 
     sched_copy(z->d.s, STREAM_COMPUTE, PHASE_BACKWARD, "clone large gradient", bytes, bytes);
     sched_act(z->d.s, ACT_ALLOC | ACT_FREE, ds_scratch(&z->d, CAT_TEMPORARIES, "clone of a large gradient", round512(bytes)), 0,
@@ -98,7 +96,7 @@ static void clone_large(struct z12 *z, int t)
 void z12_hook(struct z12 *z, int t)
 {
     z12_setup_bucket(z);
-    if (z->elements + numel(z, t) > z->bucket_size) {
+    if (z->elements + z12_numel(z, t) > z->bucket_size) {
         z12_flush(z);
         if (z->overlap && z->contiguous)
             z->index = 1 - z->index;
@@ -392,7 +390,7 @@ static void find_slices(struct z12 *z)
     for (int i = 0; i < z->nbucket; i++) {
         int t = z->bucket[i];
         const struct z12_group *g = z12_group_of(z, t);
-        int64_t at = z->start[t], end = at + numel(z, t), shift = z->at[t] - at;
+        int64_t at = z->start[t], end = at + z12_numel(z, t), shift = z->at[t] - at;
         while (at < end) {
             int64_t r = (at - g->base) / g->part, next = g->base + (r + 1) * g->part, to = next < end ? next : end;
             struct z12_slice x = { .owner = r, .at = at + shift, .elems = to - at, .among = g->among, .first = r, .last = r };
@@ -540,7 +538,7 @@ static void keep_own(struct z12 *z)
     }
     for (int i = 0; i < z->nbucket && !z->host; i++)
         if (z->contiguous && z12_owns(z, z->bucket[i]))
-            bytes += numel(z, z->bucket[i]) * z->d.e;
+            bytes += z12_numel(z, z->bucket[i]) * z->d.e;
     if (bytes > 0) {                /* copy_grads_in_partition: whole tensors */
         copy(z, "keep own gradients", bytes, bytes, 1);
         act_source(z, ACT_R, &whole, false);

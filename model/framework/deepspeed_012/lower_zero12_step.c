@@ -85,11 +85,6 @@ static void overflow_and_norm(struct z12 *z)
     z->of = z->group;
 }
 
-static uint8_t guard(const struct z12 *z)
-{
-    return z->d.dt != DT_FP32 && z->d.p->ds.check_grad_overflow ? OPF_GUARDED : 0;
-}
-
 /* The averaged gradients as the optimizer gets them, one fp32 tensor.  Returns its family, or -1: they
  * are that already.  What is freed is freed with overflow as well. */
 static int flat_fp32_gradient(struct z12 *z)
@@ -100,15 +95,13 @@ static int flat_fp32_gradient(struct z12 *z)
     bool flattens = z->of->nown + (z->of->own_pad > 0) > 1 && !z->compact, casts = e != 4;
 
     if (flattens) {
-        sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "flatten gradients", bytes, bytes)->flags = guard(z);
-        sched_does(s, COPY_SET, 1);
+        sched_set(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "flatten gradients", bytes, bytes)->flags = z12_guard(z);
         sched_act(s, ACT_ALLOC | ACT_WRITE, z->of->flat_grad, 0, 0);
         z12_act_own(z, ACT_R);
     }
     if (casts) {
-        sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradients to fp32", bytes,
-                   z->of->part * 4)->flags = guard(z);
-        sched_does(s, COPY_SET, 1);
+        sched_set(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradients to fp32", bytes,
+                  z->of->part * 4)->flags = z12_guard(z);
         sched_act(s, ACT_ALLOC | ACT_WRITE, z->of->wide_grad, 0, 0);
         if (flattens)
             sched_act(s, ACT_READ | ACT_FREE, z->of->flat_grad, 0, 0);
@@ -131,9 +124,8 @@ static void update_partition(struct z12 *z)
     struct ds *d = &z->d;
     struct schedules *s = d->s;
 
-    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "update parameters", z->of->part * 4,
-               z->of->part * d->e)->flags = guard(z);
-    sched_does(s, COPY_SET, 1);
+    sched_set(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "update parameters", z->of->part * 4,
+              z->of->part * d->e)->flags = z12_guard(z);
     sched_act_as(s, ACT_R, z->of->master, 0, 0, z->of->master_part);
     sched_act_as(s, ACT_W, z->flat, 0, 0, z->of->flat_part);
 }
@@ -147,7 +139,7 @@ static void gather_parameters(struct z12 *z)
         const struct z12_group *g = &z->group[i];
         if (g->n < 2)
             continue;
-        sched_coll(s, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_GATHER, g->among, z->d.dt, RED_NONE, g->padded)->flags = guard(z);
+        sched_coll(s, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_GATHER, g->among, z->d.dt, RED_NONE, g->padded)->flags = z12_guard(z);
         sched_act_as(s, ACT_R, z->flat, 0, 0, g->flat_part);
         if (z->ngroups > 1)
             sched_act_as(s, ACT_W, z->flat, 0, 0, g->flat_all);
@@ -172,11 +164,11 @@ static void step_group(struct z12 *z, bool first)
     else if (z->compact)
         z12_drop_grads(z, PHASE_OPTIMIZER, true);
     sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "unscale and clip", z->of->part * 4,
-               z->of->part * 4)->flags = guard(z);
+               z->of->part * 4)->flags = z12_guard(z);
     sched_does(s, COPY_CLIP, 1);
     act_gradient(z, ACT_RW, grad);
     struct op *o = z->of->orthogonal ? z12_muon_step(z) : ds_adamw(d, &adamw, z->of->part);
-    o->flags = guard(z);
+    o->flags = z12_guard(z);
     act_gradient(z, ACT_R, grad);
     sched_act(s, ACT_RW, z->of->master, 0, 0);
     if (!z->of->orthogonal)

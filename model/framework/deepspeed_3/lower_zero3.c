@@ -12,8 +12,6 @@
 #include "base/fail.h"
 #include "base/room.h"
 
-static int64_t numel(const struct z3 *z, int t) { return z->d.m->tensors[t].numel; }
-
 /* ---- buffers ---- */
 
 static int64_t part(const struct ds *d, const struct tensor *t) { return ceil_div(t->numel, ds_ranks_of(d, t)); }
@@ -111,8 +109,7 @@ static void partition_all(struct z3 *z)
             z3_has_file(z, t) ? z3_files_partition(z, t) : z3_away_partition(z, t);
             continue;
         }
-        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "partition", z->q[t] * d->e, z->q[t] * d->e);
-        sched_does(d->s, COPY_SET, 1);
+        sched_set(d->s, STREAM_COMPUTE, PHASE_INIT, "partition", z->q[t] * d->e, z->q[t] * d->e);
         ds_act_part(d, &z->partition, ACT_ALLOC | ACT_W, t, from, part, 0);
         ds_act(d, &z->copy, ACT_R | ACT_FREE, t, 0);
     }
@@ -189,8 +186,7 @@ static void make_masters(struct z3 *z)
     }
     for (int i = 0; i < z->ngroups; i++) {
         const struct z3_group *g = &z->groups[i];
-        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "fp32 partition", g->elems * d->e, g->elems * 4);
-        sched_does(d->s, COPY_SET, 1);
+        sched_set(d->s, STREAM_COMPUTE, PHASE_INIT, "fp32 partition", g->elems * d->e, g->elems * 4);
         sched_act_as(d->s, ACT_R, z->lp, 0, 0, g->part);
         sched_act_as(d->s, ACT_ALLOC | ACT_W, g->master, 0, 0, g->new_values);
     }
@@ -429,7 +425,7 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
         z->reduced.event[i] = sched_event(s);
     }
     for (int t = 0; t < z->d.m->ntensors; t++)
-        sched_unit(s, "parameter", t, numel(z, t), z->q[t] * z3_cut_of(z, t)->n, z->q[t]);
+        sched_unit(s, "parameter", t, z3_numel(z, t), z->q[t] * z3_cut_of(z, t)->n, z->q[t]);
     if (z3_trace_build(&z->d, &z->trace) < 0)
         return -1;
     z3_trace_hooks(&z->trace, s->module_hooks);

@@ -332,6 +332,7 @@ static inline const struct z3_cut *z3_cut_of(const struct z3 *z, int t)
     return ds_is_of_experts(&z->d, &z->d.m->tensors[t]) ? &z->expert_cut : &z->cut;
 }
 
+static inline int64_t z3_numel(const struct z3 *z, int t) { return z->d.m->tensors[t].numel; }
 /* This rank has all of it. */
 static inline bool z3_is_alone(const struct z3 *z, int t) { return z3_cut_of(z, t)->n < 2; }
 

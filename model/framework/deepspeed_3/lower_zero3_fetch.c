@@ -5,8 +5,6 @@
 
 #include <stdlib.h>
 
-static int64_t numel(const struct z3 *z, int t) { return z->d.m->tensors[t].numel; }
-
 enum phase z3_phase(const struct z3 *z)
 {
     return z->d.walk.forward ? PHASE_FORWARD : PHASE_BACKWARD;
@@ -201,8 +199,7 @@ static void gather_chunks(struct z3 *z, const struct z3_gather *g, int64_t mine)
 
     for (int i = 0; i < g->n && z->away.params; i++)
         z3_bring(z, z->gather_stream, z3_phase(z), g->tensors[i]);
-    sched_copy(d->s, z->gather_stream, z3_phase(z), "copy own", mine * d->e, mine * d->e);
-    sched_does(d->s, COPY_SET, 1);
+    sched_set(d->s, z->gather_stream, z3_phase(z), "copy own", mine * d->e, mine * d->e);
     for (int i = 0; i < g->n && z->away.params; i++)
         z3_use_here(z, ACT_R | ACT_FREE, g->tensors[i]);
     for (int i = 0; i < g->n && second; i++)
@@ -227,15 +224,13 @@ static void gather_views(struct z3 *z, const struct z3_gather *g, int64_t mine)
     sched_act_as(d->s, ACT_ALLOC | ACT_W, g->family, g->instance, 0, g->layout);
     for (int i = 0; i < g->n && z->away.params; i++) {
         int64_t bytes = z->q[g->tensors[i]] * d->e;
-        sched_copy(d->s, z->gather_stream, z3_phase(z), "partition to device", bytes, bytes);
-        sched_does(d->s, COPY_SET, 1);
+        sched_set(d->s, z->gather_stream, z3_phase(z), "partition to device", bytes, bytes);
         z3_act_partition(z, ACT_R, g->tensors[i]);
         sched_act_as(d->s, ACT_W, g->family, g->instance, 0, z3_inside_one(z, HOLDS_PARAM, d->dt, g->tensors, i));
         z3_block(z, z->gather_stream, z3_phase(z), "await the partition");
     }
     if (!z->away.params) {
-        sched_copy(d->s, z->gather_stream, z3_phase(z), "copy own", mine * d->e, mine * d->e);
-        sched_does(d->s, COPY_SET, 1);
+        sched_set(d->s, z->gather_stream, z3_phase(z), "copy own", mine * d->e, mine * d->e);
         if (own_frozen(z, ACT_R, g->tensors, g->n))
             sched_act(d->s, ACT_R, z->lp, 0, 0);
         sched_act_as(d->s, ACT_W, g->family, g->instance, 0, z3_inside(z, HOLDS_PARAM, d->dt, g->tensors, g->n));
@@ -393,7 +388,7 @@ static void first_wait(struct z3 *z, struct z3_gather *g)
         return;
     }
     for (int i = 0; i < g->n; i++)
-        elems += numel(z, g->tensors[i]);
+        elems += z3_numel(z, g->tensors[i]);
     o = sched_copy(s, z->gather_stream, z3_phase(z), "copy out", elems * z->d.e, elems * z->d.e);
     o->wait[0] = g->event;
     sched_does(s, COPY_SET, 1);

@@ -154,8 +154,7 @@ void z3_away_partition(struct z3 *z, int t)
     int64_t from, n = z3_part(z, t, &from);
 
     if (n > 0) {
-        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "partition", n * d->e, n * d->e);
-        sched_does(d->s, COPY_SET, 1);
+        sched_set(d->s, STREAM_COMPUTE, PHASE_INIT, "partition", n * d->e, n * d->e);
     } else {
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "partition of padding");
     }
@@ -196,8 +195,7 @@ void z3_away_flatten(struct z3 *z)
             comes = 0;
             continue;
         }
-        sched_copy(d->s, STREAM_HOST, PHASE_INIT, "move to flat buffer", z->q[t] * d->e, z->q[t] * d->e);
-        sched_does(d->s, COPY_SET, 1);
+        sched_set(d->s, STREAM_HOST, PHASE_INIT, "move to flat buffer", z->q[t] * d->e, z->q[t] * d->e);
         ds_act_part(d, &z->partition, ACT_R, t, from, n, 0);
         z3_act_partition(z, comes | ACT_W, t);
         comes = 0;
@@ -214,8 +212,7 @@ void z3_away_flatten(struct z3 *z)
 /* A copy of a sub-group's values. */
 static void values(struct z3 *z, enum stream st, const char *what, int64_t reads, int64_t writes)
 {
-    sched_copy(z->d.s, st, PHASE_INIT, what, reads, writes);
-    sched_does(z->d.s, COPY_SET, 1);
+    sched_set(z->d.s, st, PHASE_INIT, what, reads, writes);
 }
 
 /* .to("cpu", fp32): a blocking copy, which casts on the host what it has brought there. */
@@ -345,8 +342,7 @@ static void zeros_to_device(struct z3 *z, const struct z3_group *g)
     sched_does(d->s, COPY_ZERO, 0);
     sched_act_as(d->s, ACT_ALLOC | ACT_W, from, 0, 0, g->wide);
     z3_block(z, STREAM_HOST, PHASE_INIT, "await the host");
-    sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "zeros to device", bytes, bytes);
-    sched_does(d->s, COPY_SET, 1);
+    sched_set(d->s, STREAM_COMPUTE, PHASE_INIT, "zeros to device", bytes, bytes);
     sched_act_as(d->s, ACT_R | ACT_FREE, from, 0, 0, g->wide);
     sched_act(d->s, ACT_ALLOC | ACT_W, g->grad, 0, 0);
     z3_block(z, STREAM_COMPUTE, PHASE_INIT, "await the zeros");
@@ -392,8 +388,7 @@ void z3_bring(struct z3 *z, enum stream st, enum phase ph, int t)
     struct ds *d = &z->d;
 
     z3_files_ensure(z, ph, &t, 1);
-    sched_copy(d->s, st, ph, "partition to device", z->q[t] * d->e, z->q[t] * d->e);
-    sched_does(d->s, COPY_SET, 1);
+    sched_set(d->s, st, ph, "partition to device", z->q[t] * d->e, z->q[t] * d->e);
     z3_act_partition(z, ACT_R, t);
     z3_use_here(z, ACT_ALLOC | ACT_W, t);
     sched_of(d->s, "parameter", t, 0);
@@ -406,8 +401,7 @@ void z3_bring_whole(struct z3 *z, enum stream st, enum phase ph, int t)
 
     z3_take_buffer(z, t, Z3_COPY);
     z3_files_ensure(z, ph, &t, 1);
-    sched_copy(d->s, st, ph, "parameter to device", z->q[t] * d->e, z->q[t] * d->e);
-    sched_does(d->s, COPY_SET, 1);
+    sched_set(d->s, st, ph, "parameter to device", z->q[t] * d->e, z->q[t] * d->e);
     z3_act_partition(z, ACT_R, t);
     ds_act(d, &z->copy, ACT_ALLOC | ACT_W, t, z->which[t]);
     sched_of(d->s, "parameter", t, 0);
@@ -442,8 +436,7 @@ static void act_part(struct z3 *z, int what, const struct part *p)
 /* A copy of gradients on the stream of the reduction; with pageable memory it holds the issuing thread. */
 static void carry(struct z3 *z, const char *what, int64_t bytes)
 {
-    sched_copy(z->d.s, z->reduce_stream, PHASE_REDUCE, what, bytes, bytes);
-    sched_does(z->d.s, COPY_SET, 1);
+    sched_set(z->d.s, z->reduce_stream, PHASE_REDUCE, what, bytes, bytes);
 }
 
 static void carried(struct z3 *z)
@@ -487,8 +480,7 @@ static void norm(struct z3 *z, const struct part *p)
 
 static void cast_to_fp32(struct z3 *z, const struct part *p)
 {
-    sched_copy(z->d.s, z->reduce_stream, PHASE_REDUCE, "gradient to fp32", p->n * dtype_bytes(z->accum), p->n * 4);
-    sched_does(z->d.s, COPY_SET, 1);
+    sched_set(z->d.s, z->reduce_stream, PHASE_REDUCE, "gradient to fp32", p->n * dtype_bytes(z->accum), p->n * 4);
 }
 
 /* In fp32: the part itself, or a cast of it. */
@@ -577,8 +569,7 @@ static struct z3_wire cast_parts(struct z3 *z, const struct z3_wire *w)
     to.buf = ds_scratch(d, CAT_TEMPORARIES, "gradient parts cast", bytes);
     to.own = z3_parts(z, HOLDS_GRAD, z->accum, z->bucket, z->nbucket);
     to.passing = true;
-    sched_copy(d->s, z->reduce_stream, PHASE_REDUCE, "cast gradient parts", elems * d->ce, elems * dtype_bytes(z->accum));
-    sched_does(d->s, COPY_SET, 1);
+    sched_set(d->s, z->reduce_stream, PHASE_REDUCE, "cast gradient parts", elems * d->ce, elems * dtype_bytes(z->accum));
     z3_act_own(z, ACT_R, w);
     sched_act_as(d->s, ACT_ALLOC | ACT_W, to.buf, 0, 0, to.own);
     return to;

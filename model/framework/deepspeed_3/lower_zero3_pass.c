@@ -5,8 +5,6 @@
 
 #include <assert.h>
 
-static int64_t numel(const struct z3 *z, int t) { return z->d.m->tensors[t].numel; }
-
 static enum pass pass(const struct z3 *z) { return z->run.forward ? PASS_FORWARD : PASS_BACKWARD; }
 
 static const struct piece *program_piece(const struct z3 *z) { return &z->d.s->program.piece[z->run.piece]; }
@@ -78,7 +76,7 @@ static void gradient(struct z3 *z, int t)
     int64_t waiting = 0;
 
     for (int i = 0; i < z->npending; i++)
-        waiting += numel(z, z->pending[i]);
+        waiting += z3_numel(z, z->pending[i]);
     if (!z3_flushes(z, t, waiting)) {
         z->pending[z->npending++] = t;
         return;

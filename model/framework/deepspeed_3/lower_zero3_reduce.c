@@ -5,8 +5,6 @@
 
 #include <stdlib.h>
 
-static int64_t numel(const struct z3 *z, int t) { return z->d.m->tensors[t].numel; }
-
 /* All gradients of a bucket are reduced among the same ranks. */
 static bool has_others(const struct z3 *z, int t)
 {
@@ -19,14 +17,14 @@ bool z3_flushes(const struct z3 *z, int t, int64_t waiting)
 {
     int64_t elements = z->elements + waiting;
 
-    return elements > 0 && (has_others(z, t) || elements + numel(z, t) > z->d.p->ds.reduce_bucket_size);
+    return elements > 0 && (has_others(z, t) || elements + z3_numel(z, t) > z->d.p->ds.reduce_bucket_size);
 }
 
 static const struct z3_cut *bucket_cut(const struct z3 *z) { return z3_cut_of(z, z->bucket[0]); }
 
 static bool is_copied(const struct z3 *z, int64_t elements, int t)
 {
-    return z->d.p->ds.contiguous_gradients && elements + numel(z, t) <= z->d.p->ds.reduce_bucket_size;
+    return z->d.p->ds.contiguous_gradients && elements + z3_numel(z, t) <= z->d.p->ds.reduce_bucket_size;
 }
 
 /* The bucket with n gradients from element `at` on: all are copied, or none (one that is larger
@@ -45,8 +43,8 @@ void z3_add_grads(struct z3 *z, const int *tensors, int n)
 
     for (int i = 0; i < n; i++) {
         if (is_copied(z, at, tensors[i]))
-            elems += numel(z, tensors[i]);
-        at += numel(z, tensors[i]);
+            elems += z3_numel(z, tensors[i]);
+        at += z3_numel(z, tensors[i]);
     }
     if (elems > 0) {
         o = sched_copy(d->s, z->reduce_stream, PHASE_BACKWARD, "copy into bucket", elems * d->e,
@@ -62,7 +60,7 @@ void z3_add_grads(struct z3 *z, const int *tensors, int n)
             z->grad_live[t] = 0;
         }
         z->bucket[z->nbucket++] = t;
-        z->elements += numel(z, t);
+        z->elements += z3_numel(z, t);
     }
 }
 
@@ -150,8 +148,8 @@ int z3_cast_kept(struct z3 *z)
     if (z3_in_buffer(z) || d->comm == d->dt)
         return -1;
     for (int i = 0; i < z->nbucket; i++) {
-        elems += numel(z, z->bucket[i]);
-        bytes += round512(numel(z, z->bucket[i]) * d->ce);
+        elems += z3_numel(z, z->bucket[i]);
+        bytes += round512(z3_numel(z, z->bucket[i]) * d->ce);
     }
     cast = ds_scratch(d, CAT_REDUCE_SCATTER, "gradients on the wire", bytes);
     copy(z, "cast", elems * d->e, elems * d->ce);
@@ -186,7 +184,7 @@ static struct z3_wire concatenated(struct z3 *z, int64_t all, int cast)
     const struct z3_cut *cut = bucket_cut(z);
     struct z3_wire w = { .buf = cast, .own = z3_chunk(z, cut, HOLDS_GRAD, d->comm, z->bucket, z->nbucket) };
 
-    if (z->nbucket == 1 && numel(z, z->bucket[0]) % cut->n == 0) {
+    if (z->nbucket == 1 && z3_numel(z, z->bucket[0]) % cut->n == 0) {
         w.all = in_bucket(z, z->bucket, 1, 0);
         if (cast < 0 && z3_in_buffer(z))
             w.buf = z->ipg;

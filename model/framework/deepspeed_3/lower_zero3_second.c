@@ -63,8 +63,7 @@ void z3_second_keep(struct z3 *z, enum phase ph, int t)
 
     if (!z->second.on || z->second.there[t])
         return;
-    sched_copy(d->s, STREAM_COMPUTE, ph, "secondary partition", n * d->e, (part_elems(d, &d->m->tensors[t]) + n) * d->e);
-    sched_does(d->s, COPY_SET, 1);
+    sched_set(d->s, STREAM_COMPUTE, ph, "secondary partition", n * d->e, (part_elems(d, &d->m->tensors[t]) + n) * d->e);
     if (ph == PHASE_INIT)
         ds_act(d, &z->copy, ACT_R, t, 0);
     else

@@ -154,8 +154,7 @@ void z3_disk_group(struct z3 *z, struct z3_group *g)
 
 static void disk_copy(struct z3 *z, bool reads, enum phase ph, const char *what, const struct z3_group *g, int64_t elems)
 {
-    sched_copy(z->d.s, reads ? STREAM_DISK_READ : STREAM_DISK_WRITE, ph, what, elems * 4, elems * 4);
-    sched_does(z->d.s, COPY_SET, 1);
+    sched_set(z->d.s, reads ? STREAM_DISK_READ : STREAM_DISK_WRITE, ph, what, elems * 4, elems * 4);
     sched_of(z->d.s, "sub-group", (int)(g - z->groups), 0);
 }
 
@@ -207,8 +206,7 @@ void z3_disk_master(struct z3 *z, struct z3_group *g)
     int at = z->disk.pool.free[0];
 
     z3_away_widen(z, g, (struct z3_place){ from, 0 }, ACT_ALLOC | ACT_W);
-    sched_copy(z->d.s, STREAM_HOST, PHASE_INIT, "fp32 weights to their buffer", g->elems * 4, g->elems * 4);
-    sched_does(z->d.s, COPY_SET, 1);
+    sched_set(z->d.s, STREAM_HOST, PHASE_INIT, "fp32 weights to their buffer", g->elems * 4, g->elems * 4);
     sched_act_as(z->d.s, ACT_R | ACT_FREE, from, 0, 0, g->as_p);
     sched_act_as(z->d.s, ACT_W, z->disk.pool.family, at, 0, g->as_p);
     z3_block(z, STREAM_HOST, PHASE_INIT, "await the host");
@@ -266,8 +264,7 @@ static void rest_of_gradients(struct z3 *z, const struct z3_group *g, enum phase
         int64_t from, n = z3_part(z, t, &from), at = z3_disk_written(z, t);
         if (at == n)
             continue;
-        sched_copy(d->s, STREAM_COMPUTE, ph, "gradient that is not on disk", (n - at) * 4, (n - at) * 4);
-        sched_does(d->s, COPY_SET, 1);
+        sched_set(d->s, STREAM_COMPUTE, ph, "gradient that is not on disk", (n - at) * 4, (n - at) * 4);
         ds_act_part(d, &z->disk.wide, ACT_R, t, from + at, n - at, at * 4);
         sched_act_as(d->s, ACT_W, g->g.buf, g->g.at, 0, z3_disk_piece(z, t, at, n - at, (z->begin[t] - z->begin[g->first] + at) * 4));
         z3_block(z, STREAM_COMPUTE, ph, "await the gradient");
@@ -363,9 +360,8 @@ static void born_to_pool(struct z3 *z, struct z3_group *g, enum phase ph)
     if (g->in.n < first + 2)
         return;
     for (int i = 1; i < 3; i++) {
-        sched_copy(z->d.s, STREAM_HOST, ph, i == 1 ? "exp_avg to its buffer" : "exp_avg_sq to its buffer", g->elems * 4,
-                   g->elems * 4);
-        sched_does(z->d.s, COPY_SET, 1);
+        sched_set(z->d.s, STREAM_HOST, ph, i == 1 ? "exp_avg to its buffer" : "exp_avg_sq to its buffer", g->elems * 4,
+                  g->elems * 4);
         sched_act_as(z->d.s, z->disk.pipelined ? ACT_R : ACT_R | ACT_FREE, g->adam + i - 1, 0, 0, as(g, i));
         sched_act_as(z->d.s, ACT_W, z->disk.pool.family, g->in.at[first + i - 1], 0, as(g, i));
     }

@@ -63,8 +63,7 @@ static void submit(struct z3 *z, enum phase ph)
         return;
     for (int i = 0; i < w->npieces; i++)
         n += w->piece[i].n;
-    sched_copy(z->d.s, STREAM_DISK_WRITE, ph, "write gradients", n * 4, n * 4);
-    sched_does(z->d.s, COPY_SET, 1);
+    sched_set(z->d.s, STREAM_DISK_WRITE, ph, "write gradients", n * 4, n * 4);
     for (int i = 0; i < w->npieces; i++) {
         sched_act_as(z->d.s, ACT_R, z->disk.pool.family, w->buffer[w->current], 0,
                      z3_disk_piece(z, w->piece[i].tensor, 0, w->piece[i].n, w->piece[i].at * 4));
@@ -113,8 +112,7 @@ static void insert(struct z3 *z, int t, int64_t n)
 
     make_space(z, n);
     z3_part(z, t, &from);
-    sched_copy(z->d.s, z->reduce_stream, PHASE_REDUCE, "fp32 gradient to its buffer", n * 4, n * 4);
-    sched_does(z->d.s, COPY_SET, 1);
+    sched_set(z->d.s, z->reduce_stream, PHASE_REDUCE, "fp32 gradient to its buffer", n * 4, n * 4);
     ds_act_part(&z->d, &z->disk.wide, ACT_R, t, from, n, 0);
     sched_act_as(z->d.s, ACT_W, z->disk.pool.family, w->buffer[w->current], 0, z3_disk_piece(z, t, 0, n, w->used * 4));
     z3_block(z, z->reduce_stream, PHASE_REDUCE, "pageable memory");

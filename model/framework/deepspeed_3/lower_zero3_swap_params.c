@@ -160,8 +160,7 @@ static void begin_reads(struct z3 *z, enum phase ph, const int *tensors, int n)
         take(z, tensors[i]);
         bytes += aligned(z, z->q[tensors[i]]) * z->d.e;
     }
-    sched_copy(z->d.s, STREAM_DISK_READ, ph, "read partitions", bytes, bytes);
-    sched_does(z->d.s, COPY_SET, 1);
+    sched_set(z->d.s, STREAM_DISK_READ, ph, "read partitions", bytes, bytes);
     for (int i = 0; i < n; i++) {
         act_file(z, ACT_R, tensors[i]);
         act_buffer(z, ACT_W, tensors[i]);
@@ -249,8 +248,7 @@ static void write_file(struct z3 *z, int t)
 {
     int64_t bytes = aligned(z, z->q[t]) * z->d.e;
 
-    sched_copy(z->d.s, STREAM_DISK_WRITE, PHASE_INIT, "write partition", bytes, bytes);
-    sched_does(z->d.s, COPY_SET, 1);
+    sched_set(z->d.s, STREAM_DISK_WRITE, PHASE_INIT, "write partition", bytes, bytes);
     act_buffer(z, ACT_R, t);
     act_file(z, ACT_ALLOC | ACT_W, t);
     z3_block(z, STREAM_DISK_WRITE, PHASE_INIT, "await the writes");
@@ -266,8 +264,7 @@ void z3_files_partition(struct z3 *z, int t)
         z3_disk_refuse(z, "deepspeed.offload_param.buffer_size: smaller than the largest partition");
     take(z, t);
     if (n > 0) {
-        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "partition", n * d->e, n * d->e);
-        sched_does(d->s, COPY_SET, 1);
+        sched_set(d->s, STREAM_COMPUTE, PHASE_INIT, "partition", n * d->e, n * d->e);
         act_buffer(z, ACT_W, t);
     } else {
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "partition of padding");
@@ -287,8 +284,7 @@ void z3_files_to_flat(struct z3 *z, int t, int comes)
 
     if (!straight)
         take(z, t);
-    sched_copy(d->s, STREAM_DISK_READ, PHASE_INIT, "read partition for good", bytes, bytes)->after = AFTER(STREAM_HOST);
-    sched_does(d->s, COPY_SET, 1);
+    sched_set(d->s, STREAM_DISK_READ, PHASE_INIT, "read partition for good", bytes, bytes)->after = AFTER(STREAM_HOST);
     act_file(z, ACT_R, t);
     if (straight)
         z3_act_partition(z, comes | ACT_W, t);
@@ -297,8 +293,7 @@ void z3_files_to_flat(struct z3 *z, int t, int comes)
     z3_block(z, STREAM_DISK_READ, PHASE_INIT, "await the reads");
     if (straight)
         return;
-    sched_copy(d->s, STREAM_HOST, PHASE_INIT, "move to flat buffer", z->q[t] * d->e, z->q[t] * d->e);
-    sched_does(d->s, COPY_SET, 1);
+    sched_set(d->s, STREAM_HOST, PHASE_INIT, "move to flat buffer", z->q[t] * d->e, z->q[t] * d->e);
     act_buffer(z, ACT_R, t);
     z3_act_partition(z, comes | ACT_W, t);
     z3_block(z, STREAM_HOST, PHASE_INIT, "await the flat buffer");
@@ -324,8 +319,7 @@ void z3_files_widen(struct z3 *z, const struct z3_group *g, struct z3_place to, 
 
     for (int t = g->first; t < g->last; t++) {
         z3_files_ensure(z, PHASE_INIT, &t, 1);
-        sched_copy(d->s, STREAM_HOST, PHASE_INIT, "to fp32", z->q[t] * d->e, z->q[t] * 4);
-        sched_does(d->s, COPY_SET, 1);
+        sched_set(d->s, STREAM_HOST, PHASE_INIT, "to fp32", z->q[t] * d->e, z->q[t] * 4);
         z3_act_partition(z, ACT_R, t);
         sched_act_as(d->s, t == g->first ? what : what & ~ACT_ALLOC, to.buf, to.at, 0,
                      z3_own(z, HOLDS_PARAM, DT_FP32, &t, 1, z->begin[g->first]));

@@ -329,8 +329,7 @@ static void init(void *mega)
         sched_act(z->s, ACT_ALLOC | ACT_WRITE, z->chunk[c].grads, 0, 0);
         if (!z->sharded)
             continue;
-        sched_copy(z->s, STREAM_COMPUTE, PHASE_INIT, "into the buffer", bytes, bytes);
-        sched_does(z->s, COPY_SET, 1);
+        sched_set(z->s, STREAM_COMPUTE, PHASE_INIT, "into the buffer", bytes, bytes);
         sched_act(z->s, ACT_R | ACT_FREE, made[c], 0, 0);
         sched_act(z->s, ACT_W, z->chunk[c].params, 0, 0);
     }

@@ -57,9 +57,8 @@ void paper_sum_partial(struct paper *z, struct at u, int family)
     sched_coll(z->s, STREAM_TENSOR, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TENSOR, z->r.wire_reduce, RED_SUM, z->partial[u.c]);
     walk_name(&z->walk, u);
     sched_act(z->s, ACT_RW, z->sums[u.c], u.i, u.by);
-    sched_copy(z->s, STREAM_TENSOR, PHASE_REDUCE, "copy sums back", bytes, bytes);
+    sched_set(z->s, STREAM_TENSOR, PHASE_REDUCE, "copy sums back", bytes, bytes);
     walk_name(&z->walk, u);
-    sched_does(z->s, COPY_SET, 1);
     sched_act_as(z->s, ACT_W, family, u.i, u.by, z->partial_grads[u.c]);
     sched_act(z->s, ACT_R | ACT_FREE, z->sums[u.c], u.i, u.by);
 }

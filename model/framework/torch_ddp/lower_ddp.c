@@ -301,8 +301,7 @@ static void rebuild(struct ddp *d, bool within_step)
     tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->at->steady.n);
     sched_op(d->s, OP_WAIT, STREAM_ISSUE, PHASE_INIT, "bucket sizes")->after = AFTER(STREAM_GROUP);
     if (copies) {
-        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "rebuild buckets", all, all);
-        sched_does(d->s, COPY_SET, 1);
+        sched_set(d->s, STREAM_COMPUTE, PHASE_INIT, "rebuild buckets", all, all);
     } else {
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "rebuild buckets: free the old");
     }

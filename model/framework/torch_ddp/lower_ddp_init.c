@@ -46,15 +46,13 @@ static void broadcast_chunk(struct ddp *d, const struct buckets *b, int chunk0, 
 {
     int64_t bytes = b->numel[i] * dtype_bytes(d->r.kept);
 
-    sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "flatten", bytes, bytes);
-    sched_does(d->s, COPY_SET, 1);
+    sched_set(d->s, STREAM_COMPUTE, PHASE_INIT, "flatten", bytes, bytes);
     chunk_of_params(d, ACT_R, b, i);
     sched_act(d->s, ACT_ALLOC | ACT_WRITE, chunk0 + i, 0, 0);
     sched_coll(d->s, STREAM_GROUP, PHASE_INIT, COLL_BROADCAST, GROUP_DATA, d->r.kept, RED_NONE,
                b->numel[i])->after = AFTER(STREAM_COMPUTE);
     sched_act(d->s, ACT_RW, chunk0 + i, 0, 0);
-    sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "copy back", bytes, bytes)->after = AFTER(STREAM_GROUP);
-    sched_does(d->s, COPY_SET, 1);
+    sched_set(d->s, STREAM_COMPUTE, PHASE_INIT, "copy back", bytes, bytes)->after = AFTER(STREAM_GROUP);
     sched_act(d->s, ACT_R | ACT_FREE, chunk0 + i, 0, 0);
     chunk_of_params(d, ACT_W, b, i);
 }
@@ -114,14 +112,12 @@ static void broadcast_of(struct ddp *d, const struct chunk *c, const int *of)
         describe_chunk(d, c, of, buf);
         here = chunk_where_it_is(d, c, of);
     }
-    sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "flatten", bytes, bytes);
-    sched_does(d->s, COPY_SET, 1);
+    sched_set(d->s, STREAM_COMPUTE, PHASE_INIT, "flatten", bytes, bytes);
     sched_act_as(d->s, ACT_R, d->params, 0, 0, here);
     sched_act(d->s, ACT_ALLOC | ACT_WRITE, buf, 0, 0);
     sched_coll(d->s, STREAM_GROUP, PHASE_INIT, COLL_BROADCAST, GROUP_DATA, c->dt, RED_NONE, c->elems)->after = AFTER(STREAM_COMPUTE);
     sched_act(d->s, ACT_RW, buf, 0, 0);
-    sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "copy back", bytes, bytes)->after = AFTER(STREAM_GROUP);
-    sched_does(d->s, COPY_SET, 1);
+    sched_set(d->s, STREAM_COMPUTE, PHASE_INIT, "copy back", bytes, bytes)->after = AFTER(STREAM_GROUP);
     sched_act(d->s, ACT_R | ACT_FREE, buf, 0, 0);
     sched_act_as(d->s, ACT_W, d->params, 0, 0, here);
 }

@@ -258,9 +258,8 @@ static void flatten(struct fsdp1 *f, struct at u)
     sched_act(s, ACT_ALLOC | ACT_WRITE, f->sharded ? m->init_flat : m->shard, u.i, u.by);
     if (f->sharded) {
         sched_act(s, ACT_R, m->init_params, u.i, u.by);
-        sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "shard", shard, shard);
+        sched_set(s, STREAM_COMPUTE, PHASE_INIT, "shard", shard, shard);
         walk_name(&f->walk, u);
-        sched_does(s, COPY_SET, 1);
         sched_act(s, ACT_ALLOC | ACT_WRITE, own, u.i, u.by);
         sched_act(s, ACT_R | ACT_FREE, m->init_flat, u.i, u.by);
         sched_act(s, ACT_USE | ACT_FREE, m->init_params, u.i, u.by);

@@ -19,9 +19,8 @@ static void use(struct fsdp1 *f, struct at u, int what, int family)
 /* A pass over a gradient on a stream: reads one family, allocates another. */
 static void convert(struct fsdp1 *f, struct at u, enum stream st, const char *what, int from, int to)
 {
-    sched_copy(f->s, st, PHASE_REDUCE, what, bytes_of(f, from), bytes_of(f, to));
+    sched_set(f->s, st, PHASE_REDUCE, what, bytes_of(f, from), bytes_of(f, to));
     walk_name(&f->walk, u);
-    sched_does(f->s, COPY_SET, 1);
     use(f, u, ACT_R, from);
     use(f, u, ACT_ALLOC | ACT_WRITE, to);
 }
@@ -101,9 +100,8 @@ void fsdp1_concatenate(struct fsdp1 *f, struct at u)
     int entry = f->s->nops;
     int64_t parts;
 
-    sched_copy(f->s, STREAM_COMPUTE, PHASE_BACKWARD, "concatenate grads", 0, bytes_of(f, into));
+    sched_set(f->s, STREAM_COMPUTE, PHASE_BACKWARD, "concatenate grads", 0, bytes_of(f, into));
     walk_name(&f->walk, u);
-    sched_does(f->s, COPY_SET, 1);
     use(f, u, ACT_ALLOC | ACT_WRITE, into);
     parts = u.c == UC_ROOT ? free_root(f) : unit_is_adapter(u.c) ? free_handed(f, u)
           : free_block(f, unit_at(&f->walk.map, u.position).block, u.by);

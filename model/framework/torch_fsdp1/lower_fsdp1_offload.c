@@ -44,16 +44,14 @@ void fsdp1_bring(struct fsdp1 *f, struct at u, enum phase phase, bool waits)
     int64_t bytes = bytes_of(f, u.c);
     int way = phase == PHASE_BACKWARD;
 
-    sched_copy(f->s, STREAM_COPY_IN, phase, "shard to device", bytes, bytes)->after = waits ? AFTER(STREAM_COMPUTE) : 0;
+    sched_set(f->s, STREAM_COPY_IN, phase, "shard to device", bytes, bytes)->after = waits ? AFTER(STREAM_COMPUTE) : 0;
     walk_name(&f->walk, u);
-    sched_does(f->s, COPY_SET, 1);
     use(f, u, ACT_R, m->shard);
     use(f, u, ACT_ALLOC | ACT_W, m->staged[way]);
     if (!fsdp1_casts(f, u.c))
         return;
-    sched_copy(f->s, STREAM_COPY_IN, phase, "cast shard", bytes, f->size[u.c].shard * dtype_bytes(f->r.used));
+    sched_set(f->s, STREAM_COPY_IN, phase, "cast shard", bytes, f->size[u.c].shard * dtype_bytes(f->r.used));
     walk_name(&f->walk, u);
-    sched_does(f->s, COPY_SET, 1);
     use(f, u, ACT_R | ACT_FREE, m->staged[way]);
     use(f, u, ACT_ALLOC | ACT_W, m->mp_shard[way]);
 }
@@ -151,9 +149,8 @@ void fsdp1_shard_to_host(struct fsdp1 *f, struct at u)
 {
     int64_t bytes = bytes_of(f, u.c);
 
-    sched_copy(f->s, STREAM_COMPUTE, PHASE_INIT, "shard to host", bytes, bytes);
+    sched_set(f->s, STREAM_COMPUTE, PHASE_INIT, "shard to host", bytes, bytes);
     walk_name(&f->walk, u);
-    sched_does(f->s, COPY_SET, 1);
     use(f, u, ACT_R | ACT_FREE, f->fam[u.c].first);
     use(f, u, ACT_ALLOC | ACT_W, f->fam[u.c].born);
     sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_INIT, "pageable copy")->after = AFTER(STREAM_COMPUTE);
@@ -164,18 +161,16 @@ static void pin_one(struct fsdp1 *f, struct at u)
     const struct fsdp1_families *m = &f->fam[u.c];
     int64_t bytes = bytes_of(f, u.c);
 
-    sched_copy(f->s, STREAM_HOST, PHASE_INIT, "pin shard", bytes, bytes);
+    sched_set(f->s, STREAM_HOST, PHASE_INIT, "pin shard", bytes, bytes);
     walk_name(&f->walk, u);
-    sched_does(f->s, COPY_SET, 1);
     use(f, u, ACT_R, m->born);
     use(f, u, ACT_ALLOC | ACT_W, m->shard);
     sched_copy(f->s, STREAM_HOST, PHASE_INIT, "zeros", 0, bytes);
     walk_name(&f->walk, u);
     sched_does(f->s, COPY_ZERO, 1);
     use(f, u, ACT_ALLOC | ACT_W, m->zeros);
-    sched_copy(f->s, STREAM_HOST, PHASE_INIT, "pin zeros", bytes, bytes);
+    sched_set(f->s, STREAM_HOST, PHASE_INIT, "pin zeros", bytes, bytes);
     walk_name(&f->walk, u);
-    sched_does(f->s, COPY_SET, 1);
     use(f, u, ACT_R | ACT_FREE, m->zeros);
     use(f, u, ACT_ALLOC | ACT_W, m->cpu_grad);
 }

@@ -101,10 +101,9 @@ void fsdp2_reshard(struct fsdp2 *f, struct at u)
 
     if (kept_ranks(f, u.c)) {       /* to_sharded_post_forward: keep 1/k of it */
         int64_t kept = f->size[u.c].padded / kept_ranks(f, u.c) * dtype_bytes(f->r.used);
-        sched_copy(f->s, STREAM_COMPUTE, PHASE_FORWARD, "keep 1/k", kept, kept)->record =
+        sched_set(f->s, STREAM_COMPUTE, PHASE_FORWARD, "keep 1/k", kept, kept)->record =
             u.c == UC_ROOT ? f->ev_root_kept : f->ev_kept;
         walk_name(&f->walk, u);
-        sched_does(f->s, COPY_SET, 1);
         sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->post_forward, u.i, u.by);
         sched_act(f->s, ACT_R, m->unsharded, u.i, u.by);
     } else {
@@ -150,9 +149,8 @@ static void reduce(struct fsdp2 *f, struct at u)
         sched_act(s, ACT_RW, out, u.i, u.by);
     }
     if (f->cast_grads) {            /* to the dtype of the sharded parameter */
-        sched_copy(s, st, PHASE_REDUCE, "cast grads", shard * wire, kept);
+        sched_set(s, st, PHASE_REDUCE, "cast grads", shard * wire, kept);
         walk_name(&f->walk, u);
-        sched_does(s, COPY_SET, 1);
         sched_act(s, ACT_ALLOC | ACT_WRITE, f->has_sharded ? m->grads_new : m->grads, u.i, u.by);
         sched_act(s, f->hybrid ? ACT_R : ACT_R | ACT_FREE, out, u.i, u.by);
         out = m->grads_new;
@@ -174,10 +172,9 @@ void fsdp2_accumulate(struct fsdp2 *f, struct at u)
 
     if (!f->wide_grads || f->has_unsharded || f->size[u.c].trained == 0)
         return;
-    sched_copy(f->s, STREAM_COMPUTE, PHASE_BACKWARD, "upcast grads", f->size[u.c].grads_bytes,
-               f->size[u.c].grads_wide_bytes);
+    sched_set(f->s, STREAM_COMPUTE, PHASE_BACKWARD, "upcast grads", f->size[u.c].grads_bytes,
+              f->size[u.c].grads_wide_bytes);
     walk_name(&f->walk, u);
-    sched_does(f->s, COPY_SET, 1);
     sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->grads_wide, u.i, u.by);
     sched_act(f->s, ACT_R | ACT_FREE, m->grads_full, u.i, u.by);
     if (u.c == UC_ROOT)

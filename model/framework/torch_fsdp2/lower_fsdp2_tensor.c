@@ -79,10 +79,9 @@ void fsdp2_table_widened(struct fsdp2 *f)
 {
     if (f->table == 0)
         return;
-    sched_copy(f->s, STREAM_COMPUTE, PHASE_BACKWARD, "upcast grads", f->table * dtype_bytes(f->r.used),
-               f->table * dtype_bytes(f->r.wire_reduce));
+    sched_set(f->s, STREAM_COMPUTE, PHASE_BACKWARD, "upcast grads", f->table * dtype_bytes(f->r.used),
+              f->table * dtype_bytes(f->r.wire_reduce));
     walk_name(&f->walk, walk_root);
-    sched_does(f->s, COPY_SET, 1);
     sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->table_wide, 0, 0);
     sched_act(f->s, ACT_R | ACT_FREE, f->table_grads, 0, 0);
 }
@@ -93,9 +92,8 @@ static void take_own_rows(struct fsdp2 *f, struct at u, int64_t own)
     bool wide = f->wide_grads && f->has_unsharded;
     int64_t bytes = own * dtype_bytes(wide ? f->r.wire_reduce : f->r.used);
 
-    sched_copy(f->s, STREAM_COMPUTE, PHASE_REDUCE, "own rows", bytes, bytes);
+    sched_set(f->s, STREAM_COMPUTE, PHASE_REDUCE, "own rows", bytes, bytes);
     walk_name(&f->walk, u);
-    sched_does(f->s, COPY_SET, 1);
     sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->table_own, 0, 0);
     sched_act(f->s, ACT_R | ACT_FREE, wide ? f->table_wide : f->table_grads, 0, 0);
 }

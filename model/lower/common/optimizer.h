@@ -54,8 +54,6 @@ bool optimizer_by_tensor(enum optimizer o);
 /* bitsandbytes: are the states of a tensor of n elements codes, with the largest value of each block of BNB_BLOCK? */
 enum { BNB_BLOCK = 256 };
 bool optimizer_in_8_bits(const struct plan *p, const struct tensor *t, int64_t n);
-/* Has dpx a kernel for it? */
-static inline bool optimizer_has_kernel(enum optimizer o) { return optimizer_moments(o) > 0 || optimizer_by_tensor(o); }
 
 /* The work of a step: bytes an element, passes over memory; `each`: a kernel for each tensor; floating-point operations of products, in 16
  * bits or fp32. */
