@@ -143,7 +143,7 @@ static void autocast_casts_in_every_chunk(void **state)
     assert_int_equal(count(&g, PIECE_HEAD, PASS_FORWARD, "logits dW"), chunks);
     assert_int_equal(count(&g, PIECE_HEAD, PASS_FORWARD, "cast"), 3 * chunks + 1);
     drop(&p, &g);
-    build(DDP ", \"loss\": \"fused-linear\", " LORA, &p, &g);
+    build(DDP ", \"ddp\": { \"model_dtype\": null }, \"loss\": \"fused-linear\", " LORA, &p, &g);
     assert_int_equal(count(&g, PIECE_HEAD, PASS_FORWARD, "logits dW"), 0);
     assert_int_equal(count(&g, PIECE_HEAD, PASS_FORWARD, "cast"), 3 * chunks);
     assert_close(flops(&g, PIECE_HEAD), 4.0 * T * H * V, 1);
