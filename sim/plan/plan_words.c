@@ -14,6 +14,7 @@
 #include "base/room.h"
 #include "base/size.h"
 #include "model/arch/training.h"
+#include "model/plan/optimizer_traits.h"
 
 const char *plan_words_name(enum strategy s, enum dialect d)
 {
@@ -191,14 +192,13 @@ static int say_reuse(const struct plan *p, char *to, size_t size)
                   : snprintf(to, size, "parameters kept that are used again within %s elements", count_text(n).s);
 }
 
+static int say_optimizer(const struct plan *p, char *to, size_t size)
+{
+    return snprintf(to, size, "%s", optimizer_traits(p->optimizer)->words);
+}
+
 /* ---- the table ---- */
 
-static const char *const optimizers[] = {
-    "AdamW", "SGD", "Adafactor", "8-bit AdamW (bitsandbytes)", "Lion (bitsandbytes)", "8-bit Lion (bitsandbytes)", "8-bit AdamW (torchao)",
-    "4-bit AdamW (torchao)", "bf16 AdamW (torchao)", "Muon", "paged AdamW (bitsandbytes)", "paged 8-bit AdamW (bitsandbytes)",
-    "paged Lion (bitsandbytes)", "paged 8-bit Lion (bitsandbytes)",
-};
-_Static_assert(sizeof optimizers / sizeof *optimizers == NOPTIMIZER, "each optimizer has words");
 static const char *const losses[] = {
     "loss in fp32", "loss in 16 bits", "flash-attn's loss kernel", "compiled loss", "loss in chunks", "loss without logits (fused-linear)",
     "Liger-Kernel's loss", "Apple's cut cross-entropy",
@@ -252,7 +252,7 @@ static const struct part parts[] = {
     { "megatron", "recompute_num_layers", true, .format = SAID },
     { "", "train", true, .say = say_train },
     { "", "base_dtype", true, .of = bases },
-    { "", "optimizer", true, .of = optimizers },
+    { "", "optimizer", true, .say = say_optimizer },
     { "", "fp8", true, .of = float8 },
     { "megatron", "fp8_format", true, .of = formats },
     { "megatron", "fp4_format", true, .of = fours },
