@@ -62,7 +62,7 @@ static const char *const scope_words[]     = { "parts of layers", "", "full_iter
 static const char *const optimizer_words[] = { "adamw", NULL };
 static const char *const optim_words[]     = { "adamw", "sgd", "adafactor", "adamw_bnb_8bit", "lion_32bit", "lion_8bit",
                                                "adamw_torch_8bit", "adamw_torch_4bit", "adamw_stochastic_bf16", "muon", "paged_adamw_32bit", "paged_adamw_8bit",
-                                               "paged_lion_32bit", "paged_lion_8bit", NULL };
+                                               "paged_lion_32bit", "paged_lion_8bit", "soap", NULL };
 static const char *const base_words[]      = { "plain", "nf4", "nf4-double", "int8", "int8-torchao", "int4-torchao", "int4-torchao-tiled", NULL };
 static const char *const device_words[]    = { "none", "cpu", "nvme", NULL };
 static const char *const context_words[]   = { "all-gather", "ring", "ulysses", NULL };
@@ -161,7 +161,7 @@ static const struct knob rows[] = {
       .about = "number format of gradient reductions" },
     { "", "optimizer", WORD(optimizer, optim_words, OPTIMIZER_ADAMW), .cells = P_TUNED | DDP_TORCH | FSDP2 | DS123, .label = ", %s", .ds = { .cells = DS123, "dpx" },
       ACCELERATE_HAS(OPTIMIZER_ADAMW, "the optimizer is in the training script"), TITAN_HAS(OPTIMIZER_ADAMW, "its optimizers are Adam and AdamW"),
-      .about = "transformers' optim: torch's (sgd with momentum), bitsandbytes' in 8 bits or paged (of DDP, DeepSpeed), torchao's in 8 and 4; muon, also DeepSpeed's" },
+      .about = "transformers' optim: torch's (sgd with momentum), bitsandbytes' in 8 bits or paged (of DDP, DeepSpeed), torchao's in 8 and 4; muon, also DeepSpeed's; soap, of DDP" },
     { "", "optimizer", .type = KNOB_FIXED, .words = optimizer_words, .cells = ALL & ~(P_TUNED | DDP_TORCH | FSDP2 | DS123),
       .about = "the only optimizer of the cell so far" },
     { "", "optimizer_form", WORD(optimizer_form, form_words, OPTIMIZER_FOREACH), .cells = DDP_TORCH | ZRO | FSDP2 | FSDP1,

@@ -32,6 +32,15 @@ static const struct optimizer_traits traits[NOPTIMIZER] = {
     [OPTIMIZER_AO_ADAMW4]    = { BY_TORCHAO, 4, 2, false, .title = "4-bit AdamW", .words = "4-bit AdamW (torchao)" },
     [OPTIMIZER_AO_ADAMW]     = { BY_TORCHAO, 32, 2, false, .title = "AdamW, rounded by chance", .words = "bf16 AdamW (torchao)",
                                  .kept = "exp_avg, exp_avg_sq", .no_trainer = no_word },
+    /* pytorch_optimizer 4.1.0 */
+    [OPTIMIZER_SOAP]         = { BY_TORCH, 32, 0, false, .title = "SOAP", .words = "SOAP (pytorch_optimizer)",
+                                 .kept = "exp_avg, exp_avg_sq, preconditioners", .whole = true,
+                                 .not_fsdp2 = "fails: it adds their products to plain tensors (\"aten.lerp_.Scalar got mixed torch.Tensor and "
+                                              "DTensor\"): take strategy ddp",
+                                 .not_recorded = "soap of a tensor of more than two dimensions is not modelled: take adamw",
+                                 .no_trainer = no_word,
+                                 .note = "SOAP: every 10th step also makes QR decompositions, the first eigendecompositions: their time, and "
+                                         "cuSOLVER's workspaces, are not in the figures." },
 };
 
 const struct optimizer_traits *optimizer_traits(enum optimizer o)

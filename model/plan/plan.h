@@ -41,7 +41,7 @@ enum compile_mode { COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD };
 /* Words and sources: model/lower/common/optimizer.h. */
 enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_SGD, OPTIMIZER_ADAFACTOR, OPTIMIZER_BNB_ADAMW8, OPTIMIZER_BNB_LION, OPTIMIZER_BNB_LION8,
                  OPTIMIZER_AO_ADAMW8, OPTIMIZER_AO_ADAMW4, OPTIMIZER_AO_ADAMW, OPTIMIZER_MUON, OPTIMIZER_PAGED_ADAMW, OPTIMIZER_PAGED_ADAMW8, OPTIMIZER_PAGED_LION,
-                 OPTIMIZER_PAGED_LION8, NOPTIMIZER };
+                 OPTIMIZER_PAGED_LION8, OPTIMIZER_SOAP, NOPTIMIZER };
 /* torch.optim.AdamW(foreach=True), (fused=True), (foreach=False); of SGD likewise. */
 enum optimizer_form { OPTIMIZER_FOREACH, OPTIMIZER_FUSED, OPTIMIZER_LOOP, NOPTIMIZER_FORM };
 /* What the host keeps of a block from forward to backward. */
