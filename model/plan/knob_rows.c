@@ -53,7 +53,9 @@ static const char *const away_words[]      = { "none", "save_on_cpu", "save_on_c
 static const char *const prefetch_words[]  = { "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", NULL };
 static const char *const sharding_words[]  = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
                                                "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", NULL };
-static const char *const hook_words[]      = { "none", "fp16_compress_hook", "bf16_compress_hook", "powerSGD_hook", NULL };
+#define HOOK_WORD(name, word, ...) word,
+static const char *const hook_words[]      = { COMM_HOOKS(HOOK_WORD) NULL };
+#undef HOOK_WORD
 static const char *const moe_words[]       = { "autoep", "MoE", NULL };
 static const char *const gather_words[]    = { "loss", "logits", NULL };
 static const char *const mode_words[]      = { "default", "reduce-overhead", NULL };

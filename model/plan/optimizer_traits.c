@@ -33,7 +33,7 @@ static const struct optimizer_traits traits[NOPTIMIZER] = {
     [OPTIMIZER_AO_ADAMW]     = { BY_TORCHAO, 32, 2, false, .title = "AdamW, rounded by chance", .words = "bf16 AdamW (torchao)",
                                  .kept = "exp_avg, exp_avg_sq", .no_trainer = no_word },
     /* pytorch_optimizer 4.1.0 */
-    [OPTIMIZER_SOAP]         = { BY_TORCH, 32, 0, false, .title = "SOAP", .words = "SOAP (pytorch_optimizer)",
+    [OPTIMIZER_SOAP]         = { BY_TORCH, 32, 0, false, .title = "SOAP", .words = "SOAP (the time of its decompositions is left out)",
                                  .kept = "exp_avg, exp_avg_sq, preconditioners", .whole = true,
                                  .not_fsdp2 = "fails: it adds their products to plain tensors (\"aten.lerp_.Scalar got mixed torch.Tensor and "
                                               "DTensor\"): take strategy ddp",

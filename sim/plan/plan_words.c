@@ -192,6 +192,8 @@ static int say_reuse(const struct plan *p, char *to, size_t size)
                   : snprintf(to, size, "parameters kept that are used again within %s elements", count_text(n).s);
 }
 
+static int say_hook(const struct plan *p, char *to, size_t size) { return snprintf(to, size, "%s", comm_hook(p->ddp.comm_hook)->said); }
+
 static int say_optimizer(const struct plan *p, char *to, size_t size)
 {
     return snprintf(to, size, "%s", optimizer_traits(p->optimizer)->words);
@@ -213,7 +215,6 @@ static const char *const float8[] = { "", "8-bit floats in linear layers, one sc
                                       "8-bit floats in linear layers but weights' gradients" };
 static const char *const activations[] = { "", "activations on the host (save_on_cpu)", "activations in pinned host memory (save_on_cpu)",
                                            "activations copied to the host beside compute" };
-static const char *const hooks[] = { "", "gradients sent in fp16", "gradients sent in bf16", "gradients compressed by PowerSGD" };
 static const char *const formats[] = { "", "8-bit floats in linear layers (e4m3)", "8-bit floats in linear layers (hybrid)" };
 static const char *const scales[] = { "scaled by earlier steps", "scaled by tensor", "scaled by blocks of 128", "scaled by 32 numbers (mxfp8)" };
 static const char *const fours[] = { "", "4-bit floats in linear layers" };
@@ -282,7 +283,7 @@ static const struct part parts[] = {
     { "ddp", "gradient_as_bucket_view", false, .format = "gradients are views of buckets" },
     { "ddp", "wrapped", true, .format = SAID },
     { "ddp", "optimizer_in_backward", true, .format = "each weight updated as its gradient is made" },
-    { "ddp", "comm_hook", true, .of = hooks },
+    { "ddp", "comm_hook", true, .say = say_hook },
     { "ddp.PowerSGDState", "matrix_approximation_rank", true, .format = "PowerSGD's rank %g" },
     { "fsdp", "reshard_after_forward", false, .say = say_reshard },
     { "fsdp", "wrap_adapters", false, .format = "each adapter a unit" },

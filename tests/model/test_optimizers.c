@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "model/lower/common/optimizer.h"
+#include "model/exchange/export.h"
 #include "model/lower/lower.h"
 #include "model/plan/knob.h"
 #include "model/schedule/ledger.h"
@@ -320,6 +321,62 @@ static void what_muon_is_not_planned_for_is_refused(void **state)
     }
 }
 
+/* transformers 5.24.0, training_args.py: OptimizerNames, of those that a plan may have. */
+static bool is_of_trainer(const char *word)
+{
+    static const char *const names[] = {
+        "adamw_torch", "adamw_torch_fused", "adafactor", "adamw_torch_4bit", "adamw_torch_8bit", "sgd", "adamw_bnb_8bit", "lion_8bit",
+        "lion_32bit", "paged_adamw_32bit", "paged_adamw_8bit", "paged_lion_32bit", "paged_lion_8bit",
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(names[i], word))
+            return true;
+    return false;
+}
+
+/* The word behind "optim: " of the export of a plan with LoRA in bf16; "": refused. */
+static void exported_optimizer(const char *optimizer, char word[64])
+{
+    json_t *j = plan_of("ddp", optimizer);
+    char line[256], why[512];
+    FILE *f = tmpfile();
+    struct plan p;
+
+    word[0] = '\0';
+    json_object_set_new(j, "precision", json_string("bf16"));
+    json_object_set_new(j, "train", json_string("lora"));
+    json_object_set_new(j, "ddp", json_pack("{s:s}", "model_dtype", "bf16"));
+    fail_capture(why, sizeof why);
+    if (plan_from_json(j, "plan", &p) == 0) {
+        if (export_plan(&p, "llamafactory", f) == 0) {
+            rewind(f);
+            while (fgets(line, sizeof line, f))
+                sscanf(line, "optim: %63s", word);
+        }
+        plan_free(&p);
+    }
+    fail_capture(NULL, 0);
+    json_decref(j);
+    fclose(f);
+}
+
+static void exports_name_optimizers_that_the_trainer_has(void **state)
+{
+    const char *const *words = knob_words("optimizer");
+    int named = 0;
+
+    (void)state;
+    for (int i = 0; words[i]; i++) {
+        char word[64];
+        exported_optimizer(words[i], word);
+        if (word[0] && !is_of_trainer(word))
+            fail_msg("%s is exported as \"optim: %s\"", words[i], word);
+        named += word[0] != '\0';
+    }
+    assert_true(named >= 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +387,7 @@ int main(void)
         cmocka_unit_test(rounding_by_chance_needs_parameters_in_bf16),
         cmocka_unit_test(soap_keeps_four_squares_of_a_matrix),
         cmocka_unit_test(soap_is_refused_where_it_fails_or_is_not_known),
+        cmocka_unit_test(exports_name_optimizers_that_the_trainer_has),
         cmocka_unit_test(products_are_divided_among_ranks),
         cmocka_unit_test(what_muon_is_not_planned_for_is_refused),
     };
