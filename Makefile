@@ -436,15 +436,13 @@ $B/exec/engine/scripts.inc: $(patsubst %,exec/engine/%.py,$(ENGINES)) Makefile
 # A file of model/family that defines NAME_family is a row FAMILY(NAME), by name.  Rewritten only on change.
 $B/model/family/family.c.o: $B/model/family/list.h
 $B/model/family/list.h: FORCE
-	@mkdir -p $(@D)
-	@sed -n 's/^const struct family \([a-z0-9_]*\)_family = {/FAMILY(\1)/p' model/family/*.c | LC_ALL=C sort >$@.new; \
+	@mkdir -p $(@D); sed -n 's/^const struct family \([a-z0-9_]*\)_family = {/FAMILY(\1)/p' model/family/*.c | LC_ALL=C sort >$@.new; \
 	cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 # --version: the commit too, where there is one.  Rewritten only on change.
 $B/base/version.c.o: $B/dpx_version.h
 $B/dpx_version.h: FORCE
-	@mkdir -p $(@D)
-	@git=$$(test -e .git && git describe --always --dirty 2>/dev/null); \
+	@mkdir -p $(@D); git=$$(test -e .git && git describe --always --dirty 2>/dev/null); \
 	echo "#define DPX_VERSION \"$(VERSION)$${git:+ ($$git)}\"" >$@.new; \
 	cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
@@ -589,9 +587,7 @@ accuracy:
 accuracy-public:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory $B/dpxplan $(addprefix $B/tests/accuracy/accuracy_,public memory offload)
-	@$B/tests/accuracy/accuracy_public
-	@$B/tests/accuracy/accuracy_memory
-	@$B/tests/accuracy/accuracy_offload
+	@$B/tests/accuracy/accuracy_public && $B/tests/accuracy/accuracy_memory && $B/tests/accuracy/accuracy_offload
 	@echo 'post-training: whole steps'; B=$B python3 tests/accuracy/nemo_rl.py
 	@B=$B tests/accuracy/bill.sh
 
@@ -604,7 +600,6 @@ compare:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory $B/dpxplan $(COMPARE)
 	@B=$B tests/compare/compare.sh '$(BASE)' $(PLANS)
-
 family-check zoo: %: $B/dpxplan $B/tests/recorded/compare_programs
 	@B=$B PYTHON='$(or $(PYTHON),python3)' tests/recorded/$(subst -,_,$@).sh
 
@@ -622,8 +617,7 @@ words:
 pages:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory $(PROGRAMS)
-	@B=$B tools/pages.sh
-	@B=$B tools/reference.sh
+	@export B=$B; tools/pages.sh && tools/reference.sh
 
 # Nothing is installed for it: the machine may have no network.
 gpu-check:
@@ -640,12 +634,9 @@ fuzz:
 SHARE := $(PROGRAMS:$B/%=$B/share/man/man1/%.1) $(PROGRAMS:$B/%=$B/share/bash-completion/completions/%) \
          $(PROGRAMS:$B/%=$B/share/zsh/site-functions/_%)
 print_as = @mkdir -p $(@D) && $< --help-format=$1 >$@
-$B/share/man/man1/%.1: $B/%
-	$(call print_as,man)
-$B/share/bash-completion/completions/%: $B/%
-	$(call print_as,bash)
-$B/share/zsh/site-functions/_%: $B/%
-	$(call print_as,zsh)
+$B/share/man/man1/%.1: $B/% ; $(call print_as,man)
+$B/share/bash-completion/completions/%: $B/% ; $(call print_as,bash)
+$B/share/zsh/site-functions/_%: $B/% ; $(call print_as,zsh)
 
 stripped = $(if $(STRIP),-s --strip-program='$(STRIP)')
 install: all $(SHARE)
@@ -703,8 +694,7 @@ clean:
 	rm -rf build build-san build-tsan build-emu build-wasm carry
 
 .PHONY: all archives words test engine-check family-check zoo test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap lab-failures demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
-        accuracy \
-        accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist deb everywhere-check slurm-check schemas deps help clean FORCE
+        accuracy accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist deb everywhere-check slurm-check schemas deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)

@@ -99,6 +99,9 @@ check 'a room includes headers only of rooms that its row names' "$(includes)"
 check 'a room uses functions only of rooms that its row names' "$(symbols)"
 check 'rooms of model are open to no other library' \
     "$(rooms | awk '$1 ~ /^(base|model)/' | grep -E ' (sim|exec|calib|reports)/')"
+# LitGPT has names and block classes of its own for two families.
+check 'what a family does is in its file: no other compares its name' \
+    "$(grep -nE 'strn?cmp\([^,]*family, *"' $(below base model sim exec reports) /dev/null | grep -v '^model/form/form_litgpt.c:')"
 check 'a family is told by its whole name' "$(grep -nE 'strncmp\([^,]*family,' $(below base model sim exec reports) /dev/null)"
 check 'planning uses nothing that runs' "$(rooms | awk '$1 ~ /^sim/' | grep -E ' (exec|reports)/')"
 

@@ -202,7 +202,7 @@ static void print_hook(const struct plan *p, FILE *to)
     if (p->ddp.comm_hook == HOOK_NONE)
         return;
     if (p->ddp.comm_hook != HOOK_POWERSGD) {
-        fprintf(to, "model.register_comm_hook(None, default_hooks.%s)\n", name);
+        fprintf(to, "model.register_comm_hook(None, %s.%s)\n", comm_hook(p->ddp.comm_hook)->module, name);
         return;
     }
     fprintf(to, "state = powerSGD_hook.PowerSGDState(\n    None,\n    matrix_approximation_rank=%" PRId64 ",\n    start_powerSGD_iter=%" PRId64
@@ -239,7 +239,7 @@ static void export_ddp(const struct plan *p, FILE *to)
         fprintf(to, "from torch.distributed.optim import ZeroRedundancyOptimizer\n");
     if (p->ddp.comm_hook != HOOK_NONE)
         fprintf(to, "from torch.distributed.algorithms.ddp_comm_hooks import %s\n",
-                p->ddp.comm_hook == HOOK_POWERSGD ? "powerSGD_hook" : "default_hooks");
+                comm_hook(p->ddp.comm_hook)->module);
     fputc('\n', to);
     print_recompute(p, to);
     print_model_dtype(p, p->ddp.model_dtype, to);

@@ -86,9 +86,7 @@ static const char *beside_fp16(const struct plan *p)
         return "states or activations in other memories than the device's";
     if (ds->zero_quantized_weights || ds->zero_quantized_gradients || ds->zero_quantized_nontrainable_weights)
         return "ZeRO++'s codes";
-    if (p->ddp.comm_hook == HOOK_POWERSGD)
-        return "powerSGD_hook, which would keep an overflow in its error feedback";
-    return NULL;
+    return comm_hook(p->ddp.comm_hook)->not_fp16;
 }
 
 static int check_fp16(const struct plan *p)
@@ -97,7 +95,7 @@ static int check_fp16(const struct plan *p)
 
     if (beside)
         return fail("precision fp16: dpxrun does not train in it with %s; bf16 and fp32 do", beside);
-    if (p->reduce_dtype == DT_FP16 && p->precision != DT_FP16 && p->ddp.comm_hook != HOOK_FP16)
+    if (p->reduce_dtype == DT_FP16 && p->precision != DT_FP16 && !(comm_hook(p->ddp.comm_hook)->casts && comm_hook(p->ddp.comm_hook)->sends == DT_FP16))
         return fail("reduce_dtype fp16: dpxrun reduces in it with precision fp16 alone");
     return 0;
 }

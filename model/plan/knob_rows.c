@@ -53,7 +53,9 @@ static const char *const away_words[]      = { "none", "save_on_cpu", "save_on_c
 static const char *const prefetch_words[]  = { "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", NULL };
 static const char *const sharding_words[]  = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
                                                "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", NULL };
-static const char *const hook_words[]      = { "none", "fp16_compress_hook", "bf16_compress_hook", "powerSGD_hook", NULL };
+#define HOOK_WORD(name, word, ...) word,
+static const char *const hook_words[]      = { COMM_HOOKS(HOOK_WORD) NULL };
+#undef HOOK_WORD
 static const char *const moe_words[]       = { "autoep", "MoE", NULL };
 static const char *const gather_words[]    = { "loss", "logits", NULL };
 static const char *const mode_words[]      = { "default", "reduce-overhead", NULL };
@@ -62,7 +64,7 @@ static const char *const scope_words[]     = { "parts of layers", "", "full_iter
 static const char *const optimizer_words[] = { "adamw", NULL };
 static const char *const optim_words[]     = { "adamw", "sgd", "adafactor", "adamw_bnb_8bit", "lion_32bit", "lion_8bit",
                                                "adamw_torch_8bit", "adamw_torch_4bit", "adamw_stochastic_bf16", "muon", "paged_adamw_32bit", "paged_adamw_8bit",
-                                               "paged_lion_32bit", "paged_lion_8bit", NULL };
+                                               "paged_lion_32bit", "paged_lion_8bit", "soap", NULL };
 static const char *const base_words[]      = { "plain", "nf4", "nf4-double", "int8", "int8-torchao", "int4-torchao", "int4-torchao-tiled", NULL };
 static const char *const device_words[]    = { "none", "cpu", "nvme", NULL };
 static const char *const context_words[]   = { "all-gather", "ring", "ulysses", NULL };
@@ -161,7 +163,7 @@ static const struct knob rows[] = {
       .about = "number format of gradient reductions" },
     { "", "optimizer", WORD(optimizer, optim_words, OPTIMIZER_ADAMW), .cells = P_TUNED | DDP_TORCH | FSDP2 | DS123, .label = ", %s", .ds = { .cells = DS123, "dpx" },
       ACCELERATE_HAS(OPTIMIZER_ADAMW, "the optimizer is in the training script"), TITAN_HAS(OPTIMIZER_ADAMW, "its optimizers are Adam and AdamW"),
-      .about = "by its transformers name; sgd has momentum; bitsandbytes' (bnb, lion, paged) need DDP or DeepSpeed; torchao's have states in 8 and 4 bits; muon also runs under DeepSpeed's stages 1 and 2" },
+      .about = "by its transformers name; sgd has momentum; bitsandbytes' (bnb, lion, paged) need DDP or DeepSpeed; torchao's have states in 8 and 4 bits; muon also runs under DeepSpeed's stages 1 and 2; soap needs DDP" },
     { "", "optimizer", .type = KNOB_FIXED, .words = optimizer_words, .cells = ALL & ~(P_TUNED | DDP_TORCH | FSDP2 | DS123),
       .about = "the only optimizer of the cell so far" },
     { "", "optimizer_form", WORD(optimizer_form, form_words, OPTIMIZER_FOREACH), .cells = DDP_TORCH | ZRO | FSDP2 | FSDP1,

@@ -16,8 +16,9 @@ struct optimizer_traits {
     int  bits;                      /* of a number of a state, where the tensor is large enough; 32: the number format of the plan */
     int  states;                    /* of the size of the parameter; 0: it depends on the tensor */
     bool paged;                     /* states of large tensors are in managed memory */
-    const char *title, *kept;       /* of the step's entry; of the states' buffer */
+    const char *title, *words, *kept;       /* of the step's entry; of a plan; of the states' buffer, NULL: "optimizer states" */
     int  moments;                   /* fp32 numbers of an element that dpx's own kernel keeps; 0: it has none, or one by tensor */
+    bool whole;                     /* its step takes whole tensors: not beside tensor, context, pipeline or expert parallelism */
     const char *not_fsdp2;          /* why FSDP2's sharded tensors (DTensor) cannot have it; NULL: they can */
     const char *not_recorded;       /* why a recorded module cannot */
     const char *no_trainer;         /* why a config of transformers' trainer cannot say it */

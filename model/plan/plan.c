@@ -174,8 +174,8 @@ bool plan_has_wide_adapters(const struct plan *p)
 
 enum dtype plan_ddp_wire(const struct plan *p)
 {
-    if (p->ddp.comm_hook == HOOK_FP16 || p->ddp.comm_hook == HOOK_BF16)
-        return p->ddp.comm_hook == HOOK_FP16 ? DT_FP16 : DT_BF16;
+    if (comm_hook(p->ddp.comm_hook)->casts)
+        return comm_hook(p->ddp.comm_hook)->sends;
     return p->ddp.model_dtype >= 0 && !plan_has_wide_adapters(p) ? (enum dtype)p->ddp.model_dtype : DT_FP32;
 }
 

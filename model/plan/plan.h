@@ -22,6 +22,7 @@
 #include "base/dtype.h"
 #include "model/arch/transformer.h"
 #include "model/cluster/cluster.h"
+#include "model/plan/comm_hook.h"
 #include "model/plan/pipeline.h"
 
 enum strategy { STRAT_DP, STRAT_DDP, STRAT_ZERO1, STRAT_ZERO2, STRAT_ZERO3, STRAT_FSDP, NSTRATEGY };
@@ -41,7 +42,7 @@ enum compile_mode { COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD };
 /* Words and sources: model/lower/common/optimizer.h. */
 enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_SGD, OPTIMIZER_ADAFACTOR, OPTIMIZER_BNB_ADAMW8, OPTIMIZER_BNB_LION, OPTIMIZER_BNB_LION8,
                  OPTIMIZER_AO_ADAMW8, OPTIMIZER_AO_ADAMW4, OPTIMIZER_AO_ADAMW, OPTIMIZER_MUON, OPTIMIZER_PAGED_ADAMW, OPTIMIZER_PAGED_ADAMW8, OPTIMIZER_PAGED_LION,
-                 OPTIMIZER_PAGED_LION8, NOPTIMIZER };
+                 OPTIMIZER_PAGED_LION8, OPTIMIZER_SOAP, NOPTIMIZER };
 /* torch.optim.AdamW(foreach=True), (fused=True), (foreach=False); of SGD likewise. */
 enum optimizer_form { OPTIMIZER_FOREACH, OPTIMIZER_FUSED, OPTIMIZER_LOOP, NOPTIMIZER_FORM };
 /* What the host keeps of a block from forward to backward. */
@@ -56,10 +57,6 @@ enum unit_kind { UNIT_MODEL, UNIT_BLOCKS, UNIT_BLOCK, UNIT_HALF_BLOCK, UNIT_TENS
 enum prefetch  { PREFETCH_PRE, PREFETCH_POST, PREFETCH_NONE };      /* FSDP backward_prefetch */
 enum fsdp1_sharding { FSDP1_FULL_SHARD, FSDP1_SHARD_GRAD_OP, FSDP1_NO_SHARD,
                       FSDP1_HYBRID_SHARD, FSDP1_HYBRID_SHARD_ZERO2 };
-
-/* Of torch.distributed.algorithms.ddp_comm_hooks, what DistributedDataParallel.register_comm_hook() was given: a bucket in fp16, in
- * bf16, or each of its matrices as a product of two narrow ones. */
-enum comm_hook { HOOK_NONE, HOOK_FP16, HOOK_BF16, HOOK_POWERSGD, NCOMM_HOOK };
 
 struct powersgd_options {           /* PowerSGDState */
     int64_t rank, start;            /* matrix_approximation_rank; start_powerSGD_iter: reductions before the first that is compressed */

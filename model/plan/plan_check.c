@@ -367,6 +367,8 @@ static int check_optimizer(const struct plan *p, const char *where)
         return fail("%s: optimizer: DeepSpeed is planned with adamw, muon and bitsandbytes' so far, not with %s", where, word);
     if (p->strategy == STRAT_FSDP && optimizer_traits(p->optimizer)->not_fsdp2)
         return fail("%s: optimizer: %s of FSDP2's sharded tensors (DTensor) %s", where, word, optimizer_traits(p->optimizer)->not_fsdp2);
+    if (optimizer_traits(p->optimizer)->whole && (!plan_is_data_parallel(p) || p->parallel.expert > 1))
+        return fail("%s: optimizer: %s of tensors that other ranks have a part of is not modelled: leave \"parallel\" out", where, word);
     if (p->optimizer == OPTIMIZER_MUON && check_muon(p, where) < 0)
         return -1;
     if (p->optimizer != OPTIMIZER_SGD && p->dialect != DIALECT_DEEPSPEED && p->optimizer_form != OPTIMIZER_FOREACH)

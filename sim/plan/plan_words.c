@@ -14,6 +14,7 @@
 #include "base/room.h"
 #include "base/size.h"
 #include "model/arch/training.h"
+#include "model/plan/optimizer_traits.h"
 
 const char *plan_words_name(enum strategy s, enum dialect d)
 {
@@ -191,14 +192,15 @@ static int say_reuse(const struct plan *p, char *to, size_t size)
                   : snprintf(to, size, "parameters kept that are used again within %s elements", count_text(n).s);
 }
 
+static int say_hook(const struct plan *p, char *to, size_t size) { return snprintf(to, size, "%s", comm_hook(p->ddp.comm_hook)->said); }
+
+static int say_optimizer(const struct plan *p, char *to, size_t size)
+{
+    return snprintf(to, size, "%s", optimizer_traits(p->optimizer)->words);
+}
+
 /* ---- the table ---- */
 
-static const char *const optimizers[] = {
-    "AdamW", "SGD", "Adafactor", "8-bit AdamW (bitsandbytes)", "Lion (bitsandbytes)", "8-bit Lion (bitsandbytes)", "8-bit AdamW (torchao)",
-    "4-bit AdamW (torchao)", "bf16 AdamW (torchao)", "Muon", "paged AdamW (bitsandbytes)", "paged 8-bit AdamW (bitsandbytes)",
-    "paged Lion (bitsandbytes)", "paged 8-bit Lion (bitsandbytes)",
-};
-_Static_assert(sizeof optimizers / sizeof *optimizers == NOPTIMIZER, "each optimizer has words");
 static const char *const losses[] = {
     "loss in fp32", "loss in 16 bits", "flash-attn's loss kernel", "compiled loss", "loss in chunks", "loss without logits (fused-linear)",
     "Liger-Kernel's loss", "Apple's cut cross-entropy",
@@ -213,7 +215,6 @@ static const char *const float8[] = { "", "8-bit floats in linear layers, one sc
                                       "8-bit floats in linear layers but weights' gradients" };
 static const char *const activations[] = { "", "activations on the host (save_on_cpu)", "activations in pinned host memory (save_on_cpu)",
                                            "activations copied to the host beside compute" };
-static const char *const hooks[] = { "", "gradients sent in fp16", "gradients sent in bf16", "gradients compressed by PowerSGD" };
 static const char *const formats[] = { "", "8-bit floats in linear layers (e4m3)", "8-bit floats in linear layers (hybrid)" };
 static const char *const scales[] = { "scaled by earlier steps", "scaled by tensor", "scaled by blocks of 128", "scaled by 32 numbers (mxfp8)" };
 static const char *const fours[] = { "", "4-bit floats in linear layers" };
@@ -252,7 +253,7 @@ static const struct part parts[] = {
     { "megatron", "recompute_num_layers", true, .format = SAID },
     { "", "train", true, .say = say_train },
     { "", "base_dtype", true, .of = bases },
-    { "", "optimizer", true, .of = optimizers },
+    { "", "optimizer", true, .say = say_optimizer },
     { "", "fp8", true, .of = float8 },
     { "megatron", "fp8_format", true, .of = formats },
     { "megatron", "fp4_format", true, .of = fours },
@@ -282,7 +283,7 @@ static const struct part parts[] = {
     { "ddp", "gradient_as_bucket_view", false, .format = "gradients are views of buckets" },
     { "ddp", "wrapped", true, .format = SAID },
     { "ddp", "optimizer_in_backward", true, .format = "each weight updated as its gradient is made" },
-    { "ddp", "comm_hook", true, .of = hooks },
+    { "ddp", "comm_hook", true, .say = say_hook },
     { "ddp.PowerSGDState", "matrix_approximation_rank", true, .format = "PowerSGD's rank %g" },
     { "fsdp", "reshard_after_forward", false, .say = say_reshard },
     { "fsdp", "wrap_adapters", false, .format = "each adapter a unit" },

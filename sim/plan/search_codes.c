@@ -90,8 +90,10 @@ static void consider_hooks(const struct search_options *o, const struct search_r
 {
     const struct plan *f = fastest(r, STRAT_DDP, DIALECT_TORCH);
 
-    for (int hook = HOOK_BF16; f && hook <= HOOK_POWERSGD; hook++) {
+    for (int hook = 0; f && hook < NCOMM_HOOK; hook++) {
         struct plan p = *f;
+        if (!comm_hook((enum comm_hook)hook)->tried)
+            continue;
         p.ddp.comm_hook = (enum comm_hook)hook;
         p.ddp.powersgd.rank = 4;
         consider(o, p, to);
@@ -216,8 +218,6 @@ static bool find_float8(const struct search_options *o, const struct search_resu
 
 const char *search_codes_changes(const struct plan *p)
 {
-    static const char *const hook[NCOMM_HOOK] = { [HOOK_FP16] = "gradients rounded to fp16", [HOOK_BF16] = "gradients rounded to bf16",
-                                                  [HOOK_POWERSGD] = "gradients of matrices as products of two narrow ones" };
     bool gradients = plan_quantised_node(p) > 0;
 
     if (plan_scaled(p))
@@ -226,7 +226,7 @@ const char *search_codes_changes(const struct plan *p)
         return p->float8.recipe == FLOAT8_ROWWISE_GW_HP ? "products of linear layers in 8-bit floats, but for weights' gradients"
                                                         : "products of linear layers in 8-bit floats";
     if (p->ddp.comm_hook != HOOK_NONE)
-        return hook[p->ddp.comm_hook];
+        return comm_hook(p->ddp.comm_hook)->changes;
     if (!plan_quantises(p))
         return NULL;
     if (!p->ds.zero_quantized_weights)

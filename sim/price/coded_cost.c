@@ -8,13 +8,18 @@ static bool halves(const struct op *o)
     return o->u.copy.reads == 2 * o->u.copy.writes || o->u.copy.writes == 2 * o->u.copy.reads;
 }
 
+static bool hook_sends(const struct plan *p, enum dtype t)
+{
+    return comm_hook(p->ddp.comm_hook)->casts && comm_hook(p->ddp.comm_hook)->sends == t;
+}
+
 /* An entry does not say dtypes: beside codes, which are of fp16 numbers, and the fp16 hook a cast is to or from fp16.
  * Plans that cannot have these keys have none of them. */
 static bool casts_fp16(const struct plan *p)
 {
     bool codes = p->ds.zero_quantized_weights || p->ds.zero_quantized_gradients || p->ds.zero_quantized_nontrainable_weights;
 
-    return p->precision == DT_FP16 || (p->precision == DT_FP32 && (codes || p->ddp.comm_hook == HOOK_FP16));
+    return p->precision == DT_FP16 || (p->precision == DT_FP32 && (codes || hook_sends(p, DT_FP16)));
 }
 
 enum measured_pass coded_pass(const struct plan *p, const struct schedules *s, const struct op *o)
@@ -33,7 +38,7 @@ enum measured_pass coded_pass(const struct plan *p, const struct schedules *s, c
         return NMEASURED_PASS;
     if (casts_fp16(p))
         return MP_CAST_FP16;
-    return p->precision != DT_FP32 || p->ddp.comm_hook == HOOK_BF16 ? MP_CAST : NMEASURED_PASS;
+    return p->precision != DT_FP32 || hook_sends(p, DT_BF16) ? MP_CAST : NMEASURED_PASS;
 }
 
 /* ---- PowerSGD ---- */

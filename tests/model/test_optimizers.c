@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "model/lower/common/optimizer.h"
+#include "model/exchange/export.h"
 #include "model/lower/lower.h"
 #include "model/plan/knob.h"
 #include "model/schedule/ledger.h"
@@ -54,6 +55,7 @@ static void states_are_those_that_the_packages_make(void **state)
     }
     for (int i = 0; i < OPTIMIZER_PAGED_ADAMW; i++)     /* paged ones are the same, elsewhere */
         assert_true(of[i] >= 20);
+    assert_true(of[OPTIMIZER_SOAP] >= 20);
     json_decref(head);
     fclose(f);
 }
@@ -190,6 +192,59 @@ static void rounding_by_chance_needs_parameters_in_bf16(void **state)
     }
 }
 
+/* ---- SOAP ---- */
+
+static json_t *soap(const char *model, const char *strategy)
+{
+    return json_pack("{s:i, s:s, s:s, s:i, s:s, s:s, s:s}", "dpx_plan", 1, "model", model, "cluster", "8xh100", "seq", 64, "strategy",
+                     strategy, "dialect", "torch", "optimizer", "soap");
+}
+
+/* Vectors have AdamW's moments alone.  GPT-2's blocks have matrices of 768 x 2304, 768 x 768, 768 x 3072 and 3072 x 768, all of
+ * whose sides have a preconditioner and an eigenbasis.  The tables of 50257 x 768 and 1024 x 768: one side, and two. */
+static void soap_keeps_four_squares_of_a_matrix(void **state)
+{
+    const int64_t a = 768 * 768, q = 2304 * 2304, f = 3072 * 3072, context = 1024 * 1024;
+    const int64_t squares = 12 * (2 * (a + q) + 2 * (a + a) + 2 * (a + f) + 2 * (f + a)) + 2 * a + 2 * (context + a);
+
+    (void)state;
+    json_t *j = soap("gpt2", "ddp");
+    struct schedules s = { 0 };
+    struct ledger l;
+    struct plan p;
+    assert_int_equal(plan_from_json(j, "plan", &p), 0);
+    json_decref(j);
+    assert_int_equal(lower(&p, 0, &s), 0);
+    ledger_run(&s, &l);
+    assert_int_equal(l.persistent[CAT_OPTIMIZER], 8 * p.model.params + 4 * squares);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+static void soap_is_refused_where_it_fails_or_is_not_known(void **state)
+{
+    static const struct { const char *strategy, *key, *value, *says; } cases[] = {
+        { "fsdp", "unit", "\"block\"", "mixed torch.Tensor and DTensor" },
+        { "ddp", "parallel", "{\"tensor\": 2}", "other ranks have a part" },
+        { "ddp", "kernels", "\"dpx\"", "not soap" },
+        { "ddp", "optimizer_form", "\"fused\"", "one form" },
+    };
+    char why[512];
+    struct plan p;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_t *j = soap("llama-3.1-8b", cases[i].strategy);
+        json_object_set_new(j, cases[i].key, json_loads(cases[i].value, JSON_DECODE_ANY, NULL));
+        fail_capture(why, sizeof why);
+        int rc = plan_from_json(j, "plan", &p);
+        fail_capture(NULL, 0);
+        json_decref(j);
+        if (rc == 0 || !strstr(why, cases[i].says))
+            fail_msg("%s %s: %s", cases[i].key, cases[i].value, rc == 0 ? "is taken" : why);
+    }
+}
+
 /* ---- Muon of what FSDP2 shards ---- */
 
 static json_t *muon(const char *model, const char *cluster)
@@ -266,6 +321,62 @@ static void what_muon_is_not_planned_for_is_refused(void **state)
     }
 }
 
+/* transformers 5.24.0, training_args.py: OptimizerNames, of those that a plan may have. */
+static bool is_of_trainer(const char *word)
+{
+    static const char *const names[] = {
+        "adamw_torch", "adamw_torch_fused", "adafactor", "adamw_torch_4bit", "adamw_torch_8bit", "sgd", "adamw_bnb_8bit", "lion_8bit",
+        "lion_32bit", "paged_adamw_32bit", "paged_adamw_8bit", "paged_lion_32bit", "paged_lion_8bit",
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(names[i], word))
+            return true;
+    return false;
+}
+
+/* The word behind "optim: " of the export of a plan with LoRA in bf16; "": refused. */
+static void exported_optimizer(const char *optimizer, char word[64])
+{
+    json_t *j = plan_of("ddp", optimizer);
+    char line[256], why[512];
+    FILE *f = tmpfile();
+    struct plan p;
+
+    word[0] = '\0';
+    json_object_set_new(j, "precision", json_string("bf16"));
+    json_object_set_new(j, "train", json_string("lora"));
+    json_object_set_new(j, "ddp", json_pack("{s:s}", "model_dtype", "bf16"));
+    fail_capture(why, sizeof why);
+    if (plan_from_json(j, "plan", &p) == 0) {
+        if (export_plan(&p, "llamafactory", f) == 0) {
+            rewind(f);
+            while (fgets(line, sizeof line, f))
+                sscanf(line, "optim: %63s", word);
+        }
+        plan_free(&p);
+    }
+    fail_capture(NULL, 0);
+    json_decref(j);
+    fclose(f);
+}
+
+static void exports_name_optimizers_that_the_trainer_has(void **state)
+{
+    const char *const *words = knob_words("optimizer");
+    int named = 0;
+
+    (void)state;
+    for (int i = 0; words[i]; i++) {
+        char word[64];
+        exported_optimizer(words[i], word);
+        if (word[0] && !is_of_trainer(word))
+            fail_msg("%s is exported as \"optim: %s\"", words[i], word);
+        named += word[0] != '\0';
+    }
+    assert_true(named >= 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +385,9 @@ int main(void)
         cmocka_unit_test(plans_hold_what_tensors_need),
         cmocka_unit_test(what_a_strategy_cannot_shard_is_refused),
         cmocka_unit_test(rounding_by_chance_needs_parameters_in_bf16),
+        cmocka_unit_test(soap_keeps_four_squares_of_a_matrix),
+        cmocka_unit_test(soap_is_refused_where_it_fails_or_is_not_known),
+        cmocka_unit_test(exports_name_optimizers_that_the_trainer_has),
         cmocka_unit_test(products_are_divided_among_ranks),
         cmocka_unit_test(what_muon_is_not_planned_for_is_refused),
     };

@@ -390,7 +390,7 @@ static void end(void *ddp)
         d->at = &d->module[i];
         if (d->at->now == &d->at->first)
             rebuild(d, false);
-        ddp_powersgd_begins(d);
+        ddp_hook_begins(d);
     }
     if (d->walk.step == SCHED_STEADY && d->compresses) {
         d->compresses = false;

@@ -84,6 +84,8 @@ void ddp_launch(struct ddp *d);
 /* Reduces a bucket whose turn it is; declares what the module's hook needs for it. */
 void ddp_reduce(struct ddp *d, int bucket);
 void ddp_hook_declare(struct ddp *d);
+/* After the first step: what the hook keeps from step to step comes. */
+void ddp_hook_begins(struct ddp *d);
 
 /* Of a hook: a bucket's number among all modules'; a pass over it; a sum of `elems` elements of a buffer for it. */
 int  ddp_bucket_number(const struct ddp *d, int bucket);

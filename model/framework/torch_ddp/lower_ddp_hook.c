@@ -14,7 +14,7 @@
 
 static bool casts(const struct ddp *d)
 {
-    return d->p->ddp.comm_hook != HOOK_NONE && d->r.wire_reduce != d->r.grad;
+    return d->r.wire_reduce != d->r.grad;
 }
 
 static int declare_compressed(struct ddp *d, const struct buckets *b, const int *order, int number)
@@ -44,18 +44,13 @@ static int declare_completing(struct ddp *d, const struct buckets *b, int number
     return first;
 }
 
-void ddp_hook_declare(struct ddp *d)
+static void declare_casts(struct ddp *d)
 {
     struct ddp_module *of = d->at;
-
-    of->completing_first = declare_completing(d, &of->first, of->number_first);
-    of->completing_steady = d->keeps_first_buckets ? of->completing_first : declare_completing(d, &of->steady, of->number_steady);
 
     of->compressed_first = declare_compressed(d, &of->first, of->registered, of->number_first);
     of->compressed_steady = d->keeps_first_buckets ? of->compressed_first
                           : declare_compressed(d, &of->steady, of->order, of->number_steady);
-    if (d->p->ddp.comm_hook == HOOK_POWERSGD)
-        ddp_powersgd_declare(d);
 }
 
 /* ---- entries ---- */
@@ -106,14 +101,40 @@ static void compressed(struct ddp *d, int bucket)
     sched_act(d->s, ACT_W, ddp_bucket_buf(d, bucket), 0, 0);
 }
 
-static void hook(struct ddp *d, int bucket)
+static void cast(struct ddp *d, int bucket) { (casts(d) ? compressed : whole)(d, bucket); }
+
+/* Reductions before start_powerSGD_iter are of whole buckets. */
+static void low_rank(struct ddp *d, int bucket) { (d->compresses ? ddp_powersgd_reduce : whole)(d, bucket); }
+
+/* ---- the hooks ---- */
+
+static const struct code {
+    void (*declare)(struct ddp *d);                 /* what it needs of the module's buckets; */
+    void (*begins)(struct ddp *d);                  /* what it keeps from step to step comes; */
+    void (*reduce)(struct ddp *d, int bucket);      /* a bucket is full */
+} codes[NCOMM_HOOK] = {
+    [HOOK_FP16]     = { declare_casts, NULL, cast },
+    [HOOK_BF16]     = { declare_casts, NULL, cast },
+    [HOOK_POWERSGD] = { ddp_powersgd_declare, ddp_powersgd_begins, low_rank },
+};
+
+static const struct code *code_of(const struct ddp *d) { return &codes[d->p->ddp.comm_hook]; }
+
+void ddp_hook_declare(struct ddp *d)
 {
-    if (d->compresses)
-        ddp_powersgd_reduce(d, bucket);
-    else if (casts(d))
-        compressed(d, bucket);
-    else
-        whole(d, bucket);
+    struct ddp_module *of = d->at;
+
+    of->completing_first = declare_completing(d, &of->first, of->number_first);
+    of->completing_steady = d->keeps_first_buckets ? of->completing_first : declare_completing(d, &of->steady, of->number_steady);
+
+    if (d->hooked && code_of(d)->declare)
+        code_of(d)->declare(d);
+}
+
+void ddp_hook_begins(struct ddp *d)
+{
+    if (d->hooked && code_of(d)->begins)
+        code_of(d)->begins(d);
 }
 
 void ddp_reduce(struct ddp *d, int bucket)
@@ -129,7 +150,7 @@ void ddp_reduce(struct ddp *d, int bucket)
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "hook");
         sched_act(d->s, ACT_ALLOC, completing, 0, 0);
     }
-    hook(d, bucket);
+    code_of(d)->reduce(d, bucket);
     if (stays) {
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "post hooks return");
         sched_act(d->s, ACT_FREE, completing, 0, 0);

@@ -292,8 +292,6 @@ void ddp_powersgd_begins(struct ddp *d)
 {
     const struct powersgd_options *o = &d->p->ddp.powersgd;
 
-    if (d->p->ddp.comm_hook != HOOK_POWERSGD)
-        return;
     d->compresses = true;
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "PowerSGD's matrices");
     for (int b = 0; b < d->at->now->n; b++) {

@@ -82,6 +82,22 @@ static int factors(const struct tensor *t, int64_t rows, int64_t n, int64_t e, i
     return 2;
 }
 
+/* pytorch_optimizer's SOAP: a side of a matrix has a preconditioner and its eigenbasis (max_precondition_dim); a vector has none. */
+enum { SOAP_MOST = 10000 };
+
+static int64_t soap_side(const struct tensor *t, int i) { return t->ndim == 2 && t->shape[i] <= SOAP_MOST ? t->shape[i] : 0; }
+
+static int soap_states(const struct tensor *t, int64_t n, int64_t e, int64_t *bytes)
+{
+    int at = 2;
+
+    bytes[0] = bytes[1] = n * e;
+    for (int i = 0; i < 4; i++)                         /* GG of both sides, then Q */
+        if (soap_side(t, i % 2) > 0)
+            bytes[at++] = soap_side(t, i % 2) * soap_side(t, i % 2) * e;
+    return at;
+}
+
 int64_t optimizer_beside_muon(const struct plan *p, const struct tensor *t)
 {
     bool adamw = p->optimizer == OPTIMIZER_MUON && !t->frozen && !plan_orthogonalises(p, t);
@@ -106,6 +122,7 @@ int optimizer_states(const struct plan *p, const struct tensor *t, int64_t rows,
         bytes[0] = bytes[1] = n * e;
         return plan_orthogonalises(p, t) ? 1 : 2;
     case OPTIMIZER_ADAFACTOR:  return factors(t, rows, n, e, bytes);
+    case OPTIMIZER_SOAP:       return soap_states(t, n, e, bytes);
     case OPTIMIZER_BNB_ADAMW8: case OPTIMIZER_PAGED_ADAMW: case OPTIMIZER_PAGED_ADAMW8:
     case OPTIMIZER_BNB_LION: case OPTIMIZER_BNB_LION8: case OPTIMIZER_PAGED_LION: case OPTIMIZER_PAGED_LION8:
         return bnb_states(p, optimizer_in_8_bits(p, t, n), n, bytes);
@@ -180,10 +197,100 @@ static int muon_moment(const struct plan *p, int64_t bytes[OPTIMIZER_MOMENT_PART
     return n;
 }
 
+/* ---- SOAP's loop ----
+ *
+ * step()'s names keep what an earlier tensor left in them until they are bound again.  Fullest is a step that makes QR decompositions. */
+enum soap_name { SOAP_PROJECTED, SOAP_ROOT, SOAP_AVG, SOAP_NORM,        /* of step() */
+                 SOAP_OUTER,                                            /* of update_pre_conditioner() */
+                 SOAP_SQ, SOAP_PRODUCT, SOAP_EIG, SOAP_ORDER, SOAP_POWER, SOAP_R, SOAP_Q0, SOAP_Q1,     /* of get_orthogonal_matrix_qr() */
+                 SOAP_MADE, NSOAP };                                    /* what an operation makes, before a name is bound to it */
+struct soap { int64_t now[NSOAP], most; int64_t *bytes; int n; };
+
+/* An operation makes `made` bytes, beside `temporary` ones; then `name` is bound to them (NSOAP: they go). */
+static void soap_makes(struct soap *l, enum soap_name name, int64_t made, int64_t temporary)
+{
+    int64_t sum = made = whole_blocks(made);
+
+    temporary = whole_blocks(temporary);
+    for (int i = 0; i < SOAP_MADE; i++)
+        sum += l->now[i];
+    if (sum + temporary > l->most) {
+        l->most = sum + temporary;
+        l->now[SOAP_MADE] = made;
+        l->n = 0;
+        for (int i = 0; i < NSOAP; i++)
+            if (l->now[i] > 0)
+                l->bytes[l->n++] = l->now[i];
+        if (temporary > 0)
+            l->bytes[l->n++] = temporary;
+    }
+    if (name < NSOAP)
+        l->now[name] = made;
+}
+
+/* project(): a product with the eigenbasis of each side that has one, of `from` bytes that go then, or of a state (0). */
+static void soap_projects(struct soap *l, enum soap_name name, const struct tensor *t, int64_t whole, int64_t from)
+{
+    int64_t before = from;
+
+    for (int i = 0; i < 2; i++)
+        if (soap_side(t, i) > 0) {
+            soap_makes(l, NSOAP, whole, before);
+            before = whole;
+        }
+    l->now[name] = whole_blocks(before);                /* 0: a view */
+}
+
+static void soap_decomposes(struct soap *l, const struct tensor *t, int64_t e)
+{
+    for (int i = 0; i < 2; i++) {
+        int64_t n = soap_side(t, i), square = n * n * e;
+        if (n == 0)
+            continue;
+        soap_makes(l, SOAP_PRODUCT, square, 0);
+        soap_makes(l, SOAP_EIG, n * e, square);         /* the sum of a product */
+        soap_makes(l, SOAP_ORDER, n * 8, n * e);        /* argsort(): values and places */
+        soap_makes(l, SOAP_SQ, t->numel * e, 0);
+        soap_makes(l, SOAP_POWER, square, 0);
+        soap_makes(l, SOAP_R, square, square);          /* linalg.qr() */
+        l->now[SOAP_Q0 + i] = whole_blocks(square);
+    }
+    for (int i = SOAP_SQ; i <= SOAP_Q1; i++)
+        l->now[i] = 0;
+}
+
+static int soap_moment(const struct plan *p, int64_t bytes[OPTIMIZER_MOMENT_PARTS])
+{
+    const struct model *m = &p->model;
+    int64_t e = dtype_bytes(plan_recipe(p).kept);
+    struct soap l = { .bytes = bytes };
+
+    for (int k = 0; k < m->ntensors; k++) {
+        const struct tensor *t = &m->tensors[k];
+        int64_t whole = t->numel * e;
+        if (t->frozen)
+            continue;
+        soap_projects(&l, SOAP_PROJECTED, t, whole, 0);
+        soap_makes(&l, NSOAP, whole, 0);                /* square() */
+        soap_makes(&l, SOAP_ROOT, whole, 0);
+        soap_projects(&l, SOAP_AVG, t, whole, 0);
+        soap_makes(&l, NSOAP, whole, 0);                /* the quotient */
+        soap_projects(&l, SOAP_NORM, t, whole, whole);
+        for (int i = 0; i < 2; i++)
+            if (soap_side(t, i) > 0)
+                soap_makes(&l, SOAP_OUTER, soap_side(t, i) * soap_side(t, i) * e, 0);
+        soap_decomposes(&l, t, e);
+        l.now[SOAP_OUTER] = 0;
+    }
+    return l.n;
+}
+
 int optimizer_moment(const struct plan *p, int64_t bytes[OPTIMIZER_MOMENT_PARTS])
 {
     if (p->optimizer == OPTIMIZER_MUON)
         return muon_moment(p, bytes);
+    if (p->optimizer == OPTIMIZER_SOAP)
+        return soap_moment(p, bytes);
 
     const struct model *m = &p->model;
     int64_t e = dtype_bytes(plan_recipe(p).kept);
@@ -240,6 +347,29 @@ static struct optimizer_work muon_work(const struct plan *p)
     return w;
 }
 
+/* Elements: lerp_ twice 3, square 2, sqrt 2, add_ 2, division 3, add_ 3, mul_ 2; of a preconditioner lerp_ 3.  Products with both
+ * eigenbases of the gradient, of its mean and back, and the gradient's with itself: 8 flops for each element of the tensor and of a side. */
+static struct optimizer_work soap_work(const struct plan *p)
+{
+    struct optimizer_work w = { .passes = 18, .each = true, .fp32 = true };
+    double bytes = 0, elems = 0, e = (double)dtype_bytes(plan_recipe(p).kept);
+
+    for (int i = 0; i < p->model.ntensors; i++) {
+        const struct tensor *t = &p->model.tensors[i];
+        double n = (double)t->numel;
+        if (t->frozen)
+            continue;
+        elems += n;
+        bytes += 20 * e * n;
+        for (int k = 0; k < 2; k++) {
+            bytes += 3 * e * (double)(soap_side(t, k) * soap_side(t, k));
+            w.flops += 8 * n * (double)soap_side(t, k);
+        }
+    }
+    w.bytes = elems > 0 ? (int)(bytes / elems + 0.5) : 0;
+    return w;
+}
+
 /* One kernel of dpx's: p and its moments in fp32, read and written, the gradient, and a copy in 16 bits where the weights have a
  * master.  Adafactor reads the gradient four times (rows, columns, norm, update) and p twice; in 8 bits both codes are read and
  * written. */
@@ -281,6 +411,7 @@ struct optimizer_work optimizer_work(const struct plan *p)
     case OPTIMIZER_AO_ADAMW4:  return (struct optimizer_work){ 3 * e + 2, 1, true, 0, false };
     case OPTIMIZER_AO_ADAMW:   return (struct optimizer_work){ 7 * e, 1, true, 0, false };
     case OPTIMIZER_MUON:       return muon_work(p);
+    case OPTIMIZER_SOAP:       return soap_work(p);
     case OPTIMIZER_ADAMW:
     case NOPTIMIZER:           break;
     }

@@ -9,6 +9,7 @@ import argparse
 import json
 
 import bitsandbytes
+import pytorch_optimizer
 import torch
 import torchao
 from bitsandbytes.optim import AdamW8bit, Lion32bit, Lion8bit
@@ -44,6 +45,16 @@ def ao_states(make, parameter):
     return [optimizer._new_buffer(parameter, signed) for signed in (True, False)]
 
 
+def soap_states(make, parameter):
+    """Its lists of preconditioners and of their eigenbases, empty where a side has none; shapes are enough, no decomposition is made."""
+    parameter = torch.nn.Parameter(parameter.to("meta"))
+    optimizer = make([parameter])
+    parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    state = optimizer.state[parameter]
+    return [state["exp_avg"], state["exp_avg_sq"]] + [x for x in state["GG"] + state["Q"] if isinstance(x, torch.Tensor)]
+
+
 OPTIMIZERS = {
     "adamw": (torch_states, lambda p: torch.optim.AdamW(p)),
     "sgd": (torch_states, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
@@ -55,6 +66,7 @@ OPTIMIZERS = {
     "adamw_torch_4bit": (ao_states, lambda p: AdamW4bit(p)),
     "adamw_stochastic_bf16": (ao_states, lambda p: _AdamW(p, bf16_stochastic_round=True)),
 }
+OPTIMIZERS["soap"] = (soap_states, lambda p: pytorch_optimizer.SOAP(p))
 # torch.optim.Muon takes matrices alone; a vector is AdamW's.
 OPTIMIZERS["muon"] = (torch_states, lambda p: (torch.optim.Muon if p[0].ndim == 2 else torch.optim.AdamW)(p))
 # Of parameters in bf16: in lines with "kept".

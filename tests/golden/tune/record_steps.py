@@ -10,6 +10,7 @@ import argparse
 import json
 import weakref
 
+import pytorch_optimizer
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
@@ -41,14 +42,20 @@ class MuonAndAdamW:
         return {p: s for optimizer in self.each for p, s in optimizer.state.items()}
 
 
-OPTIMIZERS = {"adafactor": lambda p: torch.optim.Adafactor(p), "muon": MuonAndAdamW}
+OPTIMIZERS = {"adafactor": lambda p: torch.optim.Adafactor(p), "muon": MuonAndAdamW, "soap": lambda p: pytorch_optimizer.SOAP(p)}
+STEPS_BEFORE = {"soap": 10}             # its 11th makes QR decompositions,
+DEVICE = {"soap": "meta"}               # of which shapes are enough
+WIDE = [[[10001, 8], [8], [8, 16]], [[16, 10001], [10001]]]     # sides that SOAP leaves alone
 
 
 class Live(TorchDispatchMode):
     def __init__(self, known):
         super().__init__()
-        self.seen = {t.untyped_storage()._cdata for t in known}
+        self.seen = set()
         self.now = self.most = 0
+        for tensor in known:
+            self.add(tensor)
+        self.now = self.most = 0        # one of these that is replaced leaves room
 
     def add(self, tensor):
         storage = tensor.untyped_storage()
@@ -83,15 +90,18 @@ def main():
         for name, make in OPTIMIZERS.items():
             if a.only and name != a.only:
                 continue
-            for shapes in LISTS:
+            for shapes in LISTS + (WIDE if name == "soap" else []):
                 torch.manual_seed(0)
-                ps = [torch.nn.Parameter(torch.randn(*s)) for s in shapes]
+                ps = [torch.nn.Parameter(torch.randn(*s, device=DEVICE.get(name, "cpu"))) for s in shapes]
                 optimizer = make(ps)
                 for p in ps:
                     p.grad = torch.randn_like(p)
-                optimizer.step()
-                states = [t for s in optimizer.state.values() for t in s.values() if torch.is_tensor(t)]
-                with Live(ps + [p.grad for p in ps] + states) as live:
+                for _ in range(STEPS_BEFORE.get(name, 1)):
+                    optimizer.step()
+                states = [t for s in optimizer.state.values() for t in tree_iter(s) if torch.is_tensor(t)]
+                live = Live(ps + [p.grad for p in ps] + states)
+                del states
+                with live:
                     optimizer.step()
                 print(json.dumps({"optimizer": name, "shapes": shapes, "bytes": live.most}), file=out)
 
