@@ -165,7 +165,7 @@ static void list_within(struct unread *u, const char *key, const json_t *v)
                 for (int k = 0; k < 8 && mappings[i].known[k]; k++)
                     known = known || !strcmp(name, mappings[i].known[k]);
                 snprintf(path, sizeof path, "%.40s.%.50s", key, name);
-                if (!unread_asks_nothing(each))
+                if (known ? !unread_asks_nothing(each) : !unread_says_nothing(each))
                     unread_add(u, path, NULL, known);
             }
 }
