@@ -62,6 +62,8 @@ int ds_optimizer_read(const json_t *j, const char *where, struct plan *p)
     const json_t *type = json_object_get(j, "type");
     const char *s = json_string_value(type);
 
+    if (!type && json_object_size(j) > 0)
+        return fail("%s: optimizer.type: missing: beside it DeepSpeed takes params", where);
     if (!type || (s && (!strcmp(s, "AdamW") || !strcmp(s, "Adam") || !strcmp(s, "adamw")
                         || !strcmp(s, "adam") || !strcmp(s, "FusedAdam"))))
         return read_form(json_object_get(j, "params"), where, p);

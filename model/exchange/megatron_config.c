@@ -67,6 +67,11 @@ static int64_t vocabulary(const json_t *o, const char *where)
         notes_say("%s: tokenizer_type Llama2Tokenizer: Llama 2's tokenizer.model has 32000 tokens", where);
         return 32000;
     }
+    const char *file = json_string_value(json_object_get(o, "tokenizer_model"));
+    if (type && !strcmp(type, "GPTSentencePieceTokenizer") && file && strstr(file, "nemotron_2_256k")) {
+        notes_say("%s: tokenizer_model nemotron_2_256k.model: Nemotron's tokenizer has 256000 tokens", where);
+        return 256000;
+    }
     return type && !strcmp(type, "HuggingFaceTokenizer") ? vocabulary_of_id(json_string_value(json_object_get(o, "tokenizer_model"))) : 0;
 }
 
@@ -157,6 +162,26 @@ static json_t *rotary_gpt_like(const json_t *o, int64_t layers, int64_t hidden, 
     return c;
 }
 
+/* Nemotron's: LayerNorm, rotary positions on a part of each head, squared ReLU, no biases of linear layers. */
+static json_t *nemotron_like(const json_t *o, int64_t layers, int64_t hidden, int64_t heads, int64_t vocab)
+{
+    json_t *c = json_pack("{s:s, s:s}", "model_type", "nemotron", "hidden_act", "relu2");
+
+    set(c, "num_hidden_layers", layers);
+    set(c, "hidden_size", hidden);
+    set(c, "num_attention_heads", heads);
+    set(c, "num_key_value_heads", has(o, "group_query_attention") ? number(o, "num_query_groups", 1) : heads);
+    set(c, "head_dim", number(o, "kv_channels", hidden / heads));
+    set(c, "intermediate_size", ffn(o, hidden));
+    set(c, "vocab_size", vocab);
+    set(c, "max_position_embeddings", number(o, "max_position_embeddings", number(o, "seq_length", 2048)));
+    json_object_set_new(c, "norm_eps", json_real(real(o, "norm_epsilon", real(o, "layernorm_epsilon", 1e-5))));
+    json_object_set_new(c, "rope_theta", json_real(real(o, "rotary_base", 10000)));
+    json_object_set_new(c, "partial_rotary_factor", json_real(real(o, "rotary_percent", 1)));
+    set_true(c, "tie_word_embeddings", !has(o, "untie_embeddings_and_output_weights"));
+    return c;
+}
+
 json_t *megatron_config(const json_t *options, const char *where)
 {
     int64_t layers = number(options, "num_layers", 0), hidden = number(options, "hidden_size", 0), heads = number(options, "num_attention_heads", 0);
@@ -179,8 +204,10 @@ json_t *megatron_config(const json_t *options, const char *where)
     }
     if (rope && rms && has(options, "swiglu"))
         return llama_like(options, layers, hidden, heads, vocab);
+    if (rope && !rms && has(options, "squared_relu") && has(options, "disable_bias_linear") && !has(options, "num_experts"))
+        return nemotron_like(options, layers, hidden, heads, vocab);
     if (!rms && !has(options, "swiglu") && !has(options, "squared_relu") && !has(options, "num_experts"))
         return rope ? rotary_gpt_like(options, layers, hidden, heads, vocab) : gpt_like(options, layers, hidden, heads, vocab);
-    fail("%s: the options describe neither a model as Llama (RMSNorm, rope, swiglu) nor one as GPT-2 (LayerNorm, learned positions, GELU): give --model", where);
+    fail("%s: the options describe neither a model as Llama (RMSNorm, rope, swiglu) nor one as GPT-2 (LayerNorm, learned positions, GELU) or Nemotron (LayerNorm, rope, squared ReLU): give --model", where);
     return NULL;
 }

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -201,6 +202,25 @@ static int read_parallel(struct import *in)
     return read_pipeline(in, p->parallel.pipeline);
 }
 
+/* "0:384 200B:768 400B:1152": samples of a step from a number of tokens on, whatever global_batch_size says (num_microbatches_calculator.py).
+ * Planned is the last. */
+static int read_schedule(const struct import *in, int64_t *batch)
+{
+    const json_t *v = json_object_get(in->from, "step_batch_size_schedule");
+    const json_t *words = json_is_array(v) ? json_array_get(v, json_array_size(v) - 1) : v;     /* a shell may have cut it at its blanks */
+    const char *text = json_string_value(words), *colon = text ? strrchr(text, ':') : NULL;
+    char *end = NULL;
+
+    if (!v)
+        return 0;
+    long long last = colon ? strtoll(colon + 1, &end, 10) : 0;
+    if (last < 1 || *end)
+        return fail("%s: step_batch_size_schedule: expected THRESHOLD:SAMPLES, one or several", in->where);
+    notes_say("%s: step_batch_size_schedule: planned is a step of its last batch, %lld samples", in->where, last);
+    *batch = last;
+    return 0;
+}
+
 static int read_batch(struct import *in)
 {
     struct plan *p = in->p;
@@ -218,7 +238,7 @@ static int read_batch(struct import *in)
         return fail("%s: tensor %" PRId64 " x context %" PRId64 " x pipeline %" PRId64 " ranks are more than the %" PRId64 " of the cluster", in->where,
                     p->parallel.tensor, p->parallel.context, p->parallel.pipeline, p->cluster.world_size);
     each = p->micro_batch * plan_batch_ranks(p);
-    if (import_integer(in, "global_batch_size", each, &batch) < 0)
+    if (import_integer(in, "global_batch_size", each, &batch) < 0 || read_schedule(in, &batch) < 0)
         return -1;
     if (steps > 0) {
         p->accumulation = steps;

@@ -134,7 +134,7 @@ static const char *const silent[] = {
     "image_*", "video_*", "media_dir", "streaming", "buffer_size", "ref_model*", "reward_model*", "print_param_status", "train_from_scratch",
     "saves_per_epoch", "reinit_weights", "evals_per_epoch", "eot_tokens", "skip_prepare_dataset", "infer_backend", "cosine_*", "eta_min", "hf_use_auth_token",
     "device_map", "use_otel_metrics", "otel_*", "rl_beta", "pref_beta", "kto_*", "orpo_alpha", "evaluation_strategy", "predict_with_generate",
-    "use_dft_loss", "use_flash_attn", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage_dtype", "chat_template_format", "splits", "use_eaft_loss", "use_eaft", "eaft_*", "ray_*", "tokenized_path", "print_*", "relora_prune_ratio",
+    "use_dft_loss", "use_flash_attn", "add_special_tokens", "append_concat_token", "use_wandb", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage_dtype", "chat_template_format", "splits", "use_eaft_loss", "use_eaft", "eaft_*", "ray_*", "tokenized_path", "print_*", "relora_prune_ratio",
     "jagged_restart_*", "apollo_scale*", "galore_scale", "badam_verbose", "processor_type", "streaming_*", "gptq_disable_exllama",
     "restore_callback_states_from_checkpoint", "enable_jit_checkpoint", "quantization_method", "loss_type", "qlora_sharded_model_loading",
     "batch_size", "block_size", "model_max_length", "fsdp_transformer_layer_cls_to_wrap", "data_path", "lazy_preprocess", "no_remove_unused_columns",
@@ -165,7 +165,7 @@ static void list_within(struct unread *u, const char *key, const json_t *v)
                 for (int k = 0; k < 8 && mappings[i].known[k]; k++)
                     known = known || !strcmp(name, mappings[i].known[k]);
                 snprintf(path, sizeof path, "%.40s.%.50s", key, name);
-                if (!unread_asks_nothing(each))
+                if (known ? !unread_asks_nothing(each) : !unread_says_nothing(each))
                     unread_add(u, path, NULL, known);
             }
 }
@@ -201,7 +201,8 @@ void recipe_list_rest(const json_t *config, enum recipe_form form, struct notes 
     json_t *v;
 
     json_object_foreach((json_t *)(uintptr_t)config, key, v) {
-        if (!is_read(form, key) && !unread_asks_nothing(v))
+        bool known = why_it_matters(key) || unread_is_among(key, silent, sizeof silent / sizeof *silent);
+        if (!is_read(form, key) && (known ? !unread_asks_nothing(v) : !unread_says_nothing(v)))
             unread_add(&u, key, is_plain_stage(key, v) ? NULL : why_it_matters(key),
                        unread_is_among(key, silent, sizeof silent / sizeof *silent));
         list_within(&u, key, v);

@@ -183,7 +183,7 @@ static void list(const json_t *in, const char *path, int depth, struct unread *u
         const char *of = !strncmp(at, "quantize.linear.float8.", 23) ? at + 16 : at;
         if (json_is_object(v) && depth < DEEPEST)
             list(v, at, depth + 1, u);
-        else if (!is_read(at) && !unread_asks_nothing(v))
+        else if (!is_read(at) && (is_usual(of) || unread_is_among(of, silent, COUNT(silent)) ? !unread_asks_nothing(v) : !unread_says_nothing(v)))
             unread_add(u, at, why_it_matters(at, v), is_usual(of) || unread_is_among(of, silent, COUNT(silent)));
     }
 }

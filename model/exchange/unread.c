@@ -14,6 +14,12 @@ bool unread_asks_nothing(const json_t *v)
         || (json_is_object(v) && json_object_size(v) == 0);
 }
 
+bool unread_says_nothing(const json_t *v)
+{
+    return json_is_null(v) || (json_is_string(v) && !json_string_length(v)) || (json_is_array(v) && json_array_size(v) == 0)
+        || (json_is_object(v) && json_object_size(v) == 0);
+}
+
 bool unread_is_among(const char *key, const char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

@@ -1,7 +1,7 @@
 /* unread.h -- what an import did not read of a config, told so that nobody takes it for followed.
  *
  *     struct unread u = { .notes = notes };
- *     for each key that was not read and asks for something (!unread_asks_nothing(value))
+ *     for each key that was not read and asks for something (!unread_asks_nothing(value); of one that is not known !unread_says_nothing(value))
  *         unread_add(&u, key, "why it matters, or NULL", it says nothing of a step);
  *     unread_end(&u);
  *
@@ -23,8 +23,10 @@ struct unread {
     size_t n;
 };
 
-/* null, false, 0, "", "none", [] and {}. */
+/* null, false, 0, "", "none", [] and {}: a key that is known, and of which that is the usual value, asks for nothing with it. */
 bool unread_asks_nothing(const json_t *v);
+/* null, "", [] and {}: not even a misspelt key says something with it. */
+bool unread_says_nothing(const json_t *v);
 /* Is the key one of the names, or (with *) does it begin as one does? */
 bool unread_is_among(const char *key, const char *const *names, size_t n);
 

@@ -82,6 +82,8 @@ static const struct form_row rows[] = {
     { "packed_sequence.packed_sequence_size", ROW_READ, NULL }, { "packed_sequence.split_across_pack", ROW_SILENT, NULL },
     { "packed_sequence.max_packs", ROW_SILENT, NULL },
     { "dataset.seq_length", ROW_READ, NULL }, { "dataset.seq_len", ROW_READ, NULL }, { "dataset.sequence_length", ROW_READ, NULL },
+    { "dataset.pad_to_max_length", ROW_SILENT, NULL }, { "dataset.truncation", ROW_SILENT, NULL }, { "dataset.padding", ROW_SILENT, NULL },
+    { "dataset.chat_template", ROW_SILENT, NULL }, { "dataset.answer_only_loss_mask", ROW_SILENT, NULL }, { "dataset.column_mapping.*", ROW_SILENT, NULL },
     { "dataset", ROW_SILENT, NULL }, { "validation_dataset.*", ROW_SILENT, NULL }, { "validation_dataloader.*", ROW_SILENT, NULL },
     { "dataloader.*", ROW_SILENT, NULL },
     { "peft._target_", ROW_READ, NULL }, { "peft.dim", ROW_READ, NULL }, { "peft.alpha", ROW_READ, NULL },
@@ -92,6 +94,7 @@ static const struct form_row rows[] = {
     { "peft.lora_dtype", ROW_MATTERS, "adapters of another dtype than the plan's" },
     { "peft.lora_A_init", ROW_SILENT, NULL }, { "peft.dropout_position", ROW_SILENT, NULL }, { "peft.use_triton", ROW_SILENT, NULL },
     { "peft.use_memory_efficient_lora", ROW_READ, NULL },
+    { "quantization.load_in_8bit", ROW_REFUSED, "weights in 8 bits are not planned of this form" },
     { "quantization.load_in_4bit", ROW_READ, NULL }, { "quantization.bnb_4bit_use_double_quant", ROW_READ, NULL },
     { "quantization.bnb_4bit_quant_type", ROW_SILENT, NULL }, { "quantization.bnb_4bit_compute_dtype", ROW_SILENT, NULL },
     { "quantization.bnb_4bit_quant_storage", ROW_SILENT, NULL }, { "quantization._target_", ROW_SILENT, NULL },
@@ -100,7 +103,7 @@ static const struct form_row rows[] = {
     { "fp8.force_recompute_fp8_weight_in_bwd", ROW_SILENT, NULL }, { "fp8.filter_fqns", ROW_SILENT, NULL },
     { "fp8.emulate", ROW_SILENT, NULL },
     { "compile.enabled", ROW_REFUSED, "torch.compile of the whole model is not planned: compile.enabled: false is" }, { "compile", ROW_SILENT, NULL },
-    { "compile.mode", ROW_SILENT, NULL }, { "compile.dynamic", ROW_SILENT, NULL },
+    { "compile.fullgraph", ROW_SILENT, NULL }, { "compile.mode", ROW_SILENT, NULL }, { "compile.dynamic", ROW_SILENT, NULL },
     { "qat.enabled", ROW_REFUSED, "quantisation-aware training is not modelled" }, { "neftune.noise_alpha", ROW_SILENT, NULL },
     { "teacher_model.*", ROW_REFUSED, "distillation holds a second model" },
     { "recipe", ROW_READ, NULL }, { "recipe._target_", ROW_READ, NULL }, { "model.dtype", ROW_READ, NULL },
@@ -346,6 +349,19 @@ static int check_recipe(const struct form_file *f)
     return 0;
 }
 
+/* Fields over those of the config that is named make another model. */
+static void check_config(struct form_reading *r)
+{
+    static const char *const sizes[] = {
+        "model.config.num_hidden_layers", "model.config.hidden_size", "model.config.intermediate_size", "model.config.vocab_size", "model.config.num_attention_heads",
+        "model.config.num_key_value_heads", "model.config.num_experts", "model.config.n_routed_experts", "model.config.moe_intermediate_size",
+    };
+
+    for (size_t i = 0; form_value(r->file->doc, "model.config.pretrained_model_name_or_path") && i < sizeof sizes / sizeof *sizes; i++)
+        if (form_value(r->file->doc, sizes[i]))
+            form_fail(r, "%s: another size than the model has: give its config.json with --model, and leave it out", sizes[i]);
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     static const char *const strategies[] = { "fsdp2", "ddp", NULL };
@@ -355,6 +371,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     int64_t trains = 0;
 
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
+    check_config(&r);
     const char *named = form_value(f->doc, "model.dtype") ? "model.dtype" : "model.torch_dtype";
     int strategy = form_word(&r, "distributed.strategy", strategies, 0), dtype = form_word(&r, named, dtypes, 3);
     if (dtype == 3 && !strstr(form_text(&r, "model._target_", ""), "from_config"))

@@ -209,7 +209,7 @@ static void list(const struct form_reading *r, const json_t *in, const char *pat
             list(r, v, at, depth + 1, u);
         else if (row && (row->says == ROW_READ || row->says == ROW_SETS || row->says == ROW_REFUSED))
             continue;
-        else if (!unread_asks_nothing(v))
+        else if (row ? !unread_asks_nothing(v) : !unread_says_nothing(v))
             unread_add(u, at, row && row->says == ROW_MATTERS ? row->what : NULL, row != NULL);
     }
 }

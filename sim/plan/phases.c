@@ -416,7 +416,10 @@ static int check_batches(const struct phases *p)
     for (int k = 0; k < p->plan.nsteps; k++) {
         const struct phase_step *s = &p->plan.step[k];
         int64_t samples = s->samples ? s->samples : p->plan.samples;
-        if (s->does == DOES_UPDATE && samples * s->epochs < plan_global_batch(&p->role[s->role].plan))
+        if (s->does != DOES_UPDATE)
+            continue;
+        const struct plan *plan = &p->role[s->role].plan;           /* its last micro-step may have fewer samples */
+        if (samples * s->epochs + plan->micro_batch * plan_batch_ranks(plan) <= plan_global_batch(plan))
             return fail("%s: phases: %s: %" PRId64 " samples are fewer than a step of %s takes, %" PRId64 ": generation for a part of a step is not planned", p->where,
                         s->name, samples * s->epochs, p->plan.role[s->role].name, plan_global_batch(&p->role[s->role].plan));
     }

@@ -472,6 +472,33 @@ static void recipes_of_pictures_and_diffusion_are_refused(void **state)
     }
 }
 
+/* A key whose usual value is true says something with false; misspelt it is told with that value, too. */
+static void a_misspelt_false_is_told(void **state)
+{
+    static const struct { const char *name, *text, *key; } files[] = {
+        { "automodel.yaml", "step_scheduler: {global_batch_size: 8, local_batch_size: 8}\nmodel: {pretrained_model_name_or_path: gpt2}\n"
+          "loss_fn: {zzzfp32_upcast: false}\npacked_sequence: {packed_sequence_size: 512}\n", "zzzfp32_upcast" },
+        { "axolotl.yaml", "base_model: gpt2\nsequence_len: 512\nmicro_batch_size: 1\nattn_implementation: flash_attention_2\nzzzlora_mlp_kernel: false\n", "zzzlora_mlp_kernel" },
+        { "trl.yaml", "model_name_or_path: gpt2\nmax_length: 512\nzzzgradient_checkpointing: false\n", "zzzgradient_checkpointing" },
+        { "titan.toml", "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nseq_len = 512\nlocal_batch_size = 1\n[zzz]\nreshard = false\n", "zzz.reshard" },
+        { "verl.sh", "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=gpt2 actor_rollout_ref.actor.ppo_mini_batch_size=8 "
+          "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 actor_rollout_ref.model.zzzenable_gradient_checkpointing=False\n",
+          "zzzenable_gradient_checkpointing" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct notes notes = { 0 };
+        struct plan p;
+        char why[1024];
+        if (read_text(files[i].name, files[i].text, "1xh100", &p, &notes, why) < 0)
+            fail_msg("%s: %s", files[i].name, why);
+        if (!is_told(&notes, why, files[i].key))
+            fail_msg("%s: \"%s\" is taken without a word", files[i].name, files[i].key);
+        plan_free(&p);
+    }
+}
+
 static bool notes_say_that(const struct notes *notes, const char *words)
 {
     for (int i = 0; i < notes->n && i < 32; i++)
@@ -540,7 +567,7 @@ int main(void)
         cmocka_unit_test(a_commands_config_is_read),
         cmocka_unit_test(each_file_is_of_one_form),
         cmocka_unit_test(files_become_the_plans_that_people_read),
-        cmocka_unit_test(a_key_renamed_to_nonsense_is_told),
+        cmocka_unit_test(a_key_renamed_to_nonsense_is_told), cmocka_unit_test(a_misspelt_false_is_told),
         cmocka_unit_test(a_verdict_that_depends_on_what_is_missing_is_refused),
         cmocka_unit_test(silent_sections_hold_no_key_that_is_read),
     };
