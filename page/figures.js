@@ -348,8 +348,7 @@ function show_plans(found, shown_label, pick) {
     }
     const fastest = Math.min(...points.map(p => p.y)), near = points.filter(p => p.y <= 2.5 * fastest || p.mark.includes('shown'));
     if (near.length < points.length)
-        say_in('plans', `${found_said(found)} In the table alone: what takes more than 2.5 times as long `
-            + `(${points.length - near.length}).`);
+        say_in('plans', `${found_said(found)} ${points.length - near.length} that take more than 2.5 times as long are in the table alone.`);
     chart_plans(box_of('plans'), { points: near, limit: found.usable, x_words: bytes_tick, y_words: seconds_tick,
         x_label: 'memory of a GPU', y_label: 'a step', label: 'Plans: time against memory' });
     legend(box_of('plans'), [{ words: 'recommended', colour: 1 }, { words: 'within the error of it', colour: 4 },
@@ -406,10 +405,13 @@ function show_fewest(fit, q, take) {
     const p = document.getElementById('fewest'), row = fit.gpus[0];
     p.hidden = false;
     if (!row || !row.gpus)
-        return p.replaceChildren(`No number of ${row ? row.title : q.gpu} up to ${row ? row.tried : 0} holds it without offload.`);
+        return p.replaceChildren(`No number of ${row ? row.title : q.gpu} up to ${row ? row.tried : 0} holds it without offload.`
+            + (row && row.more_refused ? ` More: ${row.more_refused}.` : ''));
     const b = el('button', { type: 'button' }, row.gpus === q.gpus ? 'these' : `take ${row.gpus}`);
     b.disabled = row.gpus === q.gpus;
     b.addEventListener('click', () => take(row.gpus));
     p.replaceChildren('The fewest ', row.title, ' that hold it, nothing offloaded: ', el('b', {}, String(row.gpus)), ', as ',
-        row.words || row.what, `; a step ${seconds_words(row.step_s)}. `, b);
+        `${row.words}: ${bytes_words(row.memory.taken_bytes || row.memory.needed_bytes)} of ${bytes_words(row.memory.usable_bytes)} a GPU`
+        + `${row.memory.tight ? ', tight' : ''}, a step ${seconds_words(row.step_s)} (90 %: `
+        + `${interval_words(row.low_s, row.step_s, row.high_s)}). `, b);
 }

@@ -12,7 +12,7 @@ const middle = (page, code) => page.evaluate(`(() => { const e = ${code}; e.scro
     + 'const r = e.getBoundingClientRect(); return { x: r.x + r.width / 2, y: r.y + r.height / 2 }; })()');
 const question = (page, q) => page.evaluate(`(() => { state.q = { ...USUAL, ...${JSON.stringify(q)} }; state.by = 'first'; `
     + 'put_form(); ask(); })()');
-const found = (page, seconds = 240) => page.until("state.found && !document.querySelector('#plan').classList.contains('old')", seconds);
+const found = (page, seconds = 240) => page.until("state.found && state.by === 'search' && !document.querySelector('#plan').classList.contains('old')", seconds);
 
 async function memory(page) {
     await holds('at the peak the mouse finds what lives there', async () => {
@@ -33,6 +33,9 @@ async function memory(page) {
         await page.evaluate("(() => { const i = document.querySelector('#memory .pick input'); i.value = 5; "
             + "i.dispatchEvent(new Event('change')); })()");
         await page.until("state.answer.step.roles.some(r => r.rank === 5) && !document.querySelector('#plan').classList.contains('old')");
+        await page.evaluate('ask_rank(null)');      // and back to the fullest
+        await page.until("state.answer.step.roles[0].rank === state.answer.memory.rank "
+            + "&& !document.querySelector('#plan').classList.contains('old')");
     });
 }
 
