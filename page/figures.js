@@ -3,6 +3,8 @@
 
 const section = id => document.getElementById(id);
 const box_of = id => section(id).querySelector('.box');
+// Grey until what is asked now is there.
+const grey = (id, yes) => section(id).classList.toggle('old', yes);
 const say_in = (id, words) => { section(id).querySelector('.words').textContent = words; };
 
 // "SVG", "CSV" below a figure; rows() gives what the CSV has.
@@ -323,6 +325,7 @@ function found_said(found) {
 function show_plans(found, shown_label, pick) {
     const known = new Set(), points = [], best = found.plans[0];
     section('plans').hidden = false;
+    grey('plans', false);
     say_in('plans', found_said(found));
     const add = (p, memory, time, mark, low, high) => {
         if (known.has(p.label) || !time)
@@ -380,6 +383,7 @@ function show_curve(axis, sweep, now) {
             p.step_s ? `a step ${seconds_words(p.step_s)}, 90 %: ${interval_words(p.low_s, p.step_s, p.high_s)}` : '',
             p.step_s ? `${count_words(rate(p))} ${unit}` : ''].filter(Boolean) }));
     say_in('whatif', `The plan shown, with ${axis.about}; ${unit} of all GPUs, with the 90 % interval.`);
+    grey('whatif', false);
     chart_curve(box_of('whatif'), { points, y_words: count_tick, y_label: unit, label: `What if: ${axis.about}` });
     tools('whatif', () => [[axis.key, 'fits', 'memory bytes', 'step s', 'low s', 'high s', unit],
         ...sweep.points.map(p => [name(p), p.fits, p.memory_bytes, p.step_s, p.low_s, p.high_s, rate(p)])]);
@@ -388,6 +392,7 @@ function show_curve(axis, sweep, now) {
 // ---- how few ----
 
 function show_few(limits, q) {
+    grey('few', false);
     const rows = limits.limits.filter(l => l.dialect !== 'paper')
         .map(l => ({ cells: l.refused ? [`${l.strategy} ${l.dialect}`, '', '', '', l.refused.replace(/^limits: /, '')]
         : [`${l.strategy} ${l.dialect}`, l.max_params ? count_words(l.max_params) : 'none',

@@ -58,8 +58,10 @@ async function explain(plan, by, wrong = say, set) {
     show();
     state.first_ms ??= performance.now();       // since the page began to open
     old(a.late);
-    if (curves)
+    if (curves) {
+        grey('whatif', true);       // at once, not when its turn comes
         curve_soon();
+    }
     return true;
 }
 
@@ -180,6 +182,7 @@ function ask() {
     stopped();
     $('fewest').hidden = true;
     state.found = null;
+    ['plans', 'few'].forEach(id => grey(id, true));
     say(wrong);
     if (wrong)
         return;
@@ -247,6 +250,7 @@ async function few() {
     if (q.trains === 'qlora')
         r.base_dtype = 'nf4';
     section('few').hidden = false;
+    grey('few', false);
     say_in('few', 'computing');
     section('few').querySelector('.table').replaceChildren();
     const a = await finder.ask('limits', r);
@@ -291,13 +295,17 @@ async function curve() {
         b.addEventListener('click', () => { state.axis = k; curve(); });
         return b;
     }));
+    grey('whatif', true);
     const a = await curves.ask('sweep', { plan: d.plan, over: { [axis.key]: axis.values(d) } });
     if (!a || a.late)
         return;
     if (a.doc)
         show_curve(axis, a.doc, axis.now(d));
-    else
+    else {
+        grey('whatif', false);
+        box_of('whatif').replaceChildren();
         say_in('whatif', a.why);
+    }
 }
 // ---- change this plan ----
 

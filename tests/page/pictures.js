@@ -201,6 +201,17 @@ async function why_not(page) {
         });
 }
 
+async function out_of_date(page) {
+    await holds('what answers an earlier question is grey until the new answer is there', async () => {
+        await page.evaluate("set_question({ ...USUAL, seq: 4096 })");
+        const grey = () => page.evaluate("['plan', 'plans', 'whatif'].filter(id => document.getElementById(id).classList.contains('old')).join()");
+        has(await grey(), 'plan,plans');
+        await page.until("state.found && state.by === 'search'", 240);
+        await page.until("!document.querySelector('#plan.old, #plans.old, #whatif.old')", 60);
+        same(await page.evaluate('state.found.plans[0].plan.seq'), 4096, 'tokens of the plans shown');
+    });
+}
+
 async function combined(page) {
     const change = (key, value) => page.evaluate(`(() => { const k = [...document.querySelectorAll('#change .knob')].find(k => `
         + `k.querySelector('code').textContent === ${JSON.stringify(key)}), e = k.querySelector('input,select'); `
@@ -243,6 +254,7 @@ async function combined(page) {
         await why_not(page);
         await taken(page);
         await combined(page);
+        await out_of_date(page);
         await sleep(100);
         await holds('no script fails, nothing is asked of a host', () => clean(page));
     } catch (e) {
