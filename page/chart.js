@@ -342,7 +342,8 @@ function chart_streams(box, d) {
 
 // ---- bars ----
 
-// [{ name, value, words, colour, low, high }] below each other, with intervals where they are known; names beside the bars, above them where the box is narrow.
+// [{ name, value, words, colour, low, high }] below each other, with intervals where they are known;
+// names beside the bars, above them where the box is narrow.
 function chart_bars(box, bars, label) {
     const narrow = (box.clientWidth || 600) < 480, h = narrow ? 14 : 24, pitch = narrow ? 36 : 30,
         c = canvas(box, Math.max(1, bars.length) * pitch + 6, label), room = narrow ? 2 : Math.min(230, c.width * 0.42),

@@ -331,10 +331,10 @@ function show_plans(found, shown_label, pick) {
         if (known.has(p.label) || !time)
             return;
         known.add(p.label);
-        const tight = memory > found.usable ? 'tight' : '';
+        const tight = memory > found.usable ? 'tight' : '', replayed = p.memory?.taken_bytes ?? p.taken_bytes;
         points.push({ label: p.label, said: plan_said(p), x: memory, y: time, low, high,
-            mark: [mark, p.label === shown_label ? 'shown' : ''].join(' ').trim(), tight, plan: p.plan,
-            words: [plan_said(p), `${bytes_words(memory)}, `
+            mark: [mark, replayed ? '' : 'needs', p.label === shown_label ? 'shown' : ''].filter(Boolean).join(' '), tight, plan: p.plan,
+            words: [plan_said(p), `${replayed ? 'reserves' : 'needs'} ${bytes_words(memory)}, `
                 + `${seconds_words(time)}${low ? ` (90 %: ${interval_words(low, time, high)})` : ''}`,
                 mark === 'best' ? 'recommended' : mark === 'tie' ? 'within the error of the fastest' : '',
                     tight ? 'tight: beyond the headroom' : ''].filter(Boolean), pick: () => pick(p) });
@@ -351,11 +351,14 @@ function show_plans(found, shown_label, pick) {
     }
     const fastest = Math.min(...points.map(p => p.y)), near = points.filter(p => p.y <= 2.5 * fastest || p.mark.includes('shown'));
     if (near.length < points.length)
-        say_in('plans', `${found_said(found)} ${points.length - near.length} that take more than 2.5 times as long are in the table alone.`);
+        say_in('plans', `${found_said(found)} ${points.length - near.length} `
+            + `that take more than 2.5 times as long are in the table alone.`);
     chart_plans(box_of('plans'), { points: near, limit: found.usable, x_words: bytes_tick, y_words: seconds_tick,
         x_label: 'memory of a GPU', y_label: 'a step', label: 'Plans: time against memory' });
     legend(box_of('plans'), [{ words: 'recommended', colour: 1 }, { words: 'within the error of it', colour: 4 },
-        { words: 'slower, or less memory', colour: 0 }]);
+        { words: 'slower, or less memory', colour: 0 },
+        ...(points.some(p => p.mark.includes('needs'))
+            ? [{ words: 'what it needs: its allocator was not replayed', kind: 'hollow' }] : [])]);
     const rows = points.map(p => {
         const b = el('button', { type: 'button', title: p.label }, p.said);
         b.addEventListener('click', p.pick);

@@ -12,7 +12,8 @@ const middle = (page, code) => page.evaluate(`(() => { const e = ${code}; e.scro
     + 'const r = e.getBoundingClientRect(); return { x: r.x + r.width / 2, y: r.y + r.height / 2 }; })()');
 const question = (page, q) => page.evaluate(`(() => { state.q = { ...USUAL, ...${JSON.stringify(q)} }; state.by = 'first'; `
     + 'put_form(); ask(); })()');
-const found = (page, seconds = 240) => page.until("state.found && state.by === 'search' && !document.querySelector('#plan').classList.contains('old')", seconds);
+const found = (page, seconds = 240) => page.until("state.found && state.by === 'search' && "
+    + "!document.querySelector('#plan').classList.contains('old')", seconds);
 
 async function memory(page) {
     await holds('at the peak the mouse finds what lives there', async () => {
@@ -204,7 +205,8 @@ async function why_not(page) {
 async function out_of_date(page) {
     await holds('what answers an earlier question is grey until the new answer is there', async () => {
         await page.evaluate("set_question({ ...USUAL, seq: 4096 })");
-        const grey = () => page.evaluate("['plan', 'plans', 'whatif'].filter(id => document.getElementById(id).classList.contains('old')).join()");
+        const grey = () => page.evaluate("['plan', 'plans', 'whatif']"
+            + ".filter(id => document.getElementById(id).classList.contains('old')).join()");
         has(await grey(), 'plan,plans');
         await page.until("state.found && state.by === 'search'", 240);
         await page.until("!document.querySelector('#plan.old, #plans.old, #whatif.old')", 60);
