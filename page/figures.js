@@ -337,7 +337,7 @@ function show_plans(found, shown_label, pick) {
             words: [plan_said(p), `${replayed ? 'reserves' : 'needs'} ${bytes_words(memory)}, `
                 + `${seconds_words(time)}${low ? ` (90 %: ${interval_words(low, time, high)})` : ''}`,
                 mark === 'best' ? 'recommended' : mark === 'tie' ? 'within the error of the fastest' : '',
-                    tight ? 'tight: beyond the headroom' : ''].filter(Boolean), pick: () => pick(p) });
+                    tight ? 'tight: less than 5 % stays free' : ''].filter(Boolean), pick: () => pick(p) });
     };
     found.usable = best ? best.memory.available_bytes : 0;
     for (const p of found.plans)
