@@ -49,7 +49,12 @@ function text(x, y, words, extra = {}) {
 function said(c, x, y, words, anchor, extra = '') {
     const t = text(x, y, words, { 'text-anchor': anchor, class: 'said ' + extra });
     c.s.append(t);
-    const r = t.getBBox();
+    let r = t.getBBox();
+    const over = Math.max(0, r.x + r.width + 5 - c.width) || Math.min(0, r.x - 3);      // beyond the picture's right or left
+    if (over) {
+        t.setAttribute('x', x - over);
+        r = t.getBBox();
+    }
     t.before(svg('rect', { x: r.x - 3, y: r.y - 1, width: r.width + 6, height: r.height + 2, rx: 3, class: 'plate' }));
 }
 
@@ -337,18 +342,21 @@ function chart_streams(box, d) {
 
 // ---- bars ----
 
-// [{ name, value, words, colour }] below each other; names beside the bars, above them where the box is narrow.
+// [{ name, value, words, colour, low, high }] below each other, with intervals where they are known;
+// names beside the bars, above them where the box is narrow.
 function chart_bars(box, bars, label) {
     const narrow = (box.clientWidth || 600) < 480, h = narrow ? 14 : 24, pitch = narrow ? 36 : 30,
         c = canvas(box, Math.max(1, bars.length) * pitch + 6, label), room = narrow ? 2 : Math.min(230, c.width * 0.42),
-        most = Math.max(...bars.map(b => b.value), 1e-300);
+        most = Math.max(...bars.map(b => b.high ?? b.value), 1e-300);
     const words = Math.min(c.width * (narrow ? 0.6 : 0.4), 7 * Math.max(...bars.map(b => b.words.length), 8) + 10);
     bars.forEach((b, i) => {
-        const y = 4 + i * pitch + (narrow ? 16 : 0), w = (c.width - room - words) * b.value / most;
+        const y = 4 + i * pitch + (narrow ? 16 : 0), w = (c.width - room - words) * b.value / most,
+            at = v => room + (c.width - room - words) * v / most;
         c.s.append(narrow ? text(room, y - 4, b.name, { class: 'tick' })
             : text(room - 8, y + 16, b.name, { 'text-anchor': 'end', class: 'tick' }),
             svg('rect', { x: room, y, width: Math.max(1, w), height: h, fill: `var(--c${b.colour ?? 4})` }),
-            text(room + Math.max(1, w) + 6, y + h / 2 + 4, b.words, { class: 'tick' }));
+            ...(b.low ? [svg('line', { x1: at(b.low), x2: at(b.high), y1: y + h / 2, y2: y + h / 2, class: 'interval strong' })] : []),
+            text(Math.max(room + Math.max(1, w), b.low ? at(b.high) : 0) + 6, y + h / 2 + 4, b.words, { class: 'tick' }));
     });
 }
 

@@ -3,6 +3,8 @@
 
 const section = id => document.getElementById(id);
 const box_of = id => section(id).querySelector('.box');
+// Grey until what is asked now is there.
+const grey = (id, yes) => section(id).classList.toggle('old', yes);
 const say_in = (id, words) => { section(id).querySelector('.words').textContent = words; };
 
 // "SVG", "CSV" below a figure; rows() gives what the CSV has.
@@ -323,18 +325,19 @@ function found_said(found) {
 function show_plans(found, shown_label, pick) {
     const known = new Set(), points = [], best = found.plans[0];
     section('plans').hidden = false;
+    grey('plans', false);
     say_in('plans', found_said(found));
     const add = (p, memory, time, mark, low, high) => {
         if (known.has(p.label) || !time)
             return;
         known.add(p.label);
-        const tight = memory > found.usable ? 'tight' : '';
+        const tight = memory > found.usable ? 'tight' : '', replayed = p.memory?.taken_bytes ?? p.taken_bytes;
         points.push({ label: p.label, said: plan_said(p), x: memory, y: time, low, high,
-            mark: [mark, p.label === shown_label ? 'shown' : ''].join(' ').trim(), tight, plan: p.plan,
-            words: [plan_said(p), `${bytes_words(memory)}, `
+            mark: [mark, replayed ? '' : 'needs', p.label === shown_label ? 'shown' : ''].filter(Boolean).join(' '), tight, plan: p.plan,
+            words: [plan_said(p), `${replayed ? 'reserves' : 'needs'} ${bytes_words(memory)}, `
                 + `${seconds_words(time)}${low ? ` (90 %: ${interval_words(low, time, high)})` : ''}`,
                 mark === 'best' ? 'recommended' : mark === 'tie' ? 'within the error of the fastest' : '',
-                    tight ? 'tight: beyond the headroom' : ''].filter(Boolean), pick: () => pick(p) });
+                    tight ? 'tight: less than 5 % stays free' : ''].filter(Boolean), pick: () => pick(p) });
     };
     found.usable = best ? best.memory.available_bytes : 0;
     for (const p of found.plans)
@@ -348,12 +351,14 @@ function show_plans(found, shown_label, pick) {
     }
     const fastest = Math.min(...points.map(p => p.y)), near = points.filter(p => p.y <= 2.5 * fastest || p.mark.includes('shown'));
     if (near.length < points.length)
-        say_in('plans', `${found_said(found)} In the table alone: what takes more than 2.5 times as long `
-            + `(${points.length - near.length}).`);
+        say_in('plans', `${found_said(found)} ${points.length - near.length} `
+            + `that take more than 2.5 times as long are in the table alone.`);
     chart_plans(box_of('plans'), { points: near, limit: found.usable, x_words: bytes_tick, y_words: seconds_tick,
         x_label: 'memory of a GPU', y_label: 'a step', label: 'Plans: time against memory' });
     legend(box_of('plans'), [{ words: 'recommended', colour: 1 }, { words: 'within the error of it', colour: 4 },
-        { words: 'slower, or less memory', colour: 0 }]);
+        { words: 'slower, or less memory', colour: 0 },
+        ...(points.some(p => p.mark.includes('needs'))
+            ? [{ words: 'what it needs: its allocator was not replayed', kind: 'hollow' }] : [])]);
     const rows = points.map(p => {
         const b = el('button', { type: 'button', title: p.label }, p.said);
         b.addEventListener('click', p.pick);
@@ -381,6 +386,7 @@ function show_curve(axis, sweep, now) {
             p.step_s ? `a step ${seconds_words(p.step_s)}, 90 %: ${interval_words(p.low_s, p.step_s, p.high_s)}` : '',
             p.step_s ? `${count_words(rate(p))} ${unit}` : ''].filter(Boolean) }));
     say_in('whatif', `The plan shown, with ${axis.about}; ${unit} of all GPUs, with the 90 % interval.`);
+    grey('whatif', false);
     chart_curve(box_of('whatif'), { points, y_words: count_tick, y_label: unit, label: `What if: ${axis.about}` });
     tools('whatif', () => [[axis.key, 'fits', 'memory bytes', 'step s', 'low s', 'high s', unit],
         ...sweep.points.map(p => [name(p), p.fits, p.memory_bytes, p.step_s, p.low_s, p.high_s, rate(p)])]);
@@ -389,6 +395,7 @@ function show_curve(axis, sweep, now) {
 // ---- how few ----
 
 function show_few(limits, q) {
+    grey('few', false);
     const rows = limits.limits.filter(l => l.dialect !== 'paper')
         .map(l => ({ cells: l.refused ? [`${l.strategy} ${l.dialect}`, '', '', '', l.refused.replace(/^limits: /, '')]
         : [`${l.strategy} ${l.dialect}`, l.max_params ? count_words(l.max_params) : 'none',
@@ -406,10 +413,13 @@ function show_fewest(fit, q, take) {
     const p = document.getElementById('fewest'), row = fit.gpus[0];
     p.hidden = false;
     if (!row || !row.gpus)
-        return p.replaceChildren(`No number of ${row ? row.title : q.gpu} up to ${row ? row.tried : 0} holds it without offload.`);
+        return p.replaceChildren(`No number of ${row ? row.title : q.gpu} up to ${row ? row.tried : 0} holds it without offload.`
+            + (row && row.more_refused ? ` More: ${row.more_refused}.` : ''));
     const b = el('button', { type: 'button' }, row.gpus === q.gpus ? 'these' : `take ${row.gpus}`);
     b.disabled = row.gpus === q.gpus;
     b.addEventListener('click', () => take(row.gpus));
     p.replaceChildren('The fewest ', row.title, ' that hold it, nothing offloaded: ', el('b', {}, String(row.gpus)), ', as ',
-        row.words || row.what, `; a step ${seconds_words(row.step_s)}. `, b);
+        `${row.words}: ${bytes_words(row.memory.taken_bytes || row.memory.needed_bytes)} of ${bytes_words(row.memory.usable_bytes)} a GPU`
+        + `${row.memory.tight ? ', tight' : ''}, a step ${seconds_words(row.step_s)} (90 %: `
+        + `${interval_words(row.low_s, row.step_s, row.high_s)}). `, b);
 }

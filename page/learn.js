@@ -7,6 +7,8 @@ const base = (more, set) => ({ plan: { dpx_plan: 1, model: 'llama-3.1-8b', clust
 const states = d => d.memory.params_bytes + d.memory.grads_bytes + d.memory.optimizer_bytes;
 const gib = (name, n, colour) => ({ name, value: n, words: bytes_words(n), colour });
 const sec = (name, s, colour) => ({ name, value: s, words: seconds_words(s), colour });
+// A step, with its interval.
+const step = (name, t, colour) => ({ ...sec(name, t.step_s, colour), low: t.low_s, high: t.high_s });
 const nodes = n => n <= 8 ? `${n}xh100` : `${n / 8}x8xh100`;
 const ranks = [1, 2, 4, 8, 16, 64, 256, 1024];
 
@@ -48,7 +50,7 @@ const LESSONS = [
             + '2 (N-1)/N of it, whatever N is. (dpxplan collectives shows trees beside them: fewer steps, for short messages.)',
         ask: v => [base({ strategy: 'dp', cluster: nodes(v) }), base({ cluster: nodes(v) })],
         show: ([s, r]) => [sec('server: exposed', s.time.exposed_comm_s, 1), sec('ring: exposed', r.time.exposed_comm_s, 0),
-            sec('server: a step', s.time.step_s, 1), sec('ring: a step', r.time.step_s, 0)] },
+            step('server: a step', s.time, 1), step('ring: a step', r.time, 0)] },
     { title: 'Prefetch', slide: 'GPUs', values: [2, 4, 8, 16, 32, 64], at: 3,
         text: 'Sharded parameters must come before a block can compute. Gathered while the block before computes, they cost '
             + 'nothing as long as the network is faster than '
@@ -56,20 +58,20 @@ const LESSONS = [
         ask: v => ['BACKWARD_PRE', 'NO_PREFETCH'].map(p => base({ strategy: 'fsdp', dialect: 'torch-fsdp1', cluster: nodes(v) },
             { 'fsdp.backward_prefetch': p })),
         show: ([a, b]) => [sec('with: exposed', a.time.exposed_comm_s, 0), sec('without: exposed', b.time.exposed_comm_s, 1),
-            sec('with: a step', a.time.step_s, 0), sec('without: a step', b.time.step_s, 1)] },
+            step('with: a step', a.time, 0), step('without: a step', b.time, 1)] },
     { title: 'Recompute: memory for time', slide: 'tokens a sample', values: [1024, 2048, 4096, 8192, 16384], at: 2,
         text: 'Backward needs what forward computed. Kept, it grows with every token; recomputed block by block, only each '
             + 'block\'s input is kept, and forward is paid twice: '
             + 'a third more work.',
         ask: v => ['none', 'full'].map(recompute => base({ strategy: 'fsdp', dialect: 'torch', seq: v, recompute })),
         show: ([a, b]) => [gib('kept: peak', a.memory.peak_bytes, 3), gib('recomputed: peak', b.memory.peak_bytes, 0),
-            sec('kept: a step', a.time.step_s, 3), sec('recomputed: a step', b.time.step_s, 0)], split: 2 },
+            step('kept: a step', a.time, 3), step('recomputed: a step', b.time, 0)], split: 2 },
     { title: 'The bubble', slide: 'micro-batches', values: [1, 2, 4, 8, 16, 32], at: 2,
         text: 'A pipeline of 4 stages fills and drains in every step: (4 - 1) of (m + 4 - 1) slots stay empty. With one '
             + 'micro-batch three quarters of the machine wait; '
             + 'with 4, three sevenths; with 32, 9 %. The optimizer and the sum of gradients are no slots: of the whole step it is less.',
         ask: v => [base({ strategy: 'ddp', dialect: 'paper', accumulation: v, parallel: { pipeline: 4 } })],
-        show: ([d], v) => [sec('a step', d.time.step_s, 0), { name: 'bubble', value: d.time.bubble_s || 0, colour: 1,
+        show: ([d], v) => [step('a step', d.time, 0), { name: 'bubble', value: d.time.bubble_s || 0, colour: 1,
             words: `${seconds_words(d.time.bubble_s || 0)}, ${(100 * (d.time.bubble_s || 0) / d.time.step_s).toFixed(1)} %; `
                 + `3/(m+3) is ${(300 / (v + 3)).toFixed(1)} %` }] },
     { title: 'Reserved is more than allocated', slide: 'tokens a sample', values: [1024, 2048, 4096, 8192, 16384], at: 3,
@@ -86,7 +88,7 @@ const LESSONS = [
         ask: v => ['none', 'cpu'].map(device => base({ strategy: 'zero2', dialect: 'deepspeed', model: 'llama-3.2-1b',
             cluster: nodes(v) }, { 'deepspeed.offload_optimizer.device': device })),
         show: ([a, b]) => [gib('here: peak', a.memory.peak_bytes, 0), gib('offloaded: peak', b.memory.peak_bytes, 2),
-            sec('here: a step', a.time.step_s, 0), sec('offloaded: a step', b.time.step_s, 2)], split: 2 },
+            step('here: a step', a.time, 0), step('offloaded: a step', b.time, 2)], split: 2 },
     { title: 'Hybrid sharding', slide: 'Gbit/s from node to node', values: [100, 200, 400, 800, 1600, 3200], at: 2,
         text: 'Gathering over 4 nodes goes through the network at every block. Sharded within a node, and copied from node to '
             + 'node, only gradients cross it, once. '

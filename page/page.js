@@ -50,15 +50,18 @@ async function explain(plan, by, wrong = say, set) {
         wrong(a.why);
         return false;
     }
-    say('');
+    if (by !== 'search')        // what was said stays until a reader acts
+        say('');
     state.plan = { document: a.doc.plan, of: plan_kind(state.q) };
     state.by = by;
     state.answer = a.doc;
     show();
     state.first_ms ??= performance.now();       // since the page began to open
     old(a.late);
-    if (curves)
+    if (curves) {
+        grey('whatif', true);       // at once, not when its turn comes
         curve_soon();
+    }
     return true;
 }
 
@@ -76,9 +79,16 @@ function show() {
     if (state.cells)
         show_change(d);
     show_take(d);
+    show_sources();
     if (state.found)
         show_plans(state.found, d.label, p => choose(p.plan));
     link();
+}
+
+// What the GPU's figures rest on.
+function show_sources() {
+    const gpu = state.sources?.find(g => g.name === state.answer?.plan.cluster.gpu);
+    $('version').textContent = `dpx ${state.version ?? ''}. ${gpu ? `Figures of ${gpu.title}: ${gpu.source}.` : ''}`;
 }
 
 function choose(plan, words) {
@@ -152,7 +162,8 @@ function more_gpus(d) {
             return p.append('none of 2, 4 or 8 times as many hold this plan.');
         const b = el('button', { type: 'button', className: 'strong' }, `take ${hold.gpus}`);
         b.addEventListener('click', () => { state.q = { ...state.q, gpus: hold.gpus }; put_form(); ask(); });
-        p.append(b, ` ${bytes_words(hold.taken_bytes || hold.memory_bytes)} of ${bytes_words(hold.available_bytes)}`);
+        const bytes = hold.taken_bytes || hold.memory_bytes;
+        p.append(b, ` ${bytes_words(bytes)} of ${bytes_words(hold.available_bytes)}${bytes > hold.available_bytes ? ', tight' : ''}`);
     });
     return p;
 }
@@ -171,8 +182,10 @@ function ask() {
     stopped();
     $('fewest').hidden = true;
     state.found = null;
+    ['plans', 'few'].forEach(id => grey(id, true));
+    say(wrong);
     if (wrong)
-        return say(wrong);
+        return;
     link();
     look_soon();
     search_soon();
@@ -236,6 +249,8 @@ async function few() {
         r.lora = q.rank;
     if (q.trains === 'qlora')
         r.base_dtype = 'nf4';
+    section('few').hidden = false;
+    grey('few', false);
     say_in('few', 'computing');
     section('few').querySelector('.table').replaceChildren();
     const a = await finder.ask('limits', r);
@@ -280,13 +295,17 @@ async function curve() {
         b.addEventListener('click', () => { state.axis = k; curve(); });
         return b;
     }));
+    grey('whatif', true);
     const a = await curves.ask('sweep', { plan: d.plan, over: { [axis.key]: axis.values(d) } });
     if (!a || a.late)
         return;
     if (a.doc)
         show_curve(axis, a.doc, axis.now(d));
-    else
+    else {
+        grey('whatif', false);
+        box_of('whatif').replaceChildren();
         say_in('whatif', a.why);
+    }
 }
 // ---- change this plan ----
 
@@ -547,32 +566,52 @@ async function list(what) {
     return a.doc[what];
 }
 
+// What is shown before anything is touched: the link's plan, the link's question, or the usual one.  Why the link's could not be shown.
+async function first_look(read) {
+    let why = read.broken ? 'The link cannot be read: this is the start page.' : '';
+    const refused = words => { why ||= `The link cannot be answered: ${words}`; };
+    if (read.plan && await explain(read.plan, 'file', refused))
+        return '';
+    if (!await explain(first_plan(state.q), 'first', refused)) {
+        state.q = { ...USUAL };
+        await explain(first_plan(state.q), 'first');
+    }
+    return why;
+}
+
 async function open() {
     const read = question_read(location.hash);
     state.q = read.q;
     await Library.load();
     answers = new Asker();
-    const looked = explain(read.plan || first_plan(state.q), read.plan ? 'file' : 'first');
+    const looked = first_look(read);
     const opened = await answers.opened;
     if (opened.ended)
         throw new Error(opened.answer);
     [others, finder, curves] = [new Asker(), new Asker(), new Asker()];
     const [models, gpus, strategies, keys, options] = await Promise.all(['models', 'gpus', 'strategies', 'keys', 'options'].map(list));
-    Object.assign(state, { models, cells: strategies, keys, options, gpus: gpus.map(g => g.name) });
+    Object.assign(state, { models, cells: strategies, keys, options, gpus: gpus.map(g => g.name), sources: gpus });
     $('gpu').replaceChildren(...gpus.map(g => el('option', { value: g.name, title: g.source },
         `${g.title}: ${bytes_words(g.memory_bytes)}`)));
     $('trains').replaceChildren(...Object.entries(TRAINS).map(([k, v]) => el('option', { value: k }, v)));
     put_form();
     form();
     tabs();
-    await looked;
+    const why = await looked;
+    if (why) {
+        put_form();
+        say(why);
+    }
+    if (read.plan && state.by === 'file') {         // the form says what the link's plan is
+        state.q = { ...question_of(state.answer.plan, state), more: read.q.more };
+        state.plan.of = plan_kind(state.q);
+        put_form();
+    }
     if (state.answer)
         show();
     curve_soon();
-    if (read.broken)
-        say('The link cannot be read: this is the start page.');
-    $('version').textContent = `dpx ${(await others.opened).version}: figures of GPUs are their datasheets'; the table of each is `
-        + `in its title above.`;
+    state.version = (await others.opened).version;
+    show_sources();
     search();
     if (typeof Served !== 'undefined') {
         const a = await others.ask('runs', {}, { always: true });

@@ -160,6 +160,19 @@ async function broken_links(browser) {
         });
 }
 
+async function unanswered_links(browser) {
+    for (const [what, link] of [['a plan', { q: {}, plan: { dpx_plan: 1, model: MARK } }], ['a question', { q: { model: MARK } }]])
+        await holds(`a link with ${what} that is no such opens the start page with one line`, async () => {
+            const page = await browser.page(url + '#' + encodeURIComponent(JSON.stringify(link)));
+            await page.until("/^The link cannot be answered: .*<img/.test(document.getElementById('said').textContent)");
+            await page.until("state.by === 'search'", 240);
+            same(await page.evaluate("JSON.stringify(state.q) === JSON.stringify(USUAL) && !document.getElementById('said').hidden"), true,
+                'the usual question, and the line');
+            clean(page);
+            await page.send('Page.close');
+        });
+}
+
 async function stays_small(page) {
     const used = async () => {
         await page.send('HeapProfiler.collectGarbage');
@@ -261,6 +274,7 @@ async function learns(page) {
         await learns(page);
         await hostile(browser);
         await broken_links(browser);
+        await unanswered_links(browser);
         await looks(browser);
     } catch (e) {
         console.log('not ok the tests ran to their end: ' + e.message.split('\n')[0]);

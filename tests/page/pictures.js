@@ -12,7 +12,8 @@ const middle = (page, code) => page.evaluate(`(() => { const e = ${code}; e.scro
     + 'const r = e.getBoundingClientRect(); return { x: r.x + r.width / 2, y: r.y + r.height / 2 }; })()');
 const question = (page, q) => page.evaluate(`(() => { state.q = { ...USUAL, ...${JSON.stringify(q)} }; state.by = 'first'; `
     + 'put_form(); ask(); })()');
-const found = (page, seconds = 240) => page.until("state.found && !document.querySelector('#plan').classList.contains('old')", seconds);
+const found = (page, seconds = 240) => page.until("state.found && state.by === 'search' && "
+    + "!document.querySelector('#plan').classList.contains('old')", seconds);
 
 async function memory(page) {
     await holds('at the peak the mouse finds what lives there', async () => {
@@ -33,6 +34,9 @@ async function memory(page) {
         await page.evaluate("(() => { const i = document.querySelector('#memory .pick input'); i.value = 5; "
             + "i.dispatchEvent(new Event('change')); })()");
         await page.until("state.answer.step.roles.some(r => r.rank === 5) && !document.querySelector('#plan').classList.contains('old')");
+        await page.evaluate('ask_rank(null)');      // and back to the fullest
+        await page.until("state.answer.step.roles[0].rank === state.answer.memory.rank "
+            + "&& !document.querySelector('#plan').classList.contains('old')");
     });
 }
 
@@ -198,6 +202,18 @@ async function why_not(page) {
         });
 }
 
+async function out_of_date(page) {
+    await holds('what answers an earlier question is grey until the new answer is there', async () => {
+        await page.evaluate("set_question({ ...USUAL, seq: 4096 })");
+        const grey = () => page.evaluate("['plan', 'plans', 'whatif']"
+            + ".filter(id => document.getElementById(id).classList.contains('old')).join()");
+        has(await grey(), 'plan,plans');
+        await page.until("state.found && state.by === 'search'", 240);
+        await page.until("!document.querySelector('#plan.old, #plans.old, #whatif.old')", 60);
+        same(await page.evaluate('state.found.plans[0].plan.seq'), 4096, 'tokens of the plans shown');
+    });
+}
+
 async function combined(page) {
     const change = (key, value) => page.evaluate(`(() => { const k = [...document.querySelectorAll('#change .knob')].find(k => `
         + `k.querySelector('code').textContent === ${JSON.stringify(key)}), e = k.querySelector('input,select'); `
@@ -240,6 +256,7 @@ async function combined(page) {
         await why_not(page);
         await taken(page);
         await combined(page);
+        await out_of_date(page);
         await sleep(100);
         await holds('no script fails, nothing is asked of a host', () => clean(page));
     } catch (e) {
