@@ -255,6 +255,32 @@ int enumerate(const struct search_options *o, int (*take)(const struct plan *p, 
     return enumerate_runs(o, NULL, take, arg);
 }
 
+/* One is enough. */
+static int stop(const struct plan *p, void *arg)
+{
+    (void)p, (void)arg;
+    return 1;
+}
+
+/* What was asked for conflicts with what is to run the plans: "torchtitan can run none of ...; it runs fsdp/torch". */
+static int conflict(const struct search_options *o)
+{
+    char runs[200] = "";
+    size_t n = 0;
+
+    for (int s = 0; s < NSTRATEGY; s++)
+        for (int d = 0; d < NDIALECT; d++) {
+            struct walk w = { .o = o, .take = stop };
+            if (!dialect_has((enum dialect)d, (enum strategy)s))
+                continue;
+            cell(&w, (enum strategy)s, (enum dialect)d);
+            if (w.accepted && n < sizeof runs)
+                n += (size_t)snprintf(runs + n, sizeof runs - n, "%s%s/%s", n ? ", " : "", strategy_name((enum strategy)s), dialect_name((enum dialect)d));
+        }
+    return fail("nothing to search: %s can run none of the plans of these strategies and dialects%s%s", (const char *)o->accept_what,
+                n ? "; of this model and cluster it runs " : "", runs);
+}
+
 int enumerate_runs(const struct search_options *o, int (*run)(const struct plan *p, void *arg),
                    int (*take)(const struct plan *p, void *arg), void *arg)
 {
@@ -276,19 +302,11 @@ int enumerate_runs(const struct search_options *o, int (*run)(const struct plan 
     if (!rc && !w.taken && refused)
         return fail("nothing to search: %s", usual_reason(why, refused));
     if (!rc && w.taken && !w.accepted)
-        return fail("nothing to search: %s can run none of the plans of these strategies and dialects",
-                    (const char *)o->accept_what);
+        return conflict(o);
     return rc;
 }
 
 /* ---- what falls away ---- */
-
-/* One is enough. */
-static int stop(const struct plan *p, void *arg)
-{
-    (void)p, (void)arg;
-    return 1;
-}
 
 int enumerate_left_out(const struct search_options *o, struct left_out out[NSTRATEGY * NDIALECT])
 {
