@@ -132,25 +132,36 @@ static char *command_of(const json_t *trainer)
     return text;
 }
 
+static const char *product_label(const json_t *pod) { return json_string_value(json_object_get(at(pod, "nodeSelector"), "nvidia.com/gpu.product")); }
+
+/* The GPU that the pods ask for: of podTemplateOverrides until Trainer 2.1, of runtimePatches later.  NULL: none. */
+static const char *selector_of(const json_t *doc)
+{
+    const json_t *part, *job;
+    const char *found = NULL, *label;
+    size_t i, k;
+
+    json_array_foreach((json_t *)(uintptr_t)at(doc, "spec/podTemplateOverrides"), i, part)
+        found = (label = product_label(at(part, "spec"))) ? label : found;
+    json_array_foreach((json_t *)(uintptr_t)at(doc, "spec/runtimePatches"), i, part)
+        json_array_foreach((json_t *)(uintptr_t)at(part, "trainingRuntimeSpec/template/spec/replicatedJobs"), k, job)
+            found = (label = product_label(at(job, "template/spec/template/spec"))) ? label : found;
+    return found;
+}
+
 static int read_trainjob(const json_t *doc, const char *where, struct job *out)
 {
     const json_t *trainer = at(doc, "spec/trainer");
     const char *kind = json_string_value(json_object_get(doc, "kind"));
-    const char *selector = NULL;
-    const json_t *limits = at(trainer, "resourcesPerNode/limits"), *override;
-    size_t i;
+    const json_t *limits = at(trainer, "resourcesPerNode/limits");
 
     if (!kind || strcmp(kind, "TrainJob"))
         return fail("%s: kind: \"%.40s\" is not TrainJob", where, kind ? kind : "(missing)");
     out->kind = "TrainJob";
     out->nodes = count(json_object_get(trainer, "numNodes"));
     int64_t gpus = count(json_object_get(limits, "nvidia.com/gpu")), processes = count(json_object_get(trainer, "numProcPerNode"));
-    json_array_foreach((json_t *)(uintptr_t)at(doc, "spec/podTemplateOverrides"), i, override) {
-        const json_t *labels = at(override, "spec/nodeSelector");
-        selector = json_string_value(json_object_get(labels, "nvidia.com/gpu.product"));
-    }
     out->command = command_of(trainer);
-    if (product(selector, where, out) < 0)
+    if (product(selector_of(doc), where, out) < 0)
         return -1;
     if (json_object_get(trainer, "numNodes") && !out->nodes)
         return fail("%s: spec.trainer.numNodes: not a whole number above 0", where);
