@@ -38,7 +38,8 @@
 #                     PYTHONDIR=PREFIX/share/dpx/python; without debug information (STRIP= keeps it)
 # make uninstall      take away what make install put there
 # make wheel          build/wheel/dpxplan-VERSION-*.whl: dpxplan, dpx.py and libdpx for pip, without a compiler
-# make everywhere-check   the wheel in a clean environment, 500 answers by their schemas, 44 exports read by their tools (PYTHON=...),
+# make everywhere-check   the wheel in a clean environment, the debs in a clean chroot, install and uninstall, 500 answers by their schemas,
+#                         MCP, the notebook, 44 exports read by their tools (PYTHON=..., PYTHON_AXOLOTL=... and such), manifests (CRDS=...),
 #                         Slurm; what a machine lacks is counted as skipped
 # make slurm-check        two nodes of Slurm on this machine: exported jobs, srun --mpi=pmix (root; packages slurm-wlm, munge)
 # make schemas            docs/schemas from what dpxplan prints
@@ -672,7 +673,9 @@ wheel: $B/dpxplan $B/$(SONAME)
 
 # Where people install it: what a machine lacks is counted as skipped.
 everywhere-check: all wheel
-	@PYTHON='$(or $(PYTHON),python3)' TEST_LANES=1 TEST_TIMEOUT=1800 sh tests/run.sh 0 $(wildcard tests/everywhere/*.sh)
+	@command -v dh >/dev/null && tools/deb.sh --if-new $B $(VERSION) '$(if $(HAVE_CUDA),cuda)' || echo 'debs: not made'
+	@B=$B MAKE='$(MAKE)' PYTHON='$(or $(PYTHON),python3)' TEST_LANES=1 TEST_TIMEOUT=1800 sh tests/run.sh 0 $(wildcard tests/everywhere/*.sh) \
+	    tests/lib/test_mcp.sh tests/lib/test_python.sh
 slurm-check: all
 	@B=$B tests/everywhere/slurm.sh
 schemas: $B/dpxplan

@@ -5,7 +5,11 @@
 B=${B:-build}
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-"${PYTHON:-python3}" tests/everywhere/judge.py "$B/dpxplan" 2>"$tmp/err" | grep '	' >"$tmp/lines"
+# Tools that cannot be installed beside each other have a Python of their own: PYTHON_TORCHTITAN, PYTHON_AXOLOTL, PYTHON_LLAMAFACTORY.
+for tool in deepspeed accelerate torchtitan axolotl llamafactory torch; do
+    eval "python=\${PYTHON_$(echo $tool | tr a-z A-Z)-}"
+    "${python:-${PYTHON:-python3}}" tests/everywhere/judge.py "$B/dpxplan" $tool 2>>"$tmp/err" | grep '	' >>"$tmp/lines"
+done
 while IFS='	' read -r name result; do
     case $result in
     ok) check "$name" '' ;;
