@@ -115,15 +115,16 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static enum { NOT_TRIED, LOADED, FAILED } state[NLOADED];
 static char why[NLOADED][512];
 
-/* ISO C has no cast from object to function pointer. */
+/* All of them or none.  ISO C has no cast from object to function pointer. */
 static bool find_all(void *library, enum loaded which)
 {
-    for (const struct function *f = libraries[which].functions; f->name; f++) {
-        void *at = dlsym(library, f->name);
-        if (!at) {
+    for (const struct function *f = libraries[which].functions; f->name; f++)
+        if (!dlsym(library, f->name)) {
             snprintf(why[which], sizeof why[which], "%s has no function %s: it is another version", libraries[which].name, f->name);
             return false;
         }
+    for (const struct function *f = libraries[which].functions; f->name; f++) {
+        void *at = dlsym(library, f->name);
         memcpy(f->at, &at, sizeof at);
     }
     return true;
@@ -159,7 +160,7 @@ static void *open_library(enum loaded which)
     if (named && named[0]) {
         library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
         if (!library && (said = dlerror()))
-            snprintf(why[which], sizeof why[which], "%s: %s: %.300s", libraries[which].variable, libraries[which].name, said);
+            snprintf(why[which], sizeof why[which], "%s, %s: %.300s", libraries[which].name, libraries[which].variable, said);
         return library;
     }
     if ((library = beside_the_program(file)) || (library = dlopen(file, RTLD_NOW | RTLD_LOCAL)))
