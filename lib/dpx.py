@@ -138,7 +138,8 @@ def fit(model: Named, *gpus: str, **options: Any) -> Document:
     types such as "h100", without one eight that people rent.  `options` are those of `dpxplan fit`: train, seq, batch, tokens,
     samples, epochs, price, lora, framework, offload, db.  Of a row `gpus` is None where no number of them holds it.
     """
-    return _call(_library.dpx_fit, dict(options, model=model, gpu=list(gpus) or None))
+    named = options.pop("gpu", None) or []
+    return _call(_library.dpx_fit, dict(options, model=model, gpu=[*gpus, *([named] if isinstance(named, str) else named)] or None))
 
 
 def search(model: Named, cluster: Named, seq: Union[int, str], global_batch: Union[int, str], *,

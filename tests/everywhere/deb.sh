@@ -34,7 +34,7 @@ apt-get -y -qq --no-install-recommends install /tmp/debs/dpx_*.deb /tmp/debs/lib
 dpxplan fit llama-3.1-8b h100 >/tmp/fit 2>&1 && grep -q 'h100 ' /tmp/fit && say plans
 dpxrun /tmp/ddp.json --steps 2 --no-db --brief >/tmp/run 2>&1 && say trains || cat /tmp/run
 dpxcal --version >/dev/null && dpxreport --version >/dev/null && say measures
-python3 -c 'import dpx; assert dpx.fit("llama-3.2-1b", gpu=["h100"])["fits"]' >/tmp/py 2>&1 && say imports || cat /tmp/py
+python3 -c 'import dpx; assert dpx.fit("llama-3.2-1b", "h100")["fits"]' >/tmp/py 2>&1 && say imports || cat /tmp/py
 man -w dpxplan >/dev/null 2>&1 || test -e /usr/share/man/man1/dpxplan.1.gz && say manual
 printf '#include <dpx.h>\n#include <stdio.h>\nint main(void) { return puts(dpx_version()) < 0; }\n' >/tmp/use.c
 cc -o /tmp/use /tmp/use.c $(pkg-config --cflags --libs dpx) && /tmp/use >/dev/null && say links
