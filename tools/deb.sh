@@ -19,6 +19,8 @@ rm -rf "$build/deb/dpx-$version" "$build"/deb/*.deb
 tar -xzf "$build/dpx-$version.tar.gz" -C "$build/deb"
 cd "$build/deb/dpx-$version"
 # Not in a source tree of git: --version says the version alone.
+# Settings of the make that calls this (CUDA=0) are not those of the package's.
+unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES
 DEB_BUILD_PROFILES=${cuda:+pkg.dpx.cuda} dpkg-buildpackage -b -us -uc >../log 2>&1 || { tail -n 20 ../log >&2; exit 1; }
 cd ..
 echo "$of" >of
