@@ -34,13 +34,11 @@
 # make zoo            49 modules that are no family, recorded and planned (PYTHON=... has torch, transformers, torchvision, diffusers, timm)
 # make page           the planner in a browser: build/dpx.html, one file (emcc; page/README.md)
 # make bench-page     an eval and a search by the page's library, beside the native one's, as ratios (emcc, node)
-# make install        into PREFIX=/usr/local, below DESTDIR= if given; libdpx into LIBDIR=PREFIX/lib, dpx.py into
-#                     PYTHONDIR=PREFIX/share/dpx/python; without debug information (STRIP= keeps it)
+# make install        into PREFIX=/usr/local, below DESTDIR=; LIBDIR=PREFIX/lib, PYTHONDIR=PREFIX/share/dpx/python; STRIP= keeps debug information
 # make uninstall      take away what make install put there
 # make wheel          build/wheel/dpxplan-VERSION-*.whl: dpxplan, dpx.py and libdpx for pip, without a compiler
-# make everywhere-check   the wheel in a clean environment, the debs in a clean chroot, install and uninstall, 500 answers by their schemas,
-#                         MCP, the notebook, 44 exports read by their tools (PYTHON=..., PYTHON_AXOLOTL=... and such), manifests (CRDS=...),
-#                         Slurm; what a machine lacks is counted as skipped
+# make everywhere-check   wheel and debs where nothing is, install, 500 answers by their schemas, MCP, the notebook, 44 exports by their tools
+#                         (PYTHON=, PYTHON_AXOLOTL= ...), manifests (CRDS=), Slurm; what a machine lacks is counted as skipped
 # make slurm-check        two nodes of Slurm on this machine: exported jobs, srun --mpi=pmix (root; packages slurm-wlm, munge)
 # make schemas            docs/schemas from what dpxplan prints
 # make dist           the sources of HEAD as an archive
@@ -70,7 +68,6 @@ H       := $(if $(SAN)$(TSAN)$(FUZZER)$(WASM),$B,$(if $(EMU),$(patsubst %-emu,%,
 PREFIX  ?= /usr/local
 # Where dpx.py goes: a folder of Python's, or one for PYTHONPATH.
 PYTHONDIR ?= $(PREFIX)/share/dpx/python
-# Where libdpx goes: a distribution's folder of libraries.
 LIBDIR  ?= $(PREFIX)/lib
 STRIP   ?= strip
 MPICC   ?= mpicc
@@ -140,8 +137,7 @@ NVCCFLAGS := -std=c++17 -O3 -lineinfo $(GENCODE) -ccbin $(CXX) -Xcompiler -Wall,
              -Xptxas -v,--warn-on-spills -I.
 CUDA_INC  := $(addprefix -isystem ,$(filter-out /usr/include,$(NCCL_INC) $(filter-out $(NCCL_INC),$(cuda_incs))))
 cudart    := $(or $(firstword $(wildcard $(addsuffix /libcudart_static.a,$(cuda_libs)))),-L$(firstword $(cuda_libs)) -lcudart)
-# Nothing of the toolkit is linked but cudart, which is static: cuBLASLt and NCCL are loaded when they are needed (exec/cuda/loaded.h), from
-# this machine's places, or beside a program that was built here from these links.
+# cuBLASLt and NCCL are loaded when they are needed (exec/cuda/loaded.h): beside a program that was built here from links to these.
 CUDA_LIBS := $(cudart) -lstdc++ -ldl -lrt -pthread
 KERNELS   := $(wildcard exec/cuda/*.cu)
 endif
@@ -666,8 +662,7 @@ wheel: $B/dpxplan $B/$(SONAME)
 # Where people install it: what a machine lacks is counted as skipped.
 everywhere-check: all wheel
 	@command -v dh >/dev/null && tools/deb.sh --if-new $B $(VERSION) '$(if $(HAVE_CUDA),cuda)' || echo 'debs: not made'
-	@B=$B MAKE='$(MAKE)' PYTHON='$(or $(PYTHON),python3)' TEST_LANES=1 TEST_TIMEOUT=1800 sh tests/run.sh 0 $(wildcard tests/everywhere/*.sh) \
-	    tests/lib/test_mcp.sh tests/lib/test_python.sh
+	@B=$B PYTHON='$(or $(PYTHON),python3)' TEST_LANES=1 TEST_TIMEOUT=1800 sh tests/run.sh 0 $(wildcard tests/everywhere/*.sh) $(wildcard tests/lib/test_[mp]*.sh)
 slurm-check: all
 	@B=$B tests/everywhere/slurm.sh
 schemas: $B/dpxplan
@@ -681,7 +676,6 @@ uninstall:
 	-rmdir $(DESTDIR)$(LIBDIR)/cmake/dpx $(DESTDIR)$(PREFIX)/share/dpx/measured $(DESTDIR)$(PREFIX)/share/doc/dpx $(DESTDIR)$(PYTHONDIR) \
 	    $(DESTDIR)$(PREFIX)/share/dpx 2>/dev/null
 
-# Debian packages by dpkg-buildpackage, of HEAD as `make dist` has it; dpx-cuda where nvcc is there.
 deb: dist
 	@tools/deb.sh $B $(VERSION) '$(if $(HAVE_CUDA),cuda)'
 
