@@ -539,11 +539,11 @@ test-library:
 	@$(MAKE) --no-print-directory TSAN=1 B=build-tsan build-tsan/tests/lib/test_library
 	@B=build tests/run.sh 0 $(foreach b,build build-san build-tsan,$b/tests/lib/test_library) $(filter tests/lib/%,$(SCRIPTS))
 
-# Pipelines with and without their repeats: a thousand.
+# Pipelines with and without their repeats, intervals from one run and from all: a thousand plans each.
 test-folds:
 	@tools/install-deps.sh build test
-	@$(MAKE) --no-print-directory $B/tests/sim/test_pipeline_folded
-	@$B/tests/sim/test_pipeline_folded 1000
+	@$(MAKE) --no-print-directory $B/tests/sim/test_pipeline_folded $B/tests/sim/test_lanes
+	@$B/tests/sim/test_pipeline_folded 1000 && $B/tests/sim/test_lanes 1000
 
 test-sanitized:
 	@tools/install-deps.sh build test

@@ -114,6 +114,8 @@ static void finish(struct clock *k, struct actor *a, struct item *it)
 
     it->state = DONE;
     it->end = t;
+    if (a->lanes && it->meet < 0)
+        clock_lanes_end(a, (int)(it - a->items), took, it->beside + (it->slow > 1 ? t - it->since : 0));
     bits_set(k->dirty, a->index);
     a->head[it->stream] = it->next;
     if (it->next < 0)
@@ -149,6 +151,8 @@ static bool pass_wait(struct actor *a)
     }
     it->state = DONE;
     it->end = it->issued = a->issue_at = it->start;
+    if (a->lanes)
+        clock_lanes_wait(a, a->blocked);
     a->blocked = -1;
     return true;
 }
@@ -172,7 +176,10 @@ static void touch(struct clock *k, const struct actor *a)
 static void meet_end(struct clock *k, int m)
 {
     struct meet *meet = &k->meets[m];
+    const struct actor *first = &k->actors[meet->who[0].actor];
 
+    if (first->lanes)
+        clock_lanes_meet(k, meet, k->t - first->items[meet->who[0].item].start, meet->beside + (meet->slow > 1 ? k->t - meet->since : 0));
     for (int i = 0; i < meet->nmembers; i++) {
         struct actor *a = &k->actors[meet->who[i].actor];
         touch(k, a);
@@ -208,10 +215,11 @@ static void meet_begin(struct clock *k, int m)
 /* ---- rates ---- */
 
 /* From now on the rest of the work takes `slow` times as long. */
-static void change_rate(double t, double *left, double *since, double *slow, double *end, double to)
+static void change_rate(double t, double *left, double *since, double *slow, double *end, double *beside, double to)
 {
     if (*slow == to)
         return;
+    *beside += *slow > 1 ? t - *since : 0;
     *left -= (t - *since) / *slow;
     *left = *left > 0 ? *left : 0;
     *since = t;
@@ -230,7 +238,7 @@ static void meet_slow(struct clock *k, const struct actor *a, int m, double slow
             meet->who[i].slow = slow;
         most = meet->who[i].slow > most ? meet->who[i].slow : most;
     }
-    change_rate(k->t, &meet->left, &meet->since, &meet->slow, &meet->end, most);
+    change_rate(k->t, &meet->left, &meet->since, &meet->slow, &meet->end, &meet->beside, most);
 }
 
 /* ---- one role ---- */
@@ -309,13 +317,15 @@ static void look_forward(struct clock *k, struct actor *a)
     for (int r = 0; r < n; r++) {
         struct item *it = running[r];
         double slow = n > 1 && a->role->slow ? contention_slow(a->role->slow, a->s, ops, n, r) : 1;
+        if (a->lanes && n > 1)
+            clock_lanes_beside(a, it, ops, n);
         if (a->role->crowd && computes(a, it->op))
             slow *= crowd_pace(a->role->crowd, a->asked, a->beside);
         if (it->meet >= 0) {
             meet_slow(k, a, it->meet, slow);
             continue;
         }
-        change_rate(k->t, &it->left, &it->since, &it->slow, &it->end, slow);
+        change_rate(k->t, &it->left, &it->since, &it->slow, &it->end, &it->beside, slow);
         if (it->end < next)
             next = it->end;
     }
@@ -460,7 +470,7 @@ static void conclude(struct actor *a)
 }
 
 static void clock_open(struct clock *k, const struct role *roles, int n, enum sched_id id, struct timeline *lines,
-                       bool whole)
+                       struct lanes *lanes, bool whole)
 {
     k->n = n;
     k->free_meet = -1;
@@ -480,6 +490,7 @@ static void clock_open(struct clock *k, const struct role *roles, int n, enum sc
         k->actors[i].out = &lines[i];
         k->actors[i].whole = whole;
         clock_pull_open(&k->actors[i], &roles[i], n, id);
+        clock_lanes_open(&k->actors[i], lanes ? &lanes[i] : NULL);
         k->next[i] = INFINITY;
         touch(k, &k->actors[i]);
     }
@@ -496,14 +507,14 @@ static void clock_close(struct clock *k)
     free(k->touched.word);
 }
 
-bool clock_run(const struct role *roles, int n, enum sched_id id, struct timeline *lines, struct run *kept,
-               struct clock_result *out)
+static bool run(const struct role *roles, int n, enum sched_id id, struct timeline *lines, struct run *kept,
+                struct lanes *lanes, struct clock_result *out)
 {
     struct clock k = { .why = out->why, .why_size = sizeof out->why };
     bool all = true;
 
     memset(out, 0, sizeof *out);
-    clock_open(&k, roles, n, id, lines, kept != NULL);
+    clock_open(&k, roles, n, id, lines, lanes, kept != NULL);
     do
         settle(&k);
     while (!k.failed && pass_time(&k));
@@ -517,10 +528,23 @@ bool clock_run(const struct role *roles, int n, enum sched_id id, struct timelin
             keep(&k.actors[i], &kept[i]);
         if (lines[i].step_s > out->makespan_s)
             out->makespan_s = lines[i].step_s;
+        clock_lanes_close(&k.actors[i]);
         clock_pull_close(&k.actors[i]);
     }
     clock_close(&k);
     return all && !k.failed;
+}
+
+bool clock_run(const struct role *roles, int n, enum sched_id id, struct timeline *lines, struct run *kept,
+               struct clock_result *out)
+{
+    return run(roles, n, id, lines, kept, NULL, out);
+}
+
+bool clock_run_beside(const struct role *roles, int n, enum sched_id id, struct timeline *lines, struct lanes *lanes,
+                      struct clock_result *out)
+{
+    return run(roles, n, id, lines, NULL, lanes, out);
 }
 
 bool clock_keeps(const struct role *roles, int n, enum sched_id id)

@@ -29,6 +29,7 @@
 
 #include "sim/clock/contention.h"
 #include "sim/clock/crowd.h"
+#include "sim/clock/lanes.h"
 #include "sim/clock/timeline.h"
 
 struct role {
@@ -50,6 +51,10 @@ struct clock_result {
  * in which entry for what, and lines and kept end there. */
 bool clock_run(const struct role *roles, int n, enum sched_id id, struct timeline *lines, struct run *kept,
                struct clock_result *out);
+
+/* The same with lanes of each role: what the run takes under other durations. */
+bool clock_run_beside(const struct role *roles, int n, enum sched_id id, struct timeline *lines, struct lanes *lanes,
+                      struct clock_result *out);
 
 /* Whether the entries of all roles, repeats unrolled, are few enough to be kept: a million. */
 bool clock_keeps(const struct role *roles, int n, enum sched_id id);

@@ -27,6 +27,8 @@ struct item {
     int     blocked_by;             /* a dependency that was not done at the last test, -1 */
     int     issue_cause;            /* the item that the issuing thread waited for before it, -1 */
     int     meet;                   /* index of the meet that it is part of; -1 */
+    double  beside;                 /* seconds so far in which others slowed it down; of a meet it has its own */
+    bool    linked;                 /* among these a collective that shares its link */
 };
 
 /* A repeat of a schedule. */
@@ -34,6 +36,18 @@ struct loop {
     int      open;
     unsigned streams;               /* that its body uses, one bit each */
     bool     closed;                /* nothing after it can start before its streams are through */
+};
+
+/* How far a role has come in its lanes: the issuing thread, kernels on the compute stream, the last entry done of each stream. */
+struct lanes_now { struct lane issued, worked, last[NSTREAM]; };
+
+struct actor_lanes {
+    struct lanes    *of;
+    struct lanes_now now;
+    struct lane     *items; int64_t room;       /* of each item when it was issued; once it is done, when it ended */
+    struct lane      sum[2], begun[NSTREAM];    /* work so far: of kernels on the compute stream, of what runs beside it; the last entry's start */
+    double           sum_s[2], took_s[2], beside_s[2];     /* the same as predicted; their time on the clock; of it slowed down */
+    int              last_op[NSTREAM];          /* 0: none yet, else its index in ops[] and 1 */
 };
 
 struct actor {
@@ -63,6 +77,7 @@ struct actor {
     unsigned pending;               /* streams that have a head */
     uint8_t used[NSTREAM]; int nused;
     double compute_end;
+    struct actor_lanes *lanes;      /* NULL: none are asked for */
     int instance[PLAN_GROUPS];      /* the channel of a group's collectives, -1: no other role has a part; -2: not asked yet */
 };
 
@@ -71,7 +86,7 @@ struct member { int actor, item; double slow; };
 struct meet {
     int channel, nmembers, arrived;
     int64_t seq;
-    double left, since, slow, end;  /* as an item's */
+    double left, since, slow, end, beside;      /* as an item's */
     struct member *who;             /* by place in the channel; item -1: not unrolled yet */
     int next;                       /* of its channel, or of the free ones */
 };
@@ -128,6 +143,20 @@ void clock_meet_join(struct clock *k, struct actor *a, int item);
 void clock_meet_free(struct clock *k, int meet);
 void clock_meet_deadlock(struct clock *k);
 void clock_meet_close(struct clock *k);
+
+/* ---- clock_lanes.c ---- */
+/* All but open and close: of a role that has lanes. */
+void clock_lanes_open(struct actor *a, struct lanes *of);
+void clock_lanes_close(struct actor *a);
+/* A new item is issued; the issuing thread's wait is over; an item, a meet, is done in `s` seconds, in `beside` of which it was slowed down. */
+void clock_lanes_issue(struct actor *a, int item);
+void clock_lanes_wait(struct actor *a, int item);
+void clock_lanes_end(struct actor *a, int item, double s, double beside);
+void clock_lanes_meet(struct clock *k, const struct meet *m, double s, double beside);
+/* Item runs from now on beside the entries ops[0..n), itself among them. */
+void clock_lanes_beside(struct actor *a, struct item *it, const int *ops, int n);
+/* The clock jumps so many times over what was done since `then`, when `oldest` was the first item under way, `before` on the clock. */
+void clock_lanes_jump(struct actor *a, const struct lanes_now *then, int oldest, double before, double times);
 
 /* ---- clock_skip.c ---- */
 /* Actor a has begun another iteration of the repeat at a->passed: records the state, and jumps if it equals an

@@ -131,7 +131,7 @@ static int meet_new(struct clock *k, int channel, int64_t seq)
     new->seq = seq;
     new->nmembers = c->nmembers;
     new->arrived = 0;
-    new->left = 0;
+    new->left = new->beside = 0;
     new->slow = 1;
     for (int i = 0; i < c->nmembers; i++)
         new->who[i] = (struct member){ c->actors[i], -1, 1 };

@@ -214,6 +214,8 @@ static void unroll(struct clock *k, struct actor *a, int op, int64_t iteration)
     *it = (struct item){ .op = op, .iteration = iteration, .left = a->d->work[op], .issued = a->issue_at, .next = -1,
                          .dep0 = a->ndeps, .stream = o->stream, .cause = -1, .coll = -1, .blocked_by = -1,
                          .issue_cause = -1, .meet = -1 };
+    if (a->lanes)
+        clock_lanes_issue(a, i);
     if (o->stream != STREAM_ISSUE) {
         int before = a->last_on[o->stream];
         if (a->pending >> o->stream & 1) {
@@ -383,6 +385,8 @@ void clock_pull_forget(struct clock *k, struct actor *a)
                 if (k->meets[it->meet].who[m].actor == a->index)
                     k->meets[it->meet].who[m].item = map[i];
         a->items[map[i]] = *it;
+        if (a->lanes)
+            a->lanes->items[map[i]] = a->lanes->items[i];
     }
     for (int st = 0; st < NSTREAM; st++) {
         renumber(map, &a->last_on[st]);

@@ -25,6 +25,7 @@ struct actor_state {
     int64_t  wins;
     int      oldest, n;             /* item under way; items */
     struct timeline sums;
+    struct lanes_now lanes;         /* where there are any */
 };
 
 struct snap {
@@ -121,6 +122,8 @@ static void note_actor(const struct clock *k, const struct actor *a, struct acto
     to->oldest = oldest_of(a);
     to->n = a->n;
     to->sums = *a->out;
+    if (a->lanes)
+        to->lanes = a->lanes->now;
 }
 
 /* Has the head of a stream yet to be issued? */
@@ -254,6 +257,8 @@ static void jump_actor(struct clock *k, struct actor *a, const struct actor_stat
             jump_late(it, before, n * by);
         }
     }
+    if (a->lanes)
+        clock_lanes_jump(a, &then->lanes, then->oldest, before, n);
     /* What has a time of issue to come keeps its distance to the clock, as does what has ended. */
     for (int i = then->oldest; i < a->n; i++) {
         struct item *it = &a->items[i];

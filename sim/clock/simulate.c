@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/parallel.h"
 #include "base/room.h"
 #include "model/arch/sample.h"
 #include "model/memory/evaluate.h"
@@ -397,57 +396,33 @@ static void ratios(const struct plan *p, struct timing *out)
     out->hfu = flops_hfu(p, FLOPS_PALM, each);
 }
 
-/* All runs of a step: as predicted, by itself and with every entry kept (without skipping the same to 1e-12); with
- * nothing slowed down; and the ends of the interval. */
-struct runs {
-    const struct step *st;
-    struct timeline *lines;         /* of the first */
-    struct run *kept;
-    double makespan_s, kept_s, free_s;
-    struct step_view views[ENDS];
-    double ends[ENDS];
-};
-enum { RUN_PREDICTED, RUN_KEPT, RUN_FREE, RUN_VIEWS };
-
-static int run_one(void *of, int64_t i)
+/* Every entry as it ran (without skipping the same to 1e-12); each stage's step is the whole. */
+static int keep_entries(const struct step *st, struct run *kept)
 {
-    struct runs *r = of;
-    struct timeline *own;
-    int rc;
+    struct timeline *lines = room_new((size_t)st->n, sizeof *lines);
+    double makespan;
+    int rc = step_run(st, NULL, lines, kept, &makespan);
 
-    if (i == RUN_PREDICTED)
-        return step_run(r->st, NULL, r->lines, NULL, &r->makespan_s);
-    if (i >= RUN_VIEWS) {
-        r->ends[i - RUN_VIEWS] = step_seconds(r->st, &r->views[i - RUN_VIEWS]);
-        return r->ends[i - RUN_VIEWS] < 0 ? -1 : 0;
-    }
-    if (i == RUN_KEPT && !r->kept)
-        return 0;
-    own = room_new((size_t)r->st->n, sizeof *own);
-    if (i == RUN_KEPT)
-        rc = step_run(r->st, NULL, own, r->kept, &r->kept_s);
-    else
-        rc = step_run(r->st, &(struct step_view){ .slow = 0, .issue = 1 }, own, NULL, &r->free_s);
-    free(own);
+    for (int i = 0; rc == 0 && i < st->n; i++)
+        kept[i].total.step_s = makespan;
+    free(lines);
     return rc;
 }
 
-static int time_step(const struct step *st, struct timing *out, struct run *kept)
+static int time_step(struct step *st, struct timing *out, struct run *kept)
 {
-    struct runs r = { .st = st, .lines = room_new((size_t)st->n, sizeof *r.lines), .kept = kept };
-    int n = interval_views(st, r.views), rc = parallel_each(RUN_VIEWS + n, 0, run_one, &r);
+    struct step_view views[ENDS];
+    double ends[ENDS];
+    int n = interval_views(st, views);
 
-    if (rc == 0) {
-        out->free_s = r.free_s;
-        step_parts(st, r.lines, r.makespan_s, &out->line, &out->stages);
-        interval(st, r.ends, n, out);
-    }
-    for (int i = 0; rc == 0 && kept && i < st->n; i++)
-        kept[i].total.step_s = r.kept_s;            /* each stage's step is the whole */
     out->basis = st->basis;
     out->outside = st->outside;
-    free(r.lines);
-    return rc;
+    if (step_predict(st) < 0 || step_views(st, views, n, ends) < 0 || (out->free_s = step_free_s(st)) < 0 ||
+        (kept && keep_entries(st, kept) < 0))
+        return -1;
+    step_parts(st, st->lines, st->makespan_s, &out->line, &out->stages);
+    interval(st, ends, n, out);
+    return 0;
 }
 
 /* What a stage holds at most: by the clock in a steady step, as allocated before, and where not every entry was kept. */
@@ -463,7 +438,7 @@ static int64_t held_by(const struct memory_verdict *m, const struct schedules *s
     return m->ledger.peak.sched != SCHED_STEADY && m->needed > held ? m->needed : held;
 }
 
-static int time_all(const struct step *st, const struct evaluation *e, struct timing *out, struct run *kept)
+static int time_all(struct step *st, const struct evaluation *e, struct timing *out, struct run *kept)
 {
     memset(out, 0, sizeof *out);
     if (time_step(st, out, kept) < 0)
@@ -473,9 +448,9 @@ static int time_all(const struct step *st, const struct evaluation *e, struct ti
     return 0;
 }
 
-int simulate_interval(const struct step *st, const struct evaluation *e, struct timing *out) { return time_all(st, e, out, NULL); }
+int simulate_interval(struct step *st, const struct evaluation *e, struct timing *out) { return time_all(st, e, out, NULL); }
 
-int simulate_step(const struct step *st, const struct evaluation *e, struct timing *out, struct run *kept)
+int simulate_step(struct step *st, const struct evaluation *e, struct timing *out, struct run *kept)
 {
     struct run *runs = kept ? kept : room_new((size_t)st->n, sizeof *runs);
     int rc = time_all(st, e, out, runs);

@@ -87,9 +87,9 @@ int simulate_stages(const struct plan *p, const struct evaluation *e, struct tim
 
 /* The same of a step that is open (step.h); `kept` may be NULL. */
 struct step;
-int simulate_step(const struct step *st, const struct evaluation *e, struct timing *out, struct run *kept);
+int simulate_step(struct step *st, const struct evaluation *e, struct timing *out, struct run *kept);
 /* The same without held memory, for which every entry of every stage would have to be kept. */
-int simulate_interval(const struct step *st, const struct evaluation *e, struct timing *out);
+int simulate_interval(struct step *st, const struct evaluation *e, struct timing *out);
 
 /* Puts time and held memory into a document of evaluation_json(). */
 void simulate_timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t);

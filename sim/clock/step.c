@@ -1,6 +1,7 @@
 /* step.c -- see step.h. */
 #include "sim/clock/step.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@ int step_open(const struct plan *p, const struct schedules *const *of, int n, st
         out->basis = basis_worst(out->basis, r->prices.basis);
         out->outside |= r->prices.outside;
     }
+    out->apart = out->crowded;
     return 0;
 }
 
@@ -34,6 +36,7 @@ void step_close(struct step *st)
     for (int i = 0; i < st->n; i++)
         simulate_priced_free(&st->role[i].prices);
     free(st->role);
+    free(st->lines);
     *st = (struct step){ 0 };
 }
 
@@ -192,7 +195,7 @@ static const double *known(const struct step *st, const struct step_view *as)
     return NULL;
 }
 
-void step_know(struct step *st, const struct step_view *as, double s)
+static void know(struct step *st, const struct step_view *as, double s)
 {
     if (st->nknown == STEP_KNOWN || known(st, as))
         return;
@@ -217,6 +220,119 @@ double step_seconds(const struct step *st, const struct step_view *as)
     return rc < 0 ? -1 : line.step_s;
 }
 
+/* ---- all views in one run ---- */
+
+/* Those of simulate.c's intervals and of ties.c. */
+static const struct step_view in_lanes[] = {
+    { .slow = 1, .issue = 1 }, { .slow = 0, .issue = 1 }, { .slow = .5, .issue = 1 }, { .slow = 1.5, .issue = 1 },
+    { .slow = 1, .issue = STEP_ISSUE_LOW }, { .slow = 1, .issue = STEP_ISSUE_HIGH },
+    { STEP_COLLECTIVES, false, 1, 1 }, { STEP_COLLECTIVES, true, 1, 1 }, { STEP_WORK, false, 1, 1 }, { STEP_WORK, true, 1, 1 },
+    { STEP_BACKWARD, false, 1, 1 }, { STEP_BACKWARD, true, 1, 1 }, { STEP_REST, false, 1, 1 }, { STEP_REST, true, 1, 1 },
+};
+enum { IN_LANES = sizeof in_lanes / sizeof *in_lanes, NOTHING_LOST = 1 };
+_Static_assert(sizeof in_lanes / sizeof *in_lanes <= (size_t)LANES && (size_t)LANES <= (size_t)STEP_KNOWN, "each view has a lane, and is known");
+
+static void fill_lanes(const struct step_role *r, struct lane *work, struct lanes *out)
+{
+    const struct priced *p = &r->prices;
+
+    *out = (struct lanes){ .work = work };
+    for (int k = 0; k < IN_LANES; k++) {
+        out->issue.s[k] = in_lanes[k].issue;
+        out->slow.s[k] = in_lanes[k].slow;
+    }
+    for (int i = r->s->begin[SCHED_STEADY]; i < r->s->end[SCHED_STEADY]; i++) {
+        unsigned part = part_of(&r->s->ops[i]);
+        for (int k = 0; k < IN_LANES; k++)
+            work[i].s[k] = !(in_lanes[k].parts & part) ? p->middle.work[i] : in_lanes[k].high ? p->high.work[i] : p->low.work[i];
+    }
+}
+
+/* Until all is done in lane k. */
+static double makespan_in(const struct step *st, const struct lanes *lanes, int k)
+{
+    double s = 0;
+
+    for (int i = 0; i < st->n; i++)
+        s = lanes[i].end.s[k] > s ? lanes[i].end.s[k] : s;
+    return s;
+}
+
+/* What a lane says of a step may be off by so much of it.  What streams cost each other depends on what runs beside what, which the clock
+ * knows of the predicted step alone: where that costs more than so much of the step, or where the lane is further than so much from it,
+ * the view is run. */
+#define UNSURE .005
+#define MOST_LOST .05
+#define FAR .15
+
+static bool is_sure(const struct step *st, const struct lanes *lanes, int k)
+{
+    for (int i = 0; i < st->n; i++)
+        if (lanes[i].unsure.s[k] > UNSURE * lanes[i].end.s[k])
+            return false;
+    return true;
+}
+
+static void know_lanes(struct step *st, const struct lanes *lanes)
+{
+    struct stage_parts parts;
+    struct timeline line;
+
+    step_parts(st, st->lines, st->makespan_s, &line, &parts);
+    know(st, &in_lanes[LANE_PREDICTED], line.step_s);
+    if (!is_sure(st, lanes, NOTHING_LOST))
+        return;
+    st->free_s = makespan_in(st, lanes, NOTHING_LOST);
+    for (int k = NOTHING_LOST + 1; k < IN_LANES && st->makespan_s - st->free_s <= MOST_LOST * st->makespan_s; k++) {
+        struct timeline as = { .step_s = makespan_in(st, lanes, k), .compute_s = lanes[parts.busiest].worked.s[k] };
+        bool near = fabs(as.step_s - st->makespan_s) <= FAR * st->makespan_s;
+        simulate_slowest(st->p, &as);
+        if (near && is_sure(st, lanes, k))
+            know(st, &in_lanes[k], as.step_s);
+    }
+}
+
+int step_predict(struct step *st)
+{
+    if (st->lines)
+        return 0;
+    struct lanes *lanes = room_new((size_t)st->n, sizeof *lanes);
+    struct lane **work = room_new((size_t)st->n, sizeof *work);
+    struct role *roles = room_new((size_t)st->n, sizeof *roles);
+    struct clock_result result;
+
+    st->lines = room_new((size_t)st->n, sizeof *st->lines);
+    for (int i = 0; i < st->n; i++) {
+        const struct step_role *r = &st->role[i];
+        roles[i] = (struct role){ r->s, &r->prices.middle, &r->slow, r->name, st->crowded ? &r->crowd : NULL };
+        work[i] = room_new((size_t)r->s->end[SCHED_STEADY] + 1, sizeof *work[i]);
+        fill_lanes(r, work[i], &lanes[i]);
+    }
+    bool ran = clock_run_beside(roles, st->n, SCHED_STEADY, st->lines, st->apart ? NULL : lanes, &result);
+    st->makespan_s = result.makespan_s;
+    if (ran && !st->apart)
+        know_lanes(st, lanes);
+    for (int i = 0; i < st->n; i++)
+        free(work[i]);
+    free(roles);
+    free(work);
+    free(lanes);
+    return ran ? 0 : fail("the step never ends: %s", result.why);
+}
+
+double step_free_s(struct step *st)
+{
+    if (st->free_s > 0)
+        return st->free_s;
+    struct timeline *lines = room_new((size_t)st->n, sizeof *lines);
+    int rc = step_run(st, &in_lanes[NOTHING_LOST], lines, NULL, &st->free_s);
+
+    free(lines);
+    return rc < 0 ? -1 : st->free_s;
+}
+
+/* ---- several views ---- */
+
 struct viewing { const struct step *st; const struct step_view *views; double *out; };
 
 static int view(void *of, int64_t i)
@@ -232,7 +348,7 @@ int step_views(struct step *st, const struct step_view *views, int n, double *ou
     int rc = parallel_each(n, 0, view, &(struct viewing){ st, views, out });
 
     for (int i = 0; rc == 0 && i < n; i++)
-        step_know(st, &views[i], out[i]);
+        know(st, &views[i], out[i]);
     return rc;
 }
 

@@ -51,8 +51,11 @@ struct step {
     enum basis basis;               /* the worst of any entry */
     bool       outside;             /* an entry is beyond what was measured */
     bool       crowded;             /* ranks share cores */
+    bool       apart;               /* each view is run by itself (step_predict) */
     struct { struct step_view as; double s; } known[STEP_KNOWN];       /* what step_views() ran: nothing is run twice */
     int        nknown;
+    struct timeline *lines;         /* of the run as predicted, and its seconds, where step_predict() was asked */
+    double     makespan_s, free_s;  /* free_s: with nothing slowed down; 0: not known yet */
 };
 
 /* Prices the schedules of one rank of each stage (evaluation_roles), which stay the caller's.  0, or -1 with the reason
@@ -85,8 +88,11 @@ double step_seconds(const struct step *st, const struct step_view *as);
 
 /* The same of n views, on all cores: all of `out`, or -1 with a deadlock reported. */
 int step_views(struct step *st, const struct step_view *views, int n, double *out);
-/* What a view takes, from who ran it before: it is not run again. */
-void step_know(struct step *st, const struct step_view *as, double s);
+/* Runs it as predicted, once: st->lines and st->makespan_s.  From that run follows what it takes in the views that intervals and ties ask
+ * for (lanes.h), where that is as good as running them: they are not run then.  0, or -1 with a deadlock reported. */
+int  step_predict(struct step *st);
+/* Until all is done if nothing slowed anything down; < 0: a deadlock, reported. */
+double step_free_s(struct step *st);
 
 /* The busiest stage's line, to the end of the step and with the wait for the slowest rank, and what each stage does. */
 void step_parts(const struct step *st, const struct timeline *lines, double makespan_s, struct timeline *line,

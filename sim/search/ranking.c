@@ -101,7 +101,7 @@ static int look_at(struct desk *d, const struct found *f, const struct look *tha
         d->cache = cost_cache_new(&f->plan);
     cost_cache_use(d->cache, &f->plan);
     if ((rc = step_open(&f->plan, of, evaluation_roles(&e, of), d->cache, &d->memo, &st)) == 0) {
-        rc = ties_views_of(&st, f->retry_s > 0 ? 0 : f->step_s, out->step_s);
+        rc = ties_views_of(&st, out->step_s);
         for (int v = 0; v < TIES_VIEWS; v++)
             out->step_s[v] += f->retry_s;
         out->slower = rc == 0 && than && is_slower(than, out);

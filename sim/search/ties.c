@@ -22,16 +22,14 @@ int ties_views(const struct plan *p, const struct evaluation *e, struct cost_cac
     cost_cache_use(cache, p);
     if (step_open(p, of, evaluation_roles(e, of), cache, memo, &st) < 0)
         return -1;
-    int rc = ties_views_of(&st, 0, step_s);
+    int rc = ties_views_of(&st, step_s);
     step_close(&st);
     return rc;
 }
 
-int ties_views_of(struct step *st, double predicted_s, double step_s[TIES_VIEWS])
+int ties_views_of(struct step *st, double step_s[TIES_VIEWS])
 {
-    if (predicted_s > 0)
-        step_know(st, &views[0], predicted_s);
-    return step_views(st, views, TIES_VIEWS, step_s);
+    return step_predict(st) < 0 ? -1 : step_views(st, views, TIES_VIEWS, step_s);
 }
 
 double ties_unsure_s(const double a[TIES_VIEWS], const double b[TIES_VIEWS])

@@ -23,8 +23,8 @@ enum { TIES_VIEWS = 9 };
 int ties_views(const struct plan *p, const struct evaluation *e, struct cost_cache *cache, struct coll_memo *memo,
                double step_s[TIES_VIEWS]);
 
-/* The same of a step that is open.  `predicted_s`: the first view, where it is known; else 0. */
-int ties_views_of(struct step *st, double predicted_s, double step_s[TIES_VIEWS]);
+/* The same of a step that is open. */
+int ties_views_of(struct step *st, double step_s[TIES_VIEWS]);
 
 /* Half of the 90 % interval of b's step less a's, seconds: the sources' parts, and the difference between repeats
  * of one run on one cluster, 1 % of the shorter step (published benchmarks that state it: 1 to 3 %). */
