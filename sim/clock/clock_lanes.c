@@ -91,17 +91,29 @@ void clock_lanes_beside(struct actor *a, struct item *it, const int *ops, int n)
         it->linked |= ops[i] != it->op && shares_link(a, it->op, ops[i]);
 }
 
+/* An entry's work. */
+static struct lane work_of(const struct actor *a, int op)
+{
+    const struct lanes *l = a->lanes->of;
+    const double work[3] = { l->work[0][op], l->work[1][op], l->work[2][op] };
+    struct lane of;
+
+    for (int k = 0; k < LANES; k++)
+        of.s[k] = work[l->pick[l->part[op]][k]];
+    return of;
+}
+
 /* The two sides overlap for as long as the shorter one takes, and nothing for longer than it takes itself: what an entry loses grows with
  * the shorter side, which is slowed down for more of its time.  A link that is shared halves the rate in every lane. */
 static struct lane time_of(struct actor *a, const struct item *it, double own, double lost, double part)
 {
     const struct actor_lanes *l = a->lanes;
-    struct lane took = l->of->work[it->op];
+    struct lane work = work_of(a, it->op), took = work;
     int side = side_of(a, it), other = !side;
     bool longer = l->beside_s[side] * l->took_s[other] < l->beside_s[other] * l->took_s[side] && l->sum_s[other] > 0;
 
     for (int k = 0; k < LANES && lost > 0 && own > 0; k++) {
-        double mine = l->of->work[it->op].s[k] / own, slow = l->of->slow.s[k];
+        double mine = work.s[k] / own, slow = l->of->slow.s[k];
         double grows = longer && !it->linked ? fmin(l->sum[other].s[k] / l->sum_s[other], mine / part) : mine;
         took.s[k] += lost * grows * (it->linked ? slow > 0 : slow);
         if (!side && l->sum_s[other] > 0)
@@ -145,7 +157,8 @@ static void end(struct actor *a, int item, const struct lane *took, double own, 
         add(&l->now.worked, took);
     if (side && it->stream == STREAM_COMPUTE)       /* beside no kernel */
         return;
-    add(&l->sum[side], &l->of->work[it->op]);
+    struct lane work = work_of(a, it->op);
+    add(&l->sum[side], &work);
     l->sum_s[side] += own;
     l->took_s[side] += s;
     l->beside_s[side] += beside;

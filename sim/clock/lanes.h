@@ -1,6 +1,6 @@
 /* lanes.h -- what one run on the clock would take under other durations and slow-downs, all of them at once.
  *
- *     struct lanes beside[1] = { { .work = work, .issue = issue, .slow = slow } };
+ *     struct lanes beside[1] = { { .work = { middle, low, high }, .part = part, .pick = { { 0, 1, 2 } }, .issue = issue, .slow = slow } };
  *     clock_run_beside(roles, 1, SCHED_STEADY, lines, beside, &result);
  *     ... beside[0].end.s[3]: seconds under the fourth ...
  *
@@ -11,14 +11,18 @@
 #ifndef DPX_LANES_H
 #define DPX_LANES_H
 
+#include <stdint.h>
+
 /* LANE_PREDICTED: as on the clock. */
-enum { LANES = 16, LANE_PREDICTED = 0 };
+enum { LANES = 16, LANE_PREDICTED = 0, LANE_PARTS = 3 };
 
 struct lane { double s[LANES]; };
 
 /* Of one role. */
 struct lanes {
-    const struct lane *work;        /* seconds of every entry, by its index in ops[] */
+    const double *work[3];          /* seconds of every entry, by its index in ops[]: three prices of it, */
+    const uint8_t *part;            /* of which part of the step it is, */
+    uint8_t pick[LANE_PARTS][LANES];        /* and by which price a part goes in each lane */
     struct lane issue, slow;        /* so many times the issuing thread's time; and what streams lose to each other */
     struct lane end, worked;        /* out: until its last entry is done; work on the compute stream, collectives aside */
     struct lane unsure;             /* out: by so much the end may be off: the clock jumped over iterations that were not alike yet in the

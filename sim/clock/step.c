@@ -232,20 +232,20 @@ static const struct step_view in_lanes[] = {
 enum { IN_LANES = sizeof in_lanes / sizeof *in_lanes, NOTHING_LOST = 1 };
 _Static_assert(sizeof in_lanes / sizeof *in_lanes <= (size_t)LANES && (size_t)LANES <= (size_t)STEP_KNOWN, "each view has a lane, and is known");
 
-static void fill_lanes(const struct step_role *r, struct lane *work, struct lanes *out)
+/* Collectives, backward's kernels, the rest: bit i of a view's parts. */
+static void fill_lanes(const struct step_role *r, uint8_t *part, struct lanes *out)
 {
     const struct priced *p = &r->prices;
 
-    *out = (struct lanes){ .work = work };
+    *out = (struct lanes){ .work = { p->middle.work, p->low.work, p->high.work }, .part = part };
     for (int k = 0; k < IN_LANES; k++) {
         out->issue.s[k] = in_lanes[k].issue;
         out->slow.s[k] = in_lanes[k].slow;
+        for (int i = 0; i < LANE_PARTS; i++)
+            out->pick[i][k] = (uint8_t)(in_lanes[k].parts >> i & 1 ? 1 + in_lanes[k].high : 0);
     }
-    for (int i = r->s->begin[SCHED_STEADY]; i < r->s->end[SCHED_STEADY]; i++) {
-        unsigned part = part_of(&r->s->ops[i]);
-        for (int k = 0; k < IN_LANES; k++)
-            work[i].s[k] = !(in_lanes[k].parts & part) ? p->middle.work[i] : in_lanes[k].high ? p->high.work[i] : p->low.work[i];
-    }
+    for (int i = r->s->begin[SCHED_STEADY]; i < r->s->end[SCHED_STEADY]; i++)
+        part[i] = (uint8_t)__builtin_ctz(part_of(&r->s->ops[i]));
 }
 
 /* Until all is done in lane k. */
@@ -297,7 +297,7 @@ int step_predict(struct step *st)
     if (st->lines)
         return 0;
     struct lanes *lanes = room_new((size_t)st->n, sizeof *lanes);
-    struct lane **work = room_new((size_t)st->n, sizeof *work);
+    uint8_t **part = room_new((size_t)st->n, sizeof *part);
     struct role *roles = room_new((size_t)st->n, sizeof *roles);
     struct clock_result result;
 
@@ -305,17 +305,17 @@ int step_predict(struct step *st)
     for (int i = 0; i < st->n; i++) {
         const struct step_role *r = &st->role[i];
         roles[i] = (struct role){ r->s, &r->prices.middle, &r->slow, r->name, st->crowded ? &r->crowd : NULL };
-        work[i] = room_new((size_t)r->s->end[SCHED_STEADY] + 1, sizeof *work[i]);
-        fill_lanes(r, work[i], &lanes[i]);
+        part[i] = room_new((size_t)r->s->end[SCHED_STEADY] + 1, 1);
+        fill_lanes(r, part[i], &lanes[i]);
     }
     bool ran = clock_run_beside(roles, st->n, SCHED_STEADY, st->lines, st->apart ? NULL : lanes, &result);
     st->makespan_s = result.makespan_s;
     if (ran && !st->apart)
         know_lanes(st, lanes);
     for (int i = 0; i < st->n; i++)
-        free(work[i]);
+        free(part[i]);
     free(roles);
-    free(work);
+    free(part);
     free(lanes);
     return ran ? 0 : fail("the step never ends: %s", result.why);
 }
