@@ -309,33 +309,37 @@ static void describe(const struct plan *p, struct evaluation *e)
     judge(p, e);
 }
 
-struct stages { const struct plan *p; const struct program *g; const struct caching_options *conf; struct evaluation_stage *stage; };
+struct stages { const struct plan *p; const struct program *g; const struct caching_options *conf; bool within; struct evaluation_stage *stage; };
 
 static int reserve_stage(void *of, int64_t i)
 {
     const struct stages *all = of;
     struct evaluation_stage *g = &all->stage[i];
 
-    if (reserved_of(all->p, &g->schedules, &g->m.overhead, all->conf, &g->reserved) < 0)
+    if ((all->within ? reserved_within : reserved_of)(all->p, &g->schedules, &g->m.overhead, all->conf, &g->reserved) < 0)
         return -1;
     g->verdict = reserved_verdict(&g->reserved, g->m.fits);
     return 0;
 }
 
-int evaluation_reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf)
+static int reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf, bool within)
 {
     if (e->nstages) {
-        if (parallel_each(e->nstages, 0, reserve_stage, &(struct stages){ .p = p, .conf = conf, .stage = e->stage }) < 0)
+        if (parallel_each(e->nstages, 0, reserve_stage, &(struct stages){ .p = p, .conf = conf, .within = within, .stage = e->stage }) < 0)
             return -1;
         take_fullest(e);
         describe(p, e);
         return 0;
     }
-    if (reserved_of(p, &e->schedules, &e->m.overhead, conf, &e->reserved) < 0)
+    if ((within ? reserved_within : reserved_of)(p, &e->schedules, &e->m.overhead, conf, &e->reserved) < 0)
         return -1;
     judge(p, e);
     return 0;
 }
+
+int evaluation_reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf) { return reserve(p, e, conf, false); }
+
+int evaluation_reserve_within(const struct plan *p, struct evaluation *e) { return reserve(p, e, NULL, true); }
 
 int evaluate(const struct plan *p, struct evaluation *e)
 {

@@ -94,6 +94,8 @@ int  evaluation_roles(const struct evaluation *e, const struct schedules *of[EVA
 /* Replays the allocator with options `conf` (NULL: torch's defaults) for an evaluated plan and sets reserved, verdict,
  * fits and why_not.  0, or -1 as reserved_of(): the evaluation is then as it was. */
 int  evaluation_reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf);
+/* The same as a search asks: where a request fails the figures are those up to it (reserved_within()). */
+int  evaluation_reserve_within(const struct plan *p, struct evaluation *e);
 
 /* Lowers the plan for each kind of rank of each stage with a program that fits it (see lower_using)
  * and leaves the fullest rank's schedules in `s`. */

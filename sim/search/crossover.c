@@ -53,7 +53,7 @@ void crossover_close(struct crossover_plan *s)
 bool crossover_fits(struct crossover_plan *s)
 {
     if (!s->asked)
-        s->fits = evaluation_reserve(&s->plan, &s->e, NULL) == 0 && s->e.m.fits;
+        s->fits = evaluation_reserve_within(&s->plan, &s->e) == 0 && s->e.m.fits;
     s->asked = true;
     return s->fits;
 }

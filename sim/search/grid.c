@@ -361,7 +361,7 @@ static int first_is_over(const struct grid *g, struct found *f)
 /* PyTorch's allocator, which decides. */
 static int ask_allocator(struct found *f, struct evaluation *e)
 {
-    if (evaluation_reserve(&f->plan, e, NULL) < 0)
+    if (evaluation_reserve_within(&f->plan, e) < 0)
         return -1;
     f->looked_at = true;
     f->fits = e->m.fits;

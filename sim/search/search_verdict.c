@@ -12,7 +12,7 @@ void search_verdict(const struct found *f, struct evaluation *e)
         e->reserved.steady_calls = f->steady_calls;
         e->verdict = !f->fits ? VERDICT_DOES_NOT_FIT : f->tight ? VERDICT_TIGHT : VERDICT_FITS;
     } else if (e->nstages) {
-        if (evaluation_reserve(&f->plan, e, NULL) < 0)
+        if (evaluation_reserve_within(&f->plan, e) < 0)
             e->verdict = VERDICT_DOES_NOT_FIT;
     } else {
         int rc = reserved_within(&f->plan, &e->schedules, &e->m.overhead, NULL, &r);
