@@ -29,7 +29,7 @@
 
 #include "sim/clock/contention.h"
 #include "sim/clock/crowd.h"
-#include "sim/clock/lanes.h"
+#include "sim/clock/clock_lanes.h"
 #include "sim/clock/timeline.h"
 
 struct role {

@@ -1,4 +1,4 @@
-/* clock_lanes.c -- the lanes of a run (lanes.h), entry by entry as the clock ends them. */
+/* clock_lanes.c -- the lanes of a run (clock_lanes.h), entry by entry as the clock ends them. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -197,8 +197,8 @@ void clock_lanes_meet(struct clock *k, const struct meet *m, double s, double be
 
 /* ---- iterations that are jumped over ---- */
 
-/* In a lane whose streams do not go on at one pace the iterations that are left may take another time than those before.  An issuing thread
- * that is faster than they are only gets further ahead. */
+/* In a lane whose streams do not go on at one pace the iterations that are left may take another time than those before.  An issuing
+ * thread that is faster than they are only gets further ahead. */
 static void note_paces(struct actor *a, const struct lanes_now *now, const struct lanes_now *then, double times)
 {
     for (int k = 0; k < LANES; k++) {

@@ -230,7 +230,8 @@ static const struct step_view in_lanes[] = {
     { STEP_BACKWARD, false, 1, 1 }, { STEP_BACKWARD, true, 1, 1 }, { STEP_REST, false, 1, 1 }, { STEP_REST, true, 1, 1 },
 };
 enum { IN_LANES = sizeof in_lanes / sizeof *in_lanes, NOTHING_LOST = 1 };
-_Static_assert(sizeof in_lanes / sizeof *in_lanes <= (size_t)LANES && (size_t)LANES <= (size_t)STEP_KNOWN, "each view has a lane, and is known");
+_Static_assert(sizeof in_lanes / sizeof *in_lanes <= (size_t)LANES && (size_t)LANES <= (size_t)STEP_KNOWN,
+               "each view has a lane, and is known");
 
 /* Collectives, backward's kernels, the rest: bit i of a view's parts. */
 static void fill_lanes(const struct step_role *r, uint8_t *part, struct lanes *out)

@@ -89,7 +89,7 @@ double step_seconds(const struct step *st, const struct step_view *as);
 /* The same of n views, on all cores: all of `out`, or -1 with a deadlock reported. */
 int step_views(struct step *st, const struct step_view *views, int n, double *out);
 /* Runs it as predicted, once: st->lines and st->makespan_s.  From that run follows what it takes in the views that intervals and ties ask
- * for (lanes.h), where that is as good as running them: they are not run then.  0, or -1 with a deadlock reported. */
+ * for (clock_lanes.h), where that is as good as running them: they are not run then.  0, or -1 with a deadlock reported. */
 int  step_predict(struct step *st);
 /* Until all is done if nothing slowed anything down; < 0: a deadlock, reported. */
 double step_free_s(struct step *st);

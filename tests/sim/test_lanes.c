@@ -1,4 +1,4 @@
-/* A step's interval from one run (sim/clock/lanes.h) beside that of a run for each of its ends, on random plans of every cell: their ends
+/* A step's interval from one run (sim/clock/clock_lanes.h) beside that of a run for each of its ends, on random plans of every cell: they
  * differ by at most 5 % of the interval's width, but for one plan in a hundred, and by at most 10 % of any.  test_lanes [PLANS [SEED]]. */
 #include "tests/check.h"
 #include "tests/model/random_plan.h"

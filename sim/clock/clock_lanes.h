@@ -1,4 +1,4 @@
-/* lanes.h -- what one run on the clock would take under other durations and slow-downs, all of them at once.
+/* clock_lanes.h -- what one run on the clock would take under other durations and slow-downs, all of them at once.
  *
  *     struct lanes beside[1] = { { .work = { middle, low, high }, .part = part, .pick = { { 0, 1, 2 } }, .issue = issue, .slow = slow } };
  *     clock_run_beside(roles, 1, SCHED_STEADY, lines, beside, &result);
@@ -8,8 +8,8 @@
  * the last of what it waits for is done in that lane, so the critical path is the lane's own.  It takes its work in that lane, and what
  * others cost it on the clock, which grows with the time that they run beside it (clock_lanes.c).  So a lane is exact where nothing slows
  * anything down.  Where it may be off by more than a little it says so. */
-#ifndef DPX_LANES_H
-#define DPX_LANES_H
+#ifndef DPX_CLOCK_LANES_H
+#define DPX_CLOCK_LANES_H
 
 #include <stdint.h>
 
