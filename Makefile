@@ -538,8 +538,7 @@ test-library:
 test-folds:
 	@tools/install-deps.sh build test
 	@$(MAKE) --no-print-directory $B/tests/sim/test_pipeline_folded $B/tests/sim/test_lanes
-	@$B/tests/sim/test_pipeline_folded 1000
-	@$B/tests/sim/test_lanes 1000
+	@$B/tests/sim/test_pipeline_folded 1000 && $B/tests/sim/test_lanes 1000
 
 test-sanitized:
 	@tools/install-deps.sh build test
