@@ -24,7 +24,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 XDG_DATA_HOME=$work/none        # no calibration of this machine
 LC_ALL=C.UTF-8
-COLUMNS=100
+COLUMNS=96
 export XDG_DATA_HOME LC_ALL COLUMNS
 unset NO_COLOR
 mkdir "$work/run"

@@ -207,7 +207,7 @@ static const struct knob rows[] = {
       USUAL(unit, "block; DeepSpeed's module"), .everywhere = true, TRY(6, unit), .label = ", unit %s",
       FSDP_KEY("fsdp_auto_wrap_policy"), TITAN_HAS(UNIT_BLOCK, "it wraps one block at a time"),
       .about = "what is gathered, reduced and freed together" },
-    { "", "shard_group", INT(shard_group, 1, SIZE_LIMIT, 0), .cells = ALL, .null = KNOB_NULL_DEFAULT,
+    { "", "shard_group", INT(shard_group, 1, CLUSTER_MAX_RANKS, 0), .cells = ALL, .null = KNOB_NULL_DEFAULT,
       FOLLOWS(shard_group, "all ranks; FSDP1's hybrid strategies: a node's"), TRY(4, shard_group),
       .label = ", shard group %.0f", .accelerate = { .cells = FSDP2, "parallelism_config", "parallelism_config_dp_shard_size" },
       TITAN("--parallelism.data-parallel-shard-degree"), .about = "ranks that share one copy" },
