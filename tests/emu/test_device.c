@@ -2,7 +2,7 @@
 #include "tests/check.h"
 #include "base/fail.h"
 #include "exec/cuda/device_cuda.h"
-#include "exec/device/clock_lanes.h"
+#include "exec/device/lanes.h"
 
 #include <emu.h>
 #include <pthread.h>

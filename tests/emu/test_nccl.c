@@ -6,7 +6,7 @@
 #include "tests/check.h"
 #include "exec/comm/comm_internal.h"
 #include "exec/cuda/comm_nccl.h"
-#include "exec/device/clock_lanes.h"
+#include "exec/device/lanes.h"
 #include "exec/kernels/half.h"
 
 #include <pthread.h>

@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "exec/device/device.h"
-#include "exec/device/clock_lanes.h"
+#include "exec/device/lanes.h"
 
 struct fake;
 

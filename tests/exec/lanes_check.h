@@ -3,7 +3,7 @@
 #define DPX_LANES_CHECK_H
 
 #include "tests/check.h"
-#include "exec/device/clock_lanes.h"
+#include "exec/device/lanes.h"
 
 static inline struct when done(enum stream s, int64_t n)
 {

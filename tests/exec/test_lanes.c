@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/fail.h"
-#include "exec/device/clock_lanes.h"
+#include "exec/device/lanes.h"
 #include "tests/exec/lanes_check.h"
 
 enum { MANY = 5000 };
