@@ -195,8 +195,8 @@ int cmd_collectives(int argc, char **argv)
         { "json",    "print one JSON document",              .flag = &a.json },
         { 0 }
     };
-    int rc = opts_parse("dpxplan collectives", "The algorithms of one collective side by side: time, traffic of the "
-                        "busiest rank, total traffic.", opts, argc, argv), op;
+    int rc = opts_parse("dpxplan collectives", "The algorithms of one collective side by side: time, what a rank sends (in a tree the "
+                        "busiest, of a parameter server a worker), what all send.", opts, argc, argv), op;
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;

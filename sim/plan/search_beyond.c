@@ -1,6 +1,7 @@
 /* search_beyond.c -- see search_beyond.h. */
 #include "sim/plan/search_beyond.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -84,6 +85,11 @@ static void add_grids(const struct search_args *a, const struct search_options *
         add(all, "tensor, context and pipeline parallelism", "--grid");
     else if (o->grid == GRID_BESIDE && alone && (o->dialects >> DIALECT_DEEPSPEED & 1) && !o->model->experts)
         add(all, "DeepSpeed's tensor, sequence and pipeline parallelism", "--grid");
+    if (r->too_long > 0) {
+        char what[WHAT];
+        snprintf(what, sizeof what, "%" PRId64 " pipelines and tensor cuts with long steps", r->too_long);
+        add(all, what, "--grid");
+    }
 }
 
 static struct items beyond(const struct search_args *a, const struct search_options *o, const struct search_result *r)
