@@ -140,7 +140,7 @@ static int put_sharing(const struct recipe_out *r)
     like.ddp.find_unused_parameters = false;
     like.ddp.broadcast_buffers = true;
     like.ddp.bucket_cap_mb = -1;
-    like.ddp.model_dtype = -1;
+    like.ddp.model_dtype = (int)knob_default(p, knob_find("ddp", "model_dtype", knob_cell(p)));     /* put_dtype() looks at it */
     like.ddp.static_graph = false;
     if (p->cluster.world_size > 1 && export_first_changed(&like, "ddp", KNOB_ACCELERATE, name))
         return refuse(r, name, "the Trainer has no key for it");

@@ -58,6 +58,22 @@ int64_t goodput_best_every(const struct long_run *r)
     return best;
 }
 
+/* Beyond the best the mean rises. */
+int64_t goodput_longest_every(const struct long_run *r, double most)
+{
+    double limit = most * total_of(*r, r->every);
+    int64_t is = r->every, not = r->steps + 1;
+
+    while (is + 1 < not) {
+        int64_t at = is < not / 2 ? 2 * is : is + (not - is) / 2;
+        if (total_of(*r, at) <= limit)
+            is = at;
+        else
+            not = at;
+    }
+    return is;
+}
+
 double goodput_young_s(double blocked_s, double mtbf_s) { return sqrt(2 * blocked_s * mtbf_s); }
 
 double goodput_daly_s(double blocked_s, double mtbf_s)

@@ -56,6 +56,9 @@ void goodput_expect(const struct long_run *r, struct run_time *out);
 /* The number of steps between checkpoints for which the mean is least; with no failures all of them. */
 int64_t goodput_best_every(const struct long_run *r);
 
+/* The greatest number of steps between checkpoints, `every` of the run or more, for which the mean is at most `most` times that of the run. */
+int64_t goodput_longest_every(const struct long_run *r, double most);
+
 /* Young's (CACM 17, 1974) and Daly's (FGCS 22, equation 37) estimates of the seconds of work between checkpoints. */
 double goodput_young_s(double blocked_s, double mtbf_s);
 double goodput_daly_s(double blocked_s, double mtbf_s);

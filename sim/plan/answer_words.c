@@ -154,7 +154,7 @@ void answer_memory(const struct plan *p, const struct evaluation *e, const struc
     else
         print_fits(e, to);
     if (simulate_waits_for_memory(e, t))
-        fputs("  Streams that run ahead would need more memory than there is: the step " ANSWER_WAITS ".\n", to);
+        fputs("  Memory is so short that the GPU will at times wait for it: the step " ANSWER_WAITS ".\n", to);
 }
 
 static const char *rests_on(enum basis b)

@@ -250,6 +250,7 @@ static int run_it(const struct bill_asked *a, struct bill *b)
     }
     b->half = b->run.every / 2 >= 1 ? mean_with(b, b->run.every / 2) / b->time.total_s : 0;
     b->twice = 2 * b->run.every <= b->run.steps ? mean_with(b, 2 * b->run.every) / b->time.total_s : 0;
+    b->longest = b->best ? goodput_longest_every(&b->run, 1.001) : 0;
     double runs = MOST_INTERRUPTIONS / (b->time.interruptions + 1);
     struct fail_sink before = fail_divert(why, sizeof why);
     int rc = goodput_simulate(&b->run, &v, runs > RUNS ? RUNS : runs < 20 ? 20 : (int)runs, ENDLESS * undisturbed, &simulated, at);

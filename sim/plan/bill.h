@@ -87,6 +87,7 @@ struct bill {
     bool   known;                   /* storage is, and interruptions are, or (--every) how often to save if there are none: */
     struct run_time time;           /* ... the mean of the run */
     double low_s, high_s;           /* 90 %, by the step's interval and the chance of interruptions */
+    int64_t longest;                /* steps between checkpoints for which the mean is 0.1 % more; 0: --every was given */
     double half, twice;             /* total_s with checkpoints twice and half as often, over that of the best; 0: no such interval */
     bool   endless;                 /* it does not end within a hundred times the time without interruptions */
 };

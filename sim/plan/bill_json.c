@@ -38,6 +38,7 @@ static json_t *time_json(const struct bill_asked *a, const struct bill *b)
                           "checkpoints_s", t->blocked_s, "lost_s", t->lost_s, "restarts_s", t->restarts_s, "waiting_s", t->waiting_s, "queued_s", t->queued_s, "interruptions",
                           t->interruptions, "goodput", t->useful_s / t->total_s);
     json_object_set_new(j, "twice_as_often", known(b->half, b->half > 0));
+    json_object_set_new(j, "longest_every_steps", b->longest ? json_integer(b->longest) : json_null());
     json_object_set_new(j, "half_as_often", known(b->twice, b->twice > 0));
     json_object_set_new(j, "ends", a->start ? json_string(bill_date_after(a, t->total_s).s) : json_null());
     return j;

@@ -230,6 +230,9 @@ static void print_every(const struct bill *b, FILE *to)
         fprintf(to, "  Twice as often: %+.2g %% of the time.\n", 100 * (b->half - 1));
     if (b->twice > 0)
         fprintf(to, "  Half as often: %+.2g %%.\n", 100 * (b->twice - 1));
+    if (b->longest > 2 * b->run.every)
+        fprintf(to, "  Up to every %" PRId64 " steps, %s: at most +0.1 %%, and fewer bytes are written.\n", b->longest,
+                duration_text((double)b->longest * b->run.step_s).s);
 }
 
 static void print_bill(const struct bill_asked *a, const struct bill *b, FILE *to)

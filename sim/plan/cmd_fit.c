@@ -195,12 +195,24 @@ static void print_remarks(const struct fit_asked *a, const struct fit_answer *f,
         fprintf(to, "All is kept in GPU memory; --offload also tries host memory, which is slower.\n");
 }
 
+/* Has another GPU a tight plan on as few? */
+static bool others_are_tight(const struct fit_answer *f)
+{
+    const struct fit_row *best = &f->row[f->best];
+
+    for (int i = 0; i < f->n; i++)
+        if (f->row[i].gpus > 0 && f->row[i].gpus <= best->gpus && f->row[i].tight && !best->tight)
+            return true;
+    return false;
+}
+
 static void print_next(const struct fit_asked *a, const struct fit_answer *f, FILE *to)
 {
     char command[FIT_COMMAND];
     const struct fit_row *r = &f->row[f->best];
 
-    fprintf(to, "\n%s %" PRId64 " %s%s.  To go on from there:\n\n", r->money.tokens && r->training.cost >= 0 ? "Cheapest:" : "Fewest GPUs:", r->gpus,
+    fprintf(to, "\n%s %" PRId64 " %s%s.  To go on from there:\n\n", r->money.tokens && r->training.cost >= 0 ? "Cheapest:"
+            : others_are_tight(f) ? "Fewest GPUs that are not tight:" : "Fewest GPUs:", r->gpus,
             r->gpu->name, r->tight ? " (tight)" : "");
     fit_search_command(f, a, r, (page_width(stdout) < TABLE ? page_width(stdout) : TABLE) - 2, command);
     for (const char *at = command; *at; at += strcspn(at, "\n"), at += *at == '\n')

@@ -112,9 +112,9 @@ static void a_file_names_its_model(void **state)
 static void what_is_neither_model_nor_file_is_refused_by_name(void **state)
 {
     (void)state;
-    load_fails("gpt5", "no built-in model");
+    load_fails("gpt5", "dpx knows no model of this name");
     load_fails("no/such/config.json", "No such file");
-    load_fails("", "no built-in model");
+    load_fails("", "No such file");
 }
 
 static void a_checkpoint_is_not_read_as_a_config(void **state)

@@ -136,6 +136,12 @@ static void the_best_interval_is_the_best(void **state)
         struct run_time least, t;
 
         goodput_expect(&r, &least);
+        int64_t longest = r.every = goodput_longest_every(&r, 1.001);
+        goodput_expect(&r, &t);
+        assert_true(longest >= best && t.total_s <= 1.001 * least.total_s);
+        r.every = longest + 1;
+        goodput_expect(&r, &t);
+        assert_true(longest == r.steps || t.total_s > 1.001 * least.total_s);
         for (int k = 0; k < 6; k++)
             if (others[k] >= 1 && others[k] <= r.steps) {
                 r.every = others[k];
