@@ -39,6 +39,8 @@ fit llama-3.1-8b h100 rtx4090 --train lora --samples 50k --price 2
 fit llama-3.1-70b rtx4090
 bill demo/8b-fsdp.json --set nodes=8 --tokens 1T --price 2 --mtbf llama3 --storage 20GB/s --worlds
 bill demo/8b-fsdp.json --tokens 1T
+bill demo/8b-fsdp.json --set nodes=8 --samples 500k --epochs 3 --mtbf 50000h --storage 5GB/s --every 30min --start 2027-01-31 --price $2 --spares 1 --repair 24h
+bill demo/8b-fsdp.json --set nodes=8 --tokens 1T --storage 5GB/s --async --preempted 8h --queue 1h --start 2027-01-31
 limits --cluster 8xh100 --model llama-3.1-8b --seq 8192 --recompute full --dialect torch
 collectives --op all_reduce --bytes 1GiB --cluster 2x8xh100
 sweep demo/8b-fsdp.json --over nodes=1,2 --tokens 1T --price 2
