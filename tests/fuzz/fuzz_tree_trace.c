@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/page.h"
 #include "calib/import/kineto_match.h"
 #include "model/memory/evaluate.h"
 #include "reports/kineto/kineto_print.h"
@@ -87,8 +88,10 @@ static void check(const struct kineto *k)
     FILE *to = open_memstream(&text, &size);
     json_t *j;
 
-    must_hold(to && k->nsteps > 0);
-    kineto_print("trace.json", k, plan(), to);
+    FILE *page = to ? page_open(to) : NULL;
+    must_hold(page && k->nsteps > 0);
+    kineto_print("trace.json", k, plan(), page);
+    page_close(page);
     fclose(to);
     for (size_t i = 0; i < size; i++)
         must_hold(text[i] == '\n' || (unsigned char)text[i] >= ' ');

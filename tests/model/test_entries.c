@@ -15,7 +15,7 @@ static int walk(const struct plan *p, int64_t rank, void (*see)(const struct op 
     return seen;
 }
 
-struct adamw { int n, bytes, passes, tensors; };
+struct adamw { int n; uint32_t bytes; int passes, tensors; };
 
 static void see_adamw(const struct op *o, void *arg)
 {
