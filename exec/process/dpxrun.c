@@ -262,7 +262,7 @@ static const char *own_alone(const struct options *o)
         { "algorithm", o->algorithm }, { "bf16-sum", o->sum }, { "share-cores", o->share_cores }, { "offload-dir", o->offload_dir },
         { "offload-io", o->offload_io }, { "hostfile", o->hostfile }, { "trace", o->trace }, { "no-check-for-nan", o->allow_nan },
         { "kernels", o->kernels }, { "guarded", o->guarded }, { "reference", o->reference }, { "no-compute", o->no_compute },
-        { "brief", o->brief },
+        { "brief", o->brief }, { "tensorboard", o->tensorboard },
     };
 
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)

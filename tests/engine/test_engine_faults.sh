@@ -27,7 +27,7 @@ printf '#!/bin/sh\necho "{ \\"torch\\": null, \\"transformers\\": null, \\"deeps
 chmod +x "$dir/bare"
 refused 'a python without torch' 2 'has no torch' "$dir/plan.json" --engine torch --python "$dir/bare" --no-db
 # Every option of dpxrun is followed by engines or refused, in its name.
-followed=' engine python launcher reduce budget steps data sequential init seed lr min-lr warmup betas weight-decay clip device threads db no-db json help version color '
+followed=' engine python launcher reduce budget steps data sequential init seed lr min-lr warmup betas weight-decay clip device threads sbatch db no-db json help version color '
 for option in $("$B/dpxrun" --help | sed -n 's/^  \(-h, \)\{0,1\}--\([a-z0-9-]*\).*/\2/p'); do
     case $followed in *" $option "*) continue ;; esac
     case $option in
