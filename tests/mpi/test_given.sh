@@ -27,7 +27,7 @@ check 'a plan for PyTorch runs with other kernels, predicted for those, and says
     diff "$dir/plan.same" "$dir/torch.same")"
 check '--kernels refuses it' "$(
     timeout 100 "$dir/dpxrun" "$dir/torch.json" --kernels --no-db >"$dir/out" 2>&1 </dev/null; [ $? = 2 ] || echo "exit status $?"
-    grep -q 'kernels "torch-sdpa" are PyTorch.s' "$dir/out" || cat "$dir/out")"
+    grep -q 'the plan has PyTorch.s kernels ("torch-sdpa")' "$dir/out" || cat "$dir/out")"
 
 # shellcheck disable=SC2086
 start mpirun $many -n 3 "$dir/dpxrun" "$dir/plan.json" --no-db
