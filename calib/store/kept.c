@@ -62,6 +62,21 @@ static bool is_in_named(char *path, size_t size, const char *folder, const char 
     return false;
 }
 
+/* A program of ours that was copied without what is installed beside it would answer from datasheets, as if it knew no better. */
+static void say_if_lost(const char *const below[], size_t n)
+{
+    char file[4096], path[4200];
+    const char *name = own_file(file, sizeof file) ? strrchr(file, '/') : NULL;
+
+    if (!name || (strncmp(name, "/dpx", 4) && strncmp(name, "/libdpx", 7)))
+        return;
+    file[name - file] = '\0';
+    for (size_t i = 0; i < n; i++)
+        if (snprintf(path, sizeof path, "%s%s", file, below[i]) < (int)sizeof path && access(path, R_OK) == 0)
+            return;
+    notes_say_once("warning: %s lies without share/dpx/measured: times of dpx's own kernels rest on datasheets", file);
+}
+
 bool kept_find(const char *gpu, char *path, size_t size)
 {
     static const char *const below[] = { "/../share/dpx/measured", "/../../share/dpx/measured", "/../calib/measured" };
@@ -75,6 +90,7 @@ bool kept_find(const char *gpu, char *path, size_t size)
     for (size_t i = 0; i < sizeof below / sizeof *below && own_folder(folder, sizeof folder); i++)
         if (is_there(path, size, folder, below[i], gpu, "fits"))
             return true;
+    say_if_lost(below, sizeof below / sizeof *below);
     return false;
 }
 

@@ -321,4 +321,12 @@ recorded() {
     grep -q '^  Fits: ' "$tmp/out" || cat "$tmp/out"
 }
 check 'a recorded module is planned as a model is' "$(recorded)"
+# In a folder by itself it has no fits of real GPUs: that is said, once, and only where they would have been used.
+mkdir "$tmp/alone"
+cp "$B/dpxplan" "$tmp/alone/"
+check 'a program copied without what is installed beside it says so' "$(
+    unset DPX_MEASURED
+    "$tmp/alone/dpxplan" eval demo/gpipe.json --set parallel.pipeline_schedule=1f1b 2>&1 >/dev/null | grep -c 'lies without share/dpx/measured' | grep -vx 1
+    "$tmp/alone/dpxplan" eval demo/8b-fsdp.json 2>&1 >/dev/null | grep 'lies without'
+    "$B/dpxplan" eval demo/gpipe.json --set parallel.pipeline_schedule=1f1b 2>&1 >/dev/null | grep 'lies without')"
 finish
