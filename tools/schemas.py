@@ -135,7 +135,10 @@ def cluster_keys():
                                       "disk_write_gb_per_s", "issue_us")})
     return keys(["gpu"], name=text, nodes=count, gpus_per_node=count, world_size=count, gpu={"anyOf": [text, gpu]}, intra=keys(gb_per_s=rate, alpha_us=rate),
                 inter=keys(gb_per_s=rate, gbit_per_s=rate, alpha_us=rate, nics={"type": "integer", "minimum": 0}), memory_bytes=bytes_, context_bytes={"type": "number"},
-                headroom={"type": "number"}, power_limit_w=rate, host={"type": "boolean"}, node=node, calibration=text)
+                headroom={"type": "number"}, power_limit_w=rate, host={"type": "boolean"}, node=node, calibration=text,
+                storage=keys(gb_per_s=rate, node_gb_per_s=rate, training_network={"type": "boolean"}),
+                failures=keys(rate=text, spares={"type": "integer", "minimum": 0}, **{k: rate for k in (
+                    "gpu_hours", "node_hours", "network_hours", "recover_s", "warm_up_s", "repair_hours")}))
 
 
 def write(program, n=600):

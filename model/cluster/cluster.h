@@ -35,8 +35,10 @@ struct cluster_runs {
     double  storage, storage_node;  /* where checkpoints go: of all nodes together, of one at most */
     bool    storage_by_training;    /* it is reached over the network that training uses */
     char    rate[16];               /* published interruptions by name (sim/bill/failures.h), or */
-    double  mtbf;                   /* how long one GPU with its share of the node runs until it interrupts the job */
+    double  mtbf;                   /* how long one GPU with its share of the node runs until it interrupts the job; beside the next two the GPU alone */
+    double  node_mtbf, network_mtbf;        /* so long one node without its GPUs, and the network between nodes */
     double  recover, repair;        /* until ranks load a checkpoint; until a node that failed is back */
+    double  warm_up;                /* from the loaded checkpoint to steps as usual: compile, first step, data */
     int     spares;                 /* nodes that stand by, where repair is stated */
 };
 

@@ -318,18 +318,20 @@ static int storage_from_json(const struct obj *top, struct cluster_runs *r)
 
 static int failures_from_json(const struct obj *top, struct cluster_runs *r)
 {
-    static const char *const keys[] = { "rate", "gpu_hours", "recover_s", "repair_hours", "spares", NULL };
+    static const char *const keys[] = { "rate", "gpu_hours", "node_hours", "network_hours", "recover_s", "warm_up_s", "repair_hours", "spares", NULL };
     const json_t *j = json_object_get(top->j, "failures");
     struct obj    o;
 
     if (!j)
         return 0;
     if (obj_open(&o, j, top->name, "failures", keys) < 0 || get_text(&o, "rate", r->rate, sizeof r->rate) < 0
-        || get_rate(&o, "gpu_hours", 1e9, HOUR, &r->mtbf) < 0 || get_rate(&o, "recover_s", 1e7, 1, &r->recover) < 0
+        || get_rate(&o, "gpu_hours", 1e9, HOUR, &r->mtbf) < 0 || get_rate(&o, "node_hours", 1e9, HOUR, &r->node_mtbf) < 0
+        || get_rate(&o, "network_hours", 1e9, HOUR, &r->network_mtbf) < 0
+        || get_rate(&o, "recover_s", 1e7, 1, &r->recover) < 0 || get_rate(&o, "warm_up_s", 1e7, 1, &r->warm_up) < 0
         || get_rate(&o, "repair_hours", 1e5, HOUR, &r->repair) < 0 || get_small(&o, "spares", 0, 1000000, &r->spares) < 0)
         return -1;
-    if (r->rate[0] && r->mtbf > 0)
-        return fail("%s: \"rate\" and \"gpu_hours\" say the same: give one of them", o.name);
+    if (r->rate[0] && (r->mtbf > 0 || r->node_mtbf > 0 || r->network_mtbf > 0))
+        return fail("%s: \"rate\" has all causes: give it, or \"gpu_hours\", \"node_hours\" and \"network_hours\"", o.name);
     return json_object_get(o.j, "spares") && !(r->repair > 0)
            ? fail("%s: \"spares\": how long until a node that failed is back? give \"repair_hours\"", o.name) : 0;
 }
@@ -352,7 +354,10 @@ static void runs_to_json(const struct cluster_runs *r, json_t *top)
     if (r->rate[0])
         json_object_set_new(failures, "rate", json_string(r->rate));
     put_rate(failures, "gpu_hours", r->mtbf, HOUR);
+    put_rate(failures, "node_hours", r->node_mtbf, HOUR);
+    put_rate(failures, "network_hours", r->network_mtbf, HOUR);
     put_rate(failures, "recover_s", r->recover, 1);
+    put_rate(failures, "warm_up_s", r->warm_up, 1);
     put_rate(failures, "repair_hours", r->repair, HOUR);
     if (r->repair > 0)
         json_object_set_new(failures, "spares", json_integer(r->spares));

@@ -17,9 +17,10 @@ void goodput_expect(const struct long_run *r, struct run_time *out)
 {
     double l = goodput_rate(r), w = round_s(r), rounds = (double)r->steps / (double)r->every;
 
-    *out = (struct run_time){ .useful_s = (double)r->steps * r->step_s, .blocked_s = rounds * (w - (double)r->every * r->step_s) };
+    *out = (struct run_time){ .useful_s = (double)r->steps * r->step_s, .blocked_s = rounds * (w - (double)r->every * r->step_s),
+                              .warm_s = r->warm_s };
     if (!(l > 0)) {
-        out->total_s = out->useful_s + out->blocked_s;
+        out->total_s = out->useful_s + out->blocked_s + r->warm_s;
         return;
     }
     out->total_s = rounds * exp(l * r->recover_s) / l * expm1(l * w) * exp(l * r->behind_s);
@@ -27,7 +28,10 @@ void goodput_expect(const struct long_run *r, struct run_time *out)
     out->restarts_s = out->total_s * -expm1(-l * r->recover_s);         /* all but 1/l of each e^(l recover_s)/l */
     out->lost_s = out->total_s - out->restarts_s - out->useful_s - out->blocked_s;
     out->queued_s = r->preempted_s > 0 ? out->total_s / r->preempted_s * r->queue_s : 0;
-    out->total_s += out->queued_s;
+    double warm = out->total_s * exp(-l * r->recover_s) * expm1(l * r->warm_s);
+    out->restarts_s -= warm;
+    out->warm_s += warm;
+    out->total_s += out->queued_s + r->warm_s;
 }
 
 static double total_of(struct long_run r, int64_t every)

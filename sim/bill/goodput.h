@@ -18,6 +18,9 @@
  * to count.  Without `behind_s` this is Daly's complete model (FGCS 22, 2006, equation 20), whose small-l limits are Young's
  * sqrt(2 blocked_s mtbf_s) and Daly's estimate.  It knows no memory that is lost: goodput_simulate() does.
  *
+ * Of a pass of restarts, e^(l recover_s)/l - 1/l seconds, warming up is what reaches the last warm_s: (e^(l warm_s) - 1) / l.  The first
+ * start adds warm_s, in which nothing is taken to fail.
+ *
  * A job that is preempted (a spot machine, a job of higher priority) loses the same work and begins again, so l = 1 / mtbf_s +
  * 1 / preempted_s.  Before that it waits `queue_s`: nothing runs and nothing fails meanwhile, so that is queue_s / preempted_s of the time
  * in which it runs, and is not paid for. */
@@ -32,6 +35,7 @@ struct long_run {
     double  step_s;
     double  blocked_s, behind_s;    /* of a checkpoint */
     double  recover_s;              /* until steps go on: found, replaced, started, loaded, warm */
+    double  warm_s;                 /* its last part, which the first start has too: compile, first step, data */
     double  mtbf_s;                 /* of the whole job; infinite: nothing fails */
     double  preempted_s, queue_s;   /* the whole job is taken away every so often, 0: never; until it has its GPUs again */
     int64_t disk_each;              /* checkpoints lie in the memory of another node, and each so many-th on disk as well; 0: all on disk */
@@ -42,6 +46,7 @@ struct long_run {
 struct run_time {
     double total_s;
     double useful_s, blocked_s, lost_s, restarts_s;
+    double warm_s;                  /* of the first start and of restarts; restarts_s is without */
     double queued_s;                /* without GPUs */
     double waiting_s;               /* of a simulated run: for a node to be repaired, or with fewer of them */
     double interruptions;
@@ -69,6 +74,7 @@ struct reserve {
     int64_t spares;                 /* that stand by; below 0: there is always one */
     double  hardware;               /* share of interruptions that take a node away */
     double  repair_s;               /* until it is back */
+    double  steady;                 /* share of failures that come as often on fewer nodes: the network's */
     bool    shrink;                 /* without a spare go on with fewer nodes, each step as much longer, rather than wait; what comes
                                      * back joins at the next restart */
 };

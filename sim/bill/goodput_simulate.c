@@ -34,7 +34,7 @@ struct simulated {
     struct run_time of;
 };
 
-/* Steps take as many times longer as nodes are missing, and those that are left fail that much more rarely. */
+/* Steps take as many times longer as nodes are missing. */
 static double pace(const struct simulated *s)
 {
     return (double)s->reserve->nodes / (double)(s->reserve->nodes - s->missing);
@@ -42,7 +42,13 @@ static double pace(const struct simulated *s)
 
 /* Preemptions come whatever is left of the job. */
 static double preemptions(const struct simulated *s) { return s->r->preempted_s > 0 ? 1 / s->r->preempted_s : 0; }
-static double failures(const struct simulated *s) { return 1 / (s->r->mtbf_s * pace(s)); }
+/* The nodes that are left fail that much more rarely; what they share does not. */
+static double failures(const struct simulated *s)
+{
+    double steady = s->reserve->steady;
+
+    return (steady + (1 - steady) / pace(s)) / s->r->mtbf_s;
+}
 
 static double until_next(struct simulated *s) { return -log(uniform(&s->seed)) / (failures(s) + preemptions(s)); }
 
@@ -120,8 +126,10 @@ static int restart(struct simulated *s, bool preempted)
             return -1;
         double until = until_next(s);
         double took = until < s->r->recover_s ? until : s->r->recover_s;
+        double warm = took - (s->r->recover_s - s->r->warm_s);
         s->now += took;
-        s->of.restarts_s += took;
+        s->of.restarts_s += took - (warm > 0 ? warm : 0);
+        s->of.warm_s += warm > 0 ? warm : 0;
         take_back(s);
         if (until >= s->r->recover_s)
             return 0;
@@ -165,7 +173,7 @@ static int64_t back_to_disk(struct simulated *s, int64_t done, bool preempted)
 
 static int one_run(const struct long_run *r, const struct reserve *reserve, uint64_t seed, double most_s, struct run_time *out)
 {
-    struct simulated s = { .r = r, .reserve = reserve, .seed = seed, .spares = reserve->spares };
+    struct simulated s = { .r = r, .reserve = reserve, .seed = seed, .spares = reserve->spares, .now = r->warm_s, .of.warm_s = r->warm_s };
     int64_t rounds = (r->steps + r->every - 1) / r->every, done = 0;
     bool ended = false;
 
@@ -211,6 +219,7 @@ int goodput_simulate(const struct long_run *r, const struct reserve *reserve, in
         mean->blocked_s += t.blocked_s / runs;
         mean->lost_s += t.lost_s / runs;
         mean->restarts_s += t.restarts_s / runs;
+        mean->warm_s += t.warm_s / runs;
         mean->waiting_s += t.waiting_s / runs;
         mean->queued_s += t.queued_s / runs;
         mean->interruptions += t.interruptions / runs;

@@ -9,6 +9,7 @@
 #include "base/duration.h"
 #include "base/fail.h"
 #include "sim/plan/bill_beside.h"
+#include "sim/plan/bill_failures.h"
 #include "sim/plan/commands.h"
 
 /* Until ranks start again: MegaScale (arXiv 2402.15627) detects and diagnoses in less than 10 minutes on average. */
@@ -55,31 +56,19 @@ static int read_storage(const struct bill_asked *a, const struct plan *p, struct
     return 0;
 }
 
-static int read_mtbf(const char *what, const char *text, struct bill *out)
+/* How often the job is interrupted, in all and by cause. */
+static int find_failures(const struct bill_asked *a, struct bill *out)
 {
-    char names[200] = "";
+    const struct cluster *c = &out->e.plan.cluster;
+    struct failures *f = &out->failures;
 
-    if ((out->rate = failure_rate_find(text))) {
-        out->mtbf_s = failure_rate_mtbf(out->rate);
-        return 0;
-    }
-    if (strspn(text, "0123456789.") > 0)
-        return duration_parse(what, text, &out->mtbf_s);
-    for (int i = 0; failure_rate_at(i); i++)
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", failure_rate_at(i)->name);
-    return fail("%s: \"%.40s\" is neither a published rate (%s) nor a time such as 50000h", what, text, names);
-}
-
-/* How often one GPU interrupts the job: as asked, else as the cluster states. */
-static int find_mtbf(const struct bill_asked *a, struct bill *out)
-{
-    const struct cluster_runs *stated = &out->e.plan.cluster.runs;
-
-    if (a->mtbf)
-        return read_mtbf("--mtbf", a->mtbf, out);
-    if (stated->rate[0])
-        return read_mtbf("the cluster's failures.rate", stated->rate, out);
-    out->mtbf_s = stated->mtbf;
+    if (bill_failures(a->mtbf, &c->runs, f) < 0)
+        return -1;
+    double per_s = failures_per_s(f, c->world_size, c->nodes, out->by_cause);
+    if (!(per_s > 0) && f->network_s > 0)
+        return fail("%s: a job on one node does not use the network between nodes; how often does a GPU or the node fail?",
+                    a->mtbf ? "--mtbf" : "the cluster's failures");
+    out->run.mtbf_s = per_s > 0 ? 1 / per_s : INFINITY;
     return 0;
 }
 
@@ -237,7 +226,8 @@ static int expect(const struct bill_asked *a, struct bill *b)
 static int run_it(const struct bill_asked *a, struct bill *b)
 {
     struct reserve v = { .nodes = b->e.plan.cluster.nodes, .spares = b->spares, .repair_s = b->e.plan.cluster.runs.repair, .shrink = a->shrink,
-                         .hardware = b->rate && b->rate->hardware >= 0 ? b->rate->hardware : 1 };
+                         .hardware = failures_take_node(&b->failures, b->by_cause),
+                         .steady = b->failures.network_s > 0 ? b->by_cause[FAILED_NETWORK] * b->run.mtbf_s : 0 };
     struct run_time simulated;
     double undisturbed = (double)b->run.steps * b->run.step_s, at[3];
     char why[256] = "";
@@ -293,7 +283,7 @@ static int run_of(const struct bill_asked *a, struct bill *b)
     const struct plan *p = &b->e.plan;
     struct money_question q = a->eval.money;
     struct timing t = b->e.t;
-    double recover = p->cluster.runs.recover > 0 ? p->cluster.runs.recover : RECOVER;
+    double recover = p->cluster.runs.recover > 0 ? p->cluster.runs.recover : RECOVER, warm = p->cluster.runs.warm_up;
 
     if (a->samples && (a->samples > INT64_MAX / p->seq || a->epochs > INT64_MAX / (a->samples * p->seq)))
         return fail("--samples: too many");
@@ -302,16 +292,17 @@ static int run_of(const struct bill_asked *a, struct bill *b)
         return -1;
     money_of(&q, p, &t, &b->money);
     b->run = (struct long_run){ .steps = b->money.steps, .step_s = t.line.step_s, .mtbf_s = INFINITY };
-    if (find_spares(a, b) < 0 || saved_of(p, &b->saved) < 0 || read_storage(a, p, &b->storage) < 0 || find_mtbf(a, b) < 0 ||
-        find_preemptions(a, &b->run) < 0 || (a->recover && duration_parse("--recover", a->recover, &recover) < 0))
+    if (find_spares(a, b) < 0 || saved_of(p, &b->saved) < 0 || read_storage(a, p, &b->storage) < 0 || find_failures(a, b) < 0 ||
+        find_preemptions(a, &b->run) < 0 || (a->recover && duration_parse("--recover", a->recover, &recover) < 0) ||
+        (a->warm_up && duration_parse("--warm-up", a->warm_up, &warm) < 0))
         return -1;
     saved_times(p, &b->saved, &b->storage, &b->times);
     if (evaluations(a, b) < 0 || stand(a, b) < 0 || host_memory(a, b) < 0)
         return -1;
-    b->run.recover_s = recover + (b->times.read_s > 0 ? b->times.read_s : 0);
-    if (b->mtbf_s > 0)
-        b->run.mtbf_s = b->mtbf_s / (double)p->cluster.world_size;
-    b->known = b->times.write_s >= 0 && (b->mtbf_s > 0 || b->run.preempted_s > 0 || a->every);
+    b->found_s = recover;
+    b->run.warm_s = warm;
+    b->run.recover_s = recover + (b->times.read_s > 0 ? b->times.read_s : 0) + warm;
+    b->known = b->times.write_s >= 0 && (isfinite(b->run.mtbf_s) || b->run.preempted_s > 0 || a->every);
     return 0;
 }
 
@@ -379,7 +370,8 @@ static int on_world(const struct bill_asked *a, const struct bill *b, const stru
         at.run.recover_s += (at.times.read_s > 0 ? at.times.read_s : 0) - (b->times.read_s > 0 ? b->times.read_s : 0);
         if (!b->known)
             at.run.blocked_s = at.run.behind_s = 0;
-        at.run.mtbf_s = b->known && b->mtbf_s > 0 ? b->mtbf_s / (double)p->cluster.world_size : INFINITY;
+        double per_s = failures_per_s(&b->failures, p->cluster.world_size, p->cluster.nodes, at.by_cause);
+        at.run.mtbf_s = b->known && per_s > 0 ? 1 / per_s : INFINITY;
         at.run.preempted_s = b->known ? b->run.preempted_s : 0;
         w->every = at.run.every = goodput_best_every(&at.run);
         goodput_expect(&at.run, &w->time);

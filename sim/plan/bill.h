@@ -25,7 +25,7 @@ struct bill_asked {
     struct eval_args eval;
     int64_t samples, epochs;
     int64_t eval_samples, eval_every;       /* of an evaluation pass; steps between two */
-    const char *mtbf, *storage, *storage_node, *every, *recover, *repair, *start, *step, *preempted, *queue;
+    const char *mtbf, *storage, *storage_node, *every, *recover, *warm_up, *repair, *start, *step, *preempted, *queue;
     bool    async, shrink, training_network;
     int64_t neighbour;              /* checkpoints in the memory of another node, each so many-th on disk; 0: none there */
     bool    worlds;                 /* other numbers of GPUs as well */
@@ -40,9 +40,11 @@ struct bill_asked {
     PLAN_GIVEN_OPTS((a).eval.plan), \
     { "set", "change keys of the plan, such as seq=8k nodes=4", .pairs = &(a).eval.set }, \
     { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).eval.host_memory, .min = MEMORY_LEAST }, \
-    { "mtbf", "how long one GPU with its share of the node runs until it interrupts the job: a published rate (llama3, opt-175b, bloom, rsc-1, rsc-2) or a time such as 50000h", \
+    { "mtbf", "how long one GPU with its share of the node runs until it interrupts the job: a published rate (llama3, opt-175b, bloom, rsc-1, rsc-2) or a time such as 50000h; " \
+      "or by cause, of one GPU, of one node without its GPUs, of the network between nodes: gpu=60000h,node=20000h,network=2000h", \
       .str = &(a).mtbf, .value = "RATE", .often = true, .group = BILL_FAILURES }, \
     { "recover", "from an interruption until ranks load the checkpoint: found, replaced, started (10min, as MegaScale states)", .str = &(a).recover, .value = "TIME", .group = BILL_FAILURES }, \
+    { "warm-up", "from the loaded checkpoint to steps as usual, at the first start too: compile, first step, data; left out: none", .str = &(a).warm_up, .value = "TIME", .group = BILL_FAILURES }, \
     { "spares", "nodes that stand by, and are paid for; left out: one is always there", .i = &(a).spares, .min = 0, .group = BILL_FAILURES }, \
     { "repair", "until a node that failed is back (with --spares)", .str = &(a).repair, .value = "TIME", .group = BILL_FAILURES }, \
     { "shrink", "without a spare go on with fewer nodes instead of waiting", .flag = &(a).shrink, .group = BILL_FAILURES }, \
@@ -76,9 +78,10 @@ struct bill {
     struct saved saved;
     struct storage storage;
     struct save_times times;
-    const struct failure_rate *rate;        /* a published one; NULL: a time that was given, or none */
+    struct failures failures;       /* all 0: not known */
+    double by_cause[FAILURE_CAUSES];        /* interruptions a second of the job; their sum is 1 / run.mtbf_s */
+    double found_s;                 /* of run.recover_s: found, replaced, started */
     int64_t spares;                 /* nodes, as asked or as the cluster states; below 0: one is always there */
-    double mtbf_s;                  /* of one GPU; 0: not known */
     struct long_run run;
     double beside;                  /* how many times as long steps take while a checkpoint is on its way over their network; 1: as long */
     double eval_s;                  /* of one evaluation pass; run.step_s has its part of it.  0: there is none */

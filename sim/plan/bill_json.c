@@ -19,11 +19,19 @@ static json_t *checkpoint_json(const struct bill *b)
 
 static json_t *interruptions_json(const struct bill *b)
 {
-    bool is = b->mtbf_s > 0;
+    const struct failures *f = &b->failures;
+    double gpu = f->all_s > 0 ? f->all_s : f->gpu_s;
+    json_t *causes = json_array();
 
-    return json_pack("{s:o, s:o, s:o, s:o, s:f, s:o, s:f}", "mtbf_of_a_gpu_s", known(b->mtbf_s, is), "mtbf_of_the_job_s", known(b->run.mtbf_s, is), "rate",
-                     b->rate ? json_string(b->rate->name) : json_null(), "source", b->rate ? json_string(b->rate->source) : json_null(), "recover_s",
-                     b->run.recover_s, "preempted_every_s", known(b->run.preempted_s, b->run.preempted_s > 0), "queue_s", b->run.queue_s);
+    for (int i = 0; i < FAILURE_CAUSES; i++)
+        if (b->by_cause[i] > 0)
+            json_array_append_new(causes, json_pack("{s:s, s:f, s:f}", "cause", failure_cause_name(i), "every_s", 1 / b->by_cause[i], "share",
+                                                    b->by_cause[i] * b->run.mtbf_s));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:o, s:f}", "mtbf_of_a_gpu_s", known(gpu, gpu > 0), "mtbf_of_a_node_s",
+                     known(f->node_s, f->node_s > 0), "mtbf_of_the_network_s", known(f->network_s, f->network_s > 0), "mtbf_of_the_job_s",
+                     known(b->run.mtbf_s, true), "causes", causes, "rate", f->published ? json_string(f->published->name) : json_null(), "source",
+                     f->published ? json_string(f->published->source) : json_null(), "recover_s", b->run.recover_s, "found_s", b->found_s, "warm_up_s",
+                     b->run.warm_s, "preempted_every_s", known(b->run.preempted_s, b->run.preempted_s > 0), "queue_s", b->run.queue_s);
 }
 
 static json_t *time_json(const struct bill_asked *a, const struct bill *b)
@@ -33,9 +41,9 @@ static json_t *time_json(const struct bill_asked *a, const struct bill *b)
 
     if (!b->known || b->endless)
         return json_null();
-    json_t *j = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "total_s", t->total_s, "low_s", b->low_s, "high_s", b->high_s,
+    json_t *j = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "total_s", t->total_s, "low_s", b->low_s, "high_s", b->high_s,
                           "useful_s", t->useful_s, "exposed_s", l->exposed_s / l->step_s * t->useful_s, "bubble_s", l->bubble_s / l->step_s * t->useful_s,
-                          "checkpoints_s", t->blocked_s, "lost_s", t->lost_s, "restarts_s", t->restarts_s, "waiting_s", t->waiting_s, "queued_s", t->queued_s, "interruptions",
+                          "checkpoints_s", t->blocked_s, "lost_s", t->lost_s, "restarts_s", t->restarts_s, "warm_up_s", t->warm_s, "waiting_s", t->waiting_s, "queued_s", t->queued_s, "interruptions",
                           t->interruptions, "goodput", t->useful_s / t->total_s);
     json_object_set_new(j, "twice_as_often", known(b->half, b->half > 0));
     json_object_set_new(j, "longest_every_steps", b->longest ? json_integer(b->longest) : json_null());

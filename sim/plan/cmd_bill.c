@@ -58,11 +58,11 @@ static void print_write(const struct bill *b, FILE *to)
     static const double rates[] = { 1e9, 10e9, 100e9 };
 
     if (b->times.write_s >= 0) {
-        fprintf(to, "  Written in %s, loaded in %s", duration_text(b->times.write_s).s, duration_text(b->times.read_s).s);
+        fprintf(to, "  To write it takes %s, to load it %s: the storage does", duration_text(b->times.write_s).s, duration_text(b->times.read_s).s);
         if (b->storage.shared > 0)
-            fprintf(to, ", by all nodes at %s/s", gigabytes(b->storage.shared).s);
+            fprintf(to, " %s/s for all nodes together", gigabytes(b->storage.shared).s);
         if (b->storage.node > 0)
-            fprintf(to, ", by each node at %s/s at most", gigabytes(b->storage.node).s);
+            fprintf(to, "%s %s/s for a node at most", b->storage.shared > 0 ? "," : "", gigabytes(b->storage.node).s);
         fputs(".\n", to);
         return;
     }
@@ -120,22 +120,60 @@ static void print_rates(const struct bill *b, FILE *to)
     columns_print(t, to, page_width(stdout));
 }
 
+/* "By cause: GPUs and their memory 64.0 % (every 52 days), ..."; nothing where no cause is stated. */
+static void print_causes(const struct bill *b, FILE *to)
+{
+    const struct failures *f = &b->failures;
+    const char *before = "  By cause:";
+
+    for (int i = 0; i < FAILED_ANY; i++)
+        if (b->by_cause[i] > 0) {
+            fprintf(to, "%s %s %.1f %% (every %s)", before, failure_cause_words(i), 100 * b->by_cause[i] * b->run.mtbf_s, duration_text(1 / b->by_cause[i]).s);
+            before = ",";
+        }
+    if (*before == ',')
+        fputs(".\n", to);
+    if (f->all_s > 0)
+        return;
+    bool network = b->e.plan.cluster.nodes > 1 && !(f->network_s > 0);
+    if (!(f->gpu_s > 0) || !(f->node_s > 0) || network)
+        fprintf(to, "  Not stated, so not counted:%s%s%s.\n", f->gpu_s > 0 ? "" : " GPUs", f->node_s > 0 ? "" : f->gpu_s > 0 ? " nodes" : ", nodes",
+                !network ? "" : f->gpu_s > 0 && f->node_s > 0 ? " the network" : ", the network");
+}
+
+/* What a restart is made of. */
+static void print_restart(const struct bill_asked *a, const struct bill *b, FILE *to)
+{
+    const struct cluster_runs *stated = &b->e.plan.cluster.runs;
+
+    fprintf(to, "  From an interruption until steps go on: %s.\n", duration_text(b->run.recover_s).s);
+    fprintf(to, "    %s until ranks are started again", duration_text(b->found_s).s);
+    if (!a->recover && !(stated->recover > 0))
+        fputs(" (MegaScale, arXiv 2402.15627; --recover says another)", to);
+    if (b->times.read_s > 0)
+        fprintf(to, "; %s of loading", duration_text(b->times.read_s).s);
+    if (b->run.warm_s > 0)
+        fprintf(to, "; %s of warm-up, at the first start as well.\n", duration_text(b->run.warm_s).s);
+    else
+        fputs(".\n    Warm-up (compile, first step, data) is not counted: --warm-up states it.\n", to);
+}
+
 static void print_interruptions(const struct bill_asked *a, const struct bill *b, FILE *to)
 {
     fputc('\n', to);
     if (b->run.preempted_s > 0)
         fprintf(to, "The job is preempted every %s on average, and waits %s for its GPUs.\n", duration_text(b->run.preempted_s).s,
-                duration_text(b->run.queue_s).s);
-    if (!(b->mtbf_s > 0)) {
+                b->run.queue_s > 0 ? duration_text(b->run.queue_s).s : "no time");
+    if (isfinite(b->run.mtbf_s)) {
+        fprintf(to, "The job is interrupted every %s on average.\n", duration_text(b->run.mtbf_s).s);
+        if (b->failures.published)
+            fprintf(to, "  %s.\n  Source: %s.\n", b->failures.published->run, b->failures.published->source);
+        print_causes(b, to);
+    } else {
         print_rates(b, to);
-        return;
     }
-    fprintf(to, "The job is interrupted every %s on average.\n", duration_text(b->run.mtbf_s).s);
-    if (b->rate)
-        fprintf(to, "  %s.\n  Source: %s.\n", b->rate->run, b->rate->source);
-    fprintf(to, "  From an interruption until steps go on: %s, loading included.\n", duration_text(b->run.recover_s).s);
-    if (!a->recover && !(b->e.plan.cluster.runs.recover > 0))
-        fputs("  Of that 10 min to find and replace, as MegaScale states (arXiv 2402.15627); --recover says another.\n", to);
+    if (goodput_rate(&b->run) > 0)
+        print_restart(a, b, to);
 }
 
 /* ---- the bill ---- */
@@ -204,7 +242,7 @@ static void print_end(const struct bill_asked *a, const struct bill *b, FILE *to
     if (a->start)
         fprintf(to, " and ends on %s (%s to %s)", bill_date_after(a, b->time.total_s).s, bill_date_after(a, b->low_s).s,
                 bill_date_after(a, b->high_s).s);
-    fprintf(to, "%s.\n  %.1f %% of the time is steps that count", b->mtbf_s > 0 ? "" : " if nothing fails", 100 * b->time.useful_s / b->time.total_s);
+    fprintf(to, "%s.\n  %.1f %% of the time is steps that count", isfinite(b->run.mtbf_s) ? "" : " if nothing fails", 100 * b->time.useful_s / b->time.total_s);
     if (b->time.interruptions > 0)
         fprintf(to, "; %.3g interruptions", b->time.interruptions);
     fputs(".\n", to);
@@ -243,6 +281,7 @@ static void print_bill(const struct bill_asked *a, const struct bill *b, FILE *t
     bill_row(&t, a->async || a->neighbour ? "checkpoints (all wait for the copy)" : "checkpoints (all wait)", b->time.blocked_s, true);
     bill_row(&t, "work done again", b->time.lost_s, true);
     bill_row(&t, "restarts", b->time.restarts_s, true);
+    bill_row(&t, "warm-up", b->time.warm_s, true);
     bill_row(&t, a->shrink ? "fewer nodes" : "waiting for a node", b->time.waiting_s, true);
     bill_row(&t, "in the queue, without GPUs", b->time.queued_s, false);
     print_every(b, to);

@@ -59,7 +59,8 @@ static bool cluster_key_entry(int i, const char **name, const char **text)
           "4x8xh100@NAME.  Left out: those of the cluster's own name, or this host's." },
         { "storage", "gb_per_s that all nodes write checkpoints at, node_gb_per_s of one at most, training_network: true where they go over the "
           "network that training uses; for bill." },
-        { "failures", "rate (a published one by name) or gpu_hours between interruptions of one GPU; recover_s, repair_hours, spares; for bill." },
+        { "failures", "rate (a published one by name), or gpu_hours between interruptions of one GPU, all causes; beside node_hours (of one node) and "
+          "network_hours (between nodes) gpu_hours is the GPU alone.  recover_s, warm_up_s, repair_hours, spares; for bill." },
         { "node", "memory_bytes, dram_gb_per_s, sockets, disk_bytes, disk_read_gb_per_s, disk_write_gb_per_s of a node, for "
           "offloading; issue_us, which a thread takes to issue a kernel of PyTorch's (tests/bench/issue_gpu.py measures it; else 12.8)." },
         { NULL, NULL }

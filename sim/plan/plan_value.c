@@ -98,12 +98,23 @@ static json_t *number(const char *key, const char *text)
     return rc < 0 ? NULL : json_integer(n);
 }
 
+static bool is_cluster_text(const char *key)
+{
+    static const char *const texts[] = { "cluster", "cluster.gpu", "cluster.name", "cluster.calibration", "cluster.failures.rate", NULL };
+
+    for (int i = 0; texts[i]; i++)
+        if (!strcmp(key, texts[i]))
+            return true;
+    return false;
+}
+
+static bool is_cluster_truth(const char *key) { return !strcmp(key, "cluster.host") || !strcmp(key, "cluster.storage.training_network"); }
+
 static bool is_text(const char *key)
 {
     const struct knob *k = plan_value_row(key);
 
-    return (plan_value_is_head(key) && !plan_value_is_cluster(key)) || !strcmp(key, "cluster") || !strcmp(key, "cluster.gpu") ||
-           !strcmp(key, "cluster.name") || !strcmp(key, "cluster.calibration") || (k && (k->words || k->type == KNOB_TEXT || k->type == KNOB_UNIT));
+    return (plan_value_is_head(key) && !plan_value_is_cluster(key)) || is_cluster_text(key) || (k && (k->words || k->type == KNOB_TEXT || k->type == KNOB_UNIT));
 }
 
 /* "q_proj,v_proj": names of a list; a word that stands for one is itself. */
@@ -132,6 +143,8 @@ json_t *plan_value_of(const char *key, const char *text)
         return NULL;
     }
     text = own_word(k, text);
+    if (is_cluster_truth(key) && (is_on(text) || is_off(text)))
+        return json_boolean(is_on(text));
     if (is_text(key)) {
         j = strcmp(text, "null") && k && k->type == KNOB_LIST ? names_of(k, text) : strcmp(text, "null") ? json_string(text) : json_null();
         if (!j)

@@ -175,7 +175,7 @@ static struct bill_asked bill_asked_of(const struct search_asked *a)
 static int refuse_bill_options(const struct search_asked *a)
 {
     const struct bill_asked *b = &a->bill;
-    const char *given = b->mtbf ? "mtbf" : b->storage ? "storage" : b->storage_node ? "storage-node" : b->recover ? "recover" : b->async ? "async" : NULL;
+    const char *given = b->mtbf ? "mtbf" : b->storage ? "storage" : b->storage_node ? "storage-node" : b->recover ? "recover" : b->warm_up ? "warm-up" : b->async ? "async" : NULL;
 
     return given ? fail("--%s: is for --goal bill", given) : 0;
 }

@@ -45,6 +45,7 @@ extern const char *const search_goals[];        /* ended by NULL */
     { "storage", "what all nodes together write checkpoints at: 200GB/s; or disk: each node to its own disks", .str = &(a).bill.storage, .value = "RATE", .group = SEARCH_BILL }, \
     { "storage-node", "what one node writes at most: 5GB/s", .str = &(a).bill.storage_node, .value = "RATE", .group = SEARCH_BILL }, \
     { "recover", "from an interruption until ranks load the checkpoint (10min)", .str = &(a).bill.recover, .value = "TIME", .group = SEARCH_BILL }, \
+    { "warm-up", "from the loaded checkpoint to steps as usual", .str = &(a).bill.warm_up, .value = "TIME", .group = SEARCH_BILL }, \
     { "async", "checkpoints are written beside training; ranks wait for the copy to host memory", .flag = &(a).bill.async, .group = SEARCH_BILL }, \
     { "top", "ideas to show", .i = &(a).top, .min = 1 }
 

@@ -15,7 +15,7 @@ int search_bill_check(const struct bill_asked *a, const struct cluster *c)
 {
     const struct cluster_runs *stated = &c->runs;
     const char *lacking = !a->eval.money.tokens ? "of how much training? give --tokens 15T"
-                        : !a->mtbf && !stated->rate[0] && !(stated->mtbf > 0) ? "how often is a job interrupted? give --mtbf, such as llama3 or 50000h"
+                        : !a->mtbf && !stated->rate[0] && !(stated->mtbf > 0) && !(stated->node_mtbf > 0) && !(stated->network_mtbf > 0) ? "how often is a job interrupted? give --mtbf, such as llama3 or 50000h"
                         : !a->storage && !a->storage_node && !(stated->storage > 0) && !(stated->storage_node > 0) ? "where do checkpoints go? give --storage, such as 200GB/s" : NULL;
 
     return lacking ? fail("--goal bill: %s", lacking) : 0;

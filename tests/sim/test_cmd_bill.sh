@@ -10,6 +10,8 @@ plan=demo/8b-fsdp.json
 
 # field NAME: the first number or text of that name in the document.
 field() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$tmp/doc" | head -1; }
+# field_of OBJECT NAME: one of an object, where others have that name too.
+field_of() { sed -n "/^ *\"$1\": {/,/}/s/^ *\"$2\": \([^,]*\),\{0,1\}\$/\1/p" "$tmp/doc" | tail -n 1; }
 bill() { "$B/dpxplan" bill "$plan" "$@" --json >"$tmp/doc" 2>"$tmp/err" || { echo "exit $?"; cat "$tmp/err"; }; }
 
 # near A B TOLERANCE
@@ -29,7 +31,7 @@ says() {
 parts_add_up() {
     bill --tokens 1T --price 2 --mtbf llama3 --storage 5GB/s "$@"
     near "$(awk -v u="$(field useful_s)" -v c="$(field checkpoints_s)" -v l="$(field lost_s)" -v r="$(field restarts_s)" -v w="$(field waiting_s)" \
-        -v q="$(field queued_s)" 'BEGIN { printf "%.12g", u + c + l + r + w + q }')" "$(field total_s)" 1e-9
+        -v q="$(field queued_s)" -v m="$(field_of run warm_up_s)" 'BEGIN { printf "%.12g", u + c + l + r + w + q + m }')" "$(field total_s)" 1e-9
     # 1T tokens are 15,258,790 steps of 65,536 on 8 GPUs; 2 a GPU-hour
     near "$(field useful_s)" "$(awk -v s="$(field step_s)" -v n="${NODES:-1}" 'BEGIN { printf "%.12g", s * 15258790 / n }')" 1e-6
     near "$(field cost)" "$(awk -v t="$(field total_s)" -v q="$(field queued_s)" -v g="${GPUS:-8}" 'BEGIN { printf "%.12g", 2 * g * (t - q) / 3600 }')" 1e-9
@@ -38,6 +40,8 @@ check 'useful steps, checkpoints, lost work, restarts and waiting are the whole;
 check 'so with preemptions, whose queue is not paid for' "$(parts_add_up --preempted 8h --queue 1h
     near "$(field queued_s)" "$(awk -v t="$(field total_s)" -v q="$(field queued_s)" 'BEGIN { printf "%.12g", (t - q) / 8 }')" 1e-9)"
 check 'a queue needs preemptions, and both are times' "$(says '--queue: how often is the job taken away' --tokens 1T --queue 1h; says '--preempted' --tokens 1T --preempted often)"
+check 'so with warm-up' "$(parts_add_up --warm-up 20min)"
+check 'so with warm-up and spares' "$(GPUS=16 parts_add_up --spares 1 --repair 24h --warm-up 20min)"
 check 'so with checkpoints beside training' "$(parts_add_up --async)"
 check 'so with spares that are paid for' "$(GPUS=16 parts_add_up --spares 1 --repair 24h)"
 check 'so with fewer nodes for a while' "$(NODES=2 GPUS=24 parts_add_up --set nodes=2 micro_batch=1 --spares 1 --repair 240h --shrink --mtbf 2000h)"
@@ -72,6 +76,48 @@ of_the_cluster() {
     done
 }
 check 'storage and interruptions are keys of a cluster' "$(of_the_cluster)"
+
+# 64 GPUs on 8 nodes: 64/60000 + 8/20000 + 1/2000 an hour
+by_cause() {
+    set -- --set nodes=8 --tokens 1T --storage 20GB/s
+    bill "$@" --mtbf gpu=60000h,node=20000h,network=2000h
+    near "$(field mtbf_of_the_job_s)" "$(awk 'BEGIN { printf "%.12g", 3600 / (64 / 60000 + 8 / 20000 + 1 / 2000) }')" 1e-9
+    sed -n 's/^ *"share": \([^,]*\),*$/\1/p' "$tmp/doc" | awk '{ s += $1; n++ } END { if (n != 3 || s < 1 - 1e-9 || s > 1 + 1e-9) print n " shares, " s }'
+    cp "$tmp/doc" "$tmp/options"
+    bill --tokens 1T --storage 20GB/s \
+        --set nodes=8 cluster.failures.gpu_hours=60000 cluster.failures.node_hours=20000 cluster.failures.network_hours=2000
+    grep '_s": \|share' "$tmp/options" >"$tmp/a"
+    sed '/"failures": {/,/}/d' "$tmp/doc" | grep '_s": \|share' | diff "$tmp/a" - | head -n 5
+    for pair in storage.training_network=true failures.rate=opt-175b host=false; do
+        "$B/dpxplan" bill "$plan" --tokens 1T --set nodes=8 cluster.$pair >"$tmp/out" 2>"$tmp/err" || cat "$tmp/err"
+    done
+    bill "$@" --mtbf llama3
+    near "$(field mtbf_of_the_job_s)" "$(awk 'BEGIN { printf "%.12g", 54 * 86400 * 16384 / 419 / 64 }')" 1e-9
+    near "$(sed -n '/"cause": "network"/,/}/s/^ *"share": //p' "$tmp/doc" | tr -d ,)" "$(awk 'BEGIN { printf "%.12g", 35 / 419 }')" 1e-9
+    "$B/dpxplan" bill "$plan" "$@" --mtbf node=20000h | grep -q 'Not stated, so not counted: GPUs, the network' || echo 'what is not stated is not named'
+    says 'a job on one node does not use the network' --tokens 1T --mtbf network=2000h
+    says 'is not a cause with its time' --tokens 1T --mtbf gpu=60000h,disk=5h
+    says 'is not a cause with its time' --tokens 1T --mtbf gpu=60000h,
+    says 'is there twice' --tokens 1T --mtbf gpu=60000h,gpu=5h
+    says 'of which unit' --tokens 1T --mtbf gpu=60000
+    says 'a time is more than 0' --tokens 1T --mtbf node=0h
+    printf '{ "gpu": "h100", "failures": { "rate": "llama3", "node_hours": 9 } }' >"$tmp/bad.json"
+    says '"rate" has all causes' --tokens 1T --set cluster.failures.rate=llama3 cluster.failures.node_hours=9
+}
+check 'rates of GPU, node and network add, and each has its share' "$(by_cause)"
+
+# 100 steps without interruptions: the first start is the only one
+warm_up() {
+    bill --tokens 6553600 --every 10 --storage 10GB/s --warm-up 3min
+    near "$(field_of run warm_up_s)" 180 1e-9
+    bill --tokens 1T --mtbf 500h --storage 10GB/s
+    near "$(field_of run warm_up_s | sed 's/^0\.0$/1/')" 1 1e-9
+    a=$(field recover_s)
+    bill --tokens 1T --mtbf 500h --storage 10GB/s --set cluster.failures.warm_up_s=180
+    near "$(field recover_s)" "$(awk -v a="$a" 'BEGIN { printf "%.12g", a + 180 }')" 1e-9
+    says '--warm-up' --tokens 1T --warm-up 3
+}
+check 'warm-up is a part of each restart and of the first start' "$(warm_up)"
 
 # 4 nodes of 3.2 Tbit/s; half of 400 GB/s at most for the copy to a neighbour: bytes of a node / 200 GB/s later it counts
 beside() {

@@ -55,7 +55,7 @@ static void rare_failures_cost_half_an_interval(void **state)
 
 static double sum(const struct run_time *t)
 {
-    return t->useful_s + t->blocked_s + t->lost_s + t->restarts_s + t->waiting_s + t->queued_s;
+    return t->useful_s + t->blocked_s + t->lost_s + t->restarts_s + t->warm_s + t->waiting_s + t->queued_s;
 }
 
 /* 60 runs drawn by a fixed rule: their simulated mean is the closed form's within 1 %, and parts add up. */
@@ -82,6 +82,52 @@ static void simulated_runs_have_that_mean(void **state)
         assert_close(got.interruptions, got.total_s / r.mtbf_s, 0.03);
         assert_true(at[0] <= at[1] && at[1] <= at[2]);
     }
+}
+
+/* A restart's last part is a figure of its own: what a restart takes in all is the same, and the first start has it as well. */
+static void warming_up_is_a_part_of_a_restart(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        struct long_run r = { .steps = 20000, .every = 100, .step_s = 1, .blocked_s = 10, .recover_s = 400, .warm_s = 100 * (i % 5), .mtbf_s = 800 + 400 * i };
+        struct long_run cold = r;
+        struct reserve always = { .nodes = 4, .spares = -1 };
+        struct run_time want, got, without;
+        double at[3];
+
+        cold.warm_s = 0;
+        goodput_expect(&r, &want);
+        goodput_expect(&cold, &without);
+        assert_close(want.total_s, without.total_s + r.warm_s, 1e-12);
+        assert_close(want.restarts_s + want.warm_s, without.restarts_s + r.warm_s, 1e-9);
+        assert_true(r.warm_s < 400 || want.restarts_s < 1e-6 * want.warm_s);       /* all of a restart is warming up */
+        assert_int_equal(goodput_simulate(&r, &always, 1000, 1e12, &got, at), 0);
+        assert_close(got.warm_s + 1, want.warm_s + 1, 0.03);
+        assert_close(got.restarts_s + 1, want.restarts_s + 1, 0.03);
+        assert_close(sum(&got), got.total_s, 1e-9);
+        r.mtbf_s = INFINITY;
+        goodput_expect(&r, &want);
+        assert_close(want.warm_s + 1, r.warm_s + 1, 1e-12);
+        assert_close(sum(&want), want.total_s, 1e-12);
+    }
+}
+
+/* Each failure takes one of 100 nodes for good.  What nodes share fails as often as before, so a failure each 1,000 s of the longer run; nodes
+ * fail as often for each of their steps, so a failure each 1,000 steps' seconds. */
+static void the_network_fails_as_often_on_fewer_nodes(void **state)
+{
+    struct long_run r = { .steps = 30000, .every = 1, .step_s = 1, .recover_s = 1e-6, .mtbf_s = 1000 };
+    struct reserve fewer = { .nodes = 100, .spares = 0, .hardware = 1, .repair_s = 1e9, .shrink = true };
+    struct run_time got;
+    double at[3];
+
+    (void)state;
+    assert_int_equal(goodput_simulate(&r, &fewer, 400, 1e12, &got, at), 0);
+    assert_close(got.interruptions, got.useful_s / 1000, 0.03);
+    assert_true(got.total_s > 1.1 * got.useful_s);
+    fewer.steady = 1;
+    assert_int_equal(goodput_simulate(&r, &fewer, 400, 1e12, &got, at), 0);
+    assert_close(got.interruptions, got.total_s / 1000, 0.03);
 }
 
 /* Preemptions are interruptions at another rate, and a wait for each of them; without failures as well. */
@@ -214,6 +260,33 @@ static void published_rates(void **state)
     assert_null(failure_rate_find("llama4"));
 }
 
+/* Rates add: n / gpu + m / node + 1 / network; a job on one node has no network, and a published rate is its causes' sum. */
+static void rates_add(void **state)
+{
+    struct failures f = { .gpu_s = 6e8, .node_s = 2e8, .network_s = 7e6 }, all = { .all_s = 6e8 };
+    double by[FAILURE_CAUSES];
+
+    (void)state;
+    assert_close(failures_per_s(&f, 64, 8, by), 64 / 6e8 + 8 / 2e8 + 1 / 7e6, 1e-12);
+    assert_close(by[FAILED_GPU] / by[FAILED_NODE], 64 / 6e8 / (8 / 2e8), 1e-12);
+    assert_close(failures_take_node(&f, by), (64 / 6e8 + 8 / 2e8) / (64 / 6e8 + 8 / 2e8 + 1 / 7e6), 1e-12);
+    assert_close(failures_per_s(&f, 8, 1, by), 8 / 6e8 + 1 / 2e8, 1e-12);
+    assert_true(by[FAILED_NETWORK] <= 0);
+    assert_close(failures_per_s(&all, 64, 8, by), 64 / 6e8, 1e-12);
+    assert_close(failures_take_node(&all, by), 1, 1e-12);
+    for (int i = 0; failure_rate_at(i); i++) {
+        const struct failure_rate *r = failure_rate_at(i);
+        struct failures published = { .published = r, .all_s = failure_rate_mtbf(r) };
+        assert_close(failures_per_s(&published, 1000, 125, by), 1000 / failure_rate_mtbf(r), 1e-12);
+    }
+    struct failures llama3 = { .published = failure_rate_find("llama3"), .all_s = 1 };
+    failures_per_s(&llama3, 419, 1, by);            /* 419 a second: each cause as table 5 counts it */
+    assert_close(by[FAILED_GPU], 148 + 72 + 19 + 17 + 6 + 6, 1e-12);
+    assert_close(by[FAILED_NODE], 32 + 7 + 3 + 3 + 2 + 2 + 2 + 2, 1e-12);
+    assert_close(by[FAILED_NETWORK], 35, 1e-12);
+    assert_close(by[FAILED_OTHER], 54 + 2 + 7, 1e-12);
+}
+
 static void times_are_read_and_written(void **state)
 {
     static const struct { const char *text; double seconds; const char *said; } rows[] = {
@@ -243,6 +316,8 @@ int main(void)
         cmocka_unit_test(without_failures_only_checkpoints_add),
         cmocka_unit_test(rare_failures_cost_half_an_interval),
         cmocka_unit_test(simulated_runs_have_that_mean),
+        cmocka_unit_test(warming_up_is_a_part_of_a_restart),
+        cmocka_unit_test(the_network_fails_as_often_on_fewer_nodes),
         cmocka_unit_test(preemptions_wait_in_a_queue),
         cmocka_unit_test(a_preemption_takes_the_memory),
         cmocka_unit_test(the_best_interval_is_the_best),
@@ -250,6 +325,7 @@ int main(void)
         cmocka_unit_test(memory_can_be_lost),
         cmocka_unit_test(a_run_that_never_ends_says_so),
         cmocka_unit_test(published_rates),
+        cmocka_unit_test(rates_add),
         cmocka_unit_test(times_are_read_and_written),
     };
     return cmocka_run_group_tests_name("sim/goodput", tests, NULL, NULL);
