@@ -76,6 +76,11 @@ check 'pages that sources name are there' "$(
             [ -e "$name" ] || [ -e "$(dirname "$file")/$name" ] || echo "$file:$line: there is no $name"
         done)"
 
+# Editors and validators refuse what a schema lacks.
+check "a cluster file's keys are in its schema" "$(
+    awk '/static const char \*const keys\[\] = \{/, /NULL/' model/cluster/cluster_json.c | grep -o '"[a-z_0-9]*"' | sort -u |
+        while read -r key; do grep -q "^ *$key: {" docs/schemas/cluster.schema.json || echo "docs/schemas/cluster.schema.json has no $key"; done)"
+
 # What a well-kept project has.
 check 'license, changes, citation and security are there' "$(
     for f in LICENSE CHANGELOG.md CONTRIBUTING.md CITATION.cff SECURITY.md; do [ -s "$f" ] || echo "$f"; done
