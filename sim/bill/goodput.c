@@ -27,7 +27,9 @@ void goodput_expect(const struct long_run *r, struct run_time *out)
     out->interruptions = l * out->total_s;
     out->restarts_s = out->total_s * -expm1(-l * r->recover_s);         /* all but 1/l of each e^(l recover_s)/l */
     out->lost_s = out->total_s - out->restarts_s - out->useful_s - out->blocked_s;
-    out->queued_s = r->preempted_s > 0 ? out->total_s / r->preempted_s * r->queue_s : 0;
+    if (!isfinite(out->total_s))
+        return;
+    out->queued_s = out->total_s * r->queue_s * (r->requeued ? l : r->preempted_s > 0 ? 1 / r->preempted_s : 0);
     double warm = out->total_s * exp(-l * r->recover_s) * expm1(l * r->warm_s);
     out->restarts_s -= warm;
     out->warm_s += warm;

@@ -23,7 +23,7 @@
  *
  * A job that is preempted (a spot machine, a job of higher priority) loses the same work and begins again, so l = 1 / mtbf_s +
  * 1 / preempted_s.  Before that it waits `queue_s`: nothing runs and nothing fails meanwhile, so that is queue_s / preempted_s of the time
- * in which it runs, and is not paid for. */
+ * in which it runs, and is not paid for.  A job whose failures go through the queue as well (Slurm's requeue) waits queue_s at each of them. */
 #ifndef DPX_GOODPUT_H
 #define DPX_GOODPUT_H
 
@@ -38,6 +38,7 @@ struct long_run {
     double  warm_s;                 /* its last part, which the first start has too: compile, first step, data */
     double  mtbf_s;                 /* of the whole job; infinite: nothing fails */
     double  preempted_s, queue_s;   /* the whole job is taken away every so often, 0: never; until it has its GPUs again */
+    bool    requeued;               /* a failed job waits as long */
     int64_t disk_each;              /* checkpoints lie in the memory of another node, and each so many-th on disk as well; 0: all on disk */
     double  memory_lost;            /* share of interruptions that take what lies in memory: both nodes, or the whole job's */
 };

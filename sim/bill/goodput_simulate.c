@@ -106,11 +106,11 @@ static int replace(struct simulated *s)
     return 0;
 }
 
-/* Waits for its GPUs, or for a node. */
+/* Waits for its GPUs, which may be others then, or for a node. */
 static int come_back(struct simulated *s, bool preempted)
 {
     s->of.interruptions++;
-    if (!preempted)
+    if (!preempted && !s->r->requeued)
         return replace(s);
     s->now += s->r->queue_s;
     s->of.queued_s += s->r->queue_s;

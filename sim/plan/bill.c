@@ -93,6 +93,8 @@ static int check(const struct bill_asked *a)
         return fail("bill: of how much training? give --tokens 15T, or --samples 50k --epochs 3");
     if (a->epochs > 1 && !a->samples)
         return fail("--epochs: of how many samples? give --samples");
+    if (a->packed > 0 && !a->samples)
+        return fail("--packed: of how many samples? give --samples");
     if (!a->eval_samples != !a->eval_every)
         return fail("%s", a->eval_samples ? "--eval-samples: how often? give --eval-every" : "--eval-every: of how many samples? give --eval-samples");
     if (a->training_network && !a->async)
@@ -261,7 +263,7 @@ static int find_spares(const struct bill_asked *a, struct bill *b)
 {
     const struct cluster_runs *stated = &b->e.plan.cluster.runs;
 
-    b->spares = a->spares >= 0 || a->repair || !(stated->repair > 0) ? a->spares : stated->spares;
+    b->spares = a->spares >= 0 || a->repair || a->requeue || !(stated->repair > 0) ? a->spares : stated->spares;
     if (b->spares >= 0 && !a->repair && !(stated->repair > 0))
         return fail("--spares: how long until a node that failed is back? give --repair, such as 24h");
     if (b->spares < 0 && (a->repair || a->shrink))
@@ -271,10 +273,28 @@ static int find_spares(const struct bill_asked *a, struct bill *b)
 
 static int find_preemptions(const struct bill_asked *a, struct long_run *r)
 {
-    if (a->queue && !a->preempted)
-        return fail("--queue: how often is the job taken away? give --preempted, such as 8h");
+    if (a->queue && !a->preempted && !a->requeue)
+        return fail("--queue: how often is the job taken away? give --preempted, such as 8h, or --requeue");
+    if (a->requeue && !a->queue)
+        return fail("--requeue: for how long? give --queue, such as 1h");
+    if (a->requeue && (a->spares >= 0 || a->repair))
+        return fail("--requeue: the queue gives sound nodes: leave out --spares and --repair");
+    r->requeued = a->requeue;
     return (a->preempted && duration_parse("--preempted", a->preempted, &r->preempted_s) < 0) ||
            (a->queue && duration_parse("--queue", a->queue, &r->queue_s) < 0) ? -1 : 0;
+}
+
+/* Of samples; packed ones fill sequences without a rest. */
+static int tokens_of(const struct bill_asked *a, int64_t seq, int64_t *out)
+{
+    double each = a->packed > 0 ? a->packed : (double)seq, all = (double)a->samples * (double)a->epochs * each;
+
+    if (each > (double)seq || each < 1)
+        return fail("--packed: a sample has 1 to %" PRId64 " tokens, those of a sequence", seq);
+    if (!(all < 9e18))
+        return fail("--samples: too many");
+    *out = a->packed > 0 ? (int64_t)ceil(all) : a->samples * a->epochs * seq;
+    return 0;
 }
 
 /* What the run is: all but how it goes.  `known`: whether that can be said. */
@@ -285,9 +305,8 @@ static int run_of(const struct bill_asked *a, struct bill *b)
     struct timing t = b->e.t;
     double recover = p->cluster.runs.recover > 0 ? p->cluster.runs.recover : RECOVER, warm = p->cluster.runs.warm_up;
 
-    if (a->samples && (a->samples > INT64_MAX / p->seq || a->epochs > INT64_MAX / (a->samples * p->seq)))
-        return fail("--samples: too many");
-    q.tokens = a->samples ? a->samples * a->epochs * p->seq : q.tokens;
+    if (a->samples && tokens_of(a, p->seq, &q.tokens) < 0)
+        return -1;
     if (a->step && duration_parse("--step", a->step, &t.line.step_s) < 0)
         return -1;
     money_of(&q, p, &t, &b->money);

@@ -26,7 +26,8 @@ struct bill_asked {
     int64_t samples, epochs;
     int64_t eval_samples, eval_every;       /* of an evaluation pass; steps between two */
     const char *mtbf, *storage, *storage_node, *every, *recover, *warm_up, *repair, *start, *step, *preempted, *queue;
-    bool    async, shrink, training_network;
+    bool    async, shrink, training_network, requeue;
+    double  packed;                 /* tokens of a sample on average, where samples are packed; 0: each fills a sequence */
     int64_t neighbour;              /* checkpoints in the memory of another node, each so many-th on disk; 0: none there */
     bool    worlds;                 /* other numbers of GPUs as well */
     double  memory_lost;
@@ -49,7 +50,8 @@ struct bill_asked {
     { "repair", "until a node that failed is back (with --spares)", .str = &(a).repair, .value = "TIME", .group = BILL_FAILURES }, \
     { "shrink", "without a spare go on with fewer nodes instead of waiting", .flag = &(a).shrink, .group = BILL_FAILURES }, \
     { "preempted", "how often the whole job is taken away, on average (spot machines, jobs of higher priority): 8h", .str = &(a).preempted, .value = "TIME", .group = BILL_FAILURES }, \
-    { "queue", "until it has its GPUs again, which nobody pays for (with --preempted)", .str = &(a).queue, .value = "TIME", .group = BILL_FAILURES }, \
+    { "requeue", "a failed job goes through the queue as well, as Slurm's does, and has sound nodes then", .flag = &(a).requeue, .group = BILL_FAILURES }, \
+    { "queue", "until it has its GPUs again, which nobody pays for (with --preempted or --requeue)", .str = &(a).queue, .value = "TIME", .group = BILL_FAILURES }, \
     { "storage", "what all nodes together write to it: 200GB/s; or disk: each node to its own disks", .str = &(a).storage, .value = "RATE", .often = true, .group = BILL_CHECKPOINTS }, \
     { "storage-node", "what one node writes to it at most: 5GB/s", .str = &(a).storage_node, .value = "RATE", .group = BILL_CHECKPOINTS }, \
     { "every", "between checkpoints: a time (30min) or steps (500); left out: what costs least", .str = &(a).every, .value = "TIME", .group = BILL_CHECKPOINTS }, \
@@ -64,8 +66,9 @@ struct bill_asked {
       .group = MONEY_GROUP }, \
     { "watts", "power of a GPU's board, where the table has none", .num = &(a).eval.money.watts, .group = MONEY_GROUP }, \
     { "samples", "samples of --seq tokens, instead of --tokens", .i = &(a).samples, .min = 1, .group = MONEY_GROUP }, \
+    { "packed", "tokens of a sample on average, where samples are packed one behind the other into sequences of --seq", .num = &(a).packed, .group = MONEY_GROUP }, \
     { "epochs", "times that each sample is seen", .i = &(a).epochs, .min = 1, .group = MONEY_GROUP }, \
-    { "eval-samples", "samples of an evaluation pass, forward alone", .i = &(a).eval_samples, .min = 1, .group = MONEY_GROUP }, \
+    { "eval-samples", "samples of an evaluation pass, forward alone; each is a sequence", .i = &(a).eval_samples, .min = 1, .group = MONEY_GROUP }, \
     { "eval-every", "steps between two of them", .i = &(a).eval_every, .min = 1, .group = MONEY_GROUP }, \
     { "start", "the first day, YYYY-MM-DD: the answer then has dates", .str = &(a).start, .value = "DATE", .group = MONEY_GROUP }, \
     { "db", "the database of calibrations", .str = &(a).eval.db, .value = "FILE" }

@@ -36,7 +36,10 @@ static void print_plan(const struct bill_asked *a, const struct bill *b, FILE *t
     answer_step(p, &b->e.t, to);
     if (a->step)
         fprintf(to, "  From here on a step takes %s, as you measured it.\n", duration_text(b->run.step_s).s);
-    if (a->samples)
+    if (a->packed > 0)
+        fprintf(to, "  %s samples of %g tokens, packed into sequences of %s, %" PRId64 " time%s: ", count_text(a->samples).s, a->packed,
+                sample_text(&p->model, p->seq).s, a->epochs, a->epochs == 1 ? "" : "s");
+    else if (a->samples)
         fprintf(to, "  %s samples of %s, %" PRId64 " time%s: ", count_text(a->samples).s, sample_text(&p->model, p->seq).s, a->epochs, a->epochs == 1 ? "" : "s");
     else
         fprintf(to, "  %s tokens: ", count_text(a->eval.money.tokens).s);
@@ -172,6 +175,8 @@ static void print_interruptions(const struct bill_asked *a, const struct bill *b
     } else {
         print_rates(b, to);
     }
+    if (b->run.requeued)
+        fprintf(to, "  A failed job waits %s in the queue.\n", duration_text(b->run.queue_s).s);
     if (goodput_rate(&b->run) > 0)
         print_restart(a, b, to);
 }
@@ -308,6 +313,32 @@ static void world_row(struct columns *t, const struct bill_asked *a, const struc
     columns_cell(t, "%s", w->fits ? "" : "does not fit");
 }
 
+/* Which of those that fit ends first, which costs least, and what the last ones bring. */
+static void print_where_more_help(const struct bill_world w[BILL_WORLDS], FILE *to)
+{
+    const struct bill_world *first = NULL, *cheapest = NULL, *before = NULL, *last = NULL;
+    char gpus[40];
+
+    for (int i = 0; i < BILL_WORLDS; i++) {
+        const struct bill_world *x = &w[i];
+        if (!x->possible || !x->fits || !isfinite(x->time.total_s))
+            continue;
+        first = !first || x->time.total_s < first->time.total_s ? x : first;
+        cheapest = !cheapest || x->time.total_s * (double)x->gpus < cheapest->time.total_s * (double)cheapest->gpus ? x : cheapest;
+        before = last;
+        last = x;
+    }
+    if (!before)
+        return;
+    fprintf(to, "  %s GPUs end first; ", money_grouped((double)first->gpus, gpus, sizeof gpus));
+    fprintf(to, "%s take the fewest GPU-hours.\n", first == cheapest ? "they also" : money_grouped((double)cheapest->gpus, gpus, sizeof gpus));
+    if (first != last)
+        fputs("  More than those that end first do not help.\n", to);
+    else
+        fprintf(to, "  The last doubling ends it %.2f times as soon for %s more GPU-hours.\n", before->time.total_s / last->time.total_s,
+                percent_share(last->time.total_s * (double)last->gpus / (before->time.total_s * (double)before->gpus) - 1).s);
+}
+
 static int print_worlds(const struct bill_asked *a, const struct bill *b, FILE *to)
 {
     struct bill_world w[BILL_WORLDS];
@@ -322,6 +353,7 @@ static int print_worlds(const struct bill_asked *a, const struct bill *b, FILE *
         if (w[i].possible)
             world_row(t, a, &w[i]);
     columns_print(t, to, page_width(stdout));
+    print_where_more_help(w, to);
     return 0;
 }
 

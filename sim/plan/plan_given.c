@@ -134,6 +134,23 @@ static int foreign(const struct plan_given *g, const struct form_file *f, struct
     return convert_form(&a, f, out) == EXIT_DONE ? 0 : -1;
 }
 
+/* What search --json printed? */
+static bool is_search(const json_t *doc) { return json_object_get(doc, "dpx") && json_is_array(json_object_get(doc, "plans")); }
+
+/* The plan that it answers: with --goal bill the first to end. */
+static int of_search(const struct form_file *f, json_t **plan)
+{
+    const json_t *plans = json_object_get(f->doc, "plans"), *ends = json_object_get(f->doc, "by_bill");
+    const json_t *first = json_array_get(json_array_size(ends) > 0 ? ends : plans, 0);
+    if (!first)
+        return fail("%s: an answer of search in which no plan fits", f->path);
+    if (!json_object_get(json_object_get(first, "plan"), "dpx_plan"))
+        return fail("%s: an answer of search whose first plan is not there", f->path);
+    *plan = json_incref(json_object_get(first, "plan"));
+    notes_say("dpx: %s: search's first plan, %s", f->path, json_string_value(json_object_get(first, "label")));
+    return 0;
+}
+
 static int of_file(const struct plan_given *g, const struct form_file *f, json_t **written, struct plan *out)
 {
     bool plan = json_object_get(f->doc, "dpx_plan") != NULL;
@@ -142,8 +159,11 @@ static int of_file(const struct plan_given *g, const struct form_file *f, json_t
         return of_model(g, f->doc, out) < 0 ? -1 : 1;
     if (!plan && (f->kind != FORM_JSON || form_of_quietly(f)))
         return foreign(g, f, out) < 0 ? -1 : 1;
-    if (plan && has_more(g))
+    bool answer = !plan && is_search(f->doc);
+    if ((plan || answer) && has_more(g))
         return fail("%s: a plan has its own model, cluster and seq: --set changes them", f->path);
+    if (answer)
+        return of_search(f, written);
     *written = json_incref(f->doc);
     return 0;
 }

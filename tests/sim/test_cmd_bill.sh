@@ -119,6 +119,36 @@ warm_up() {
 }
 check 'warm-up is a part of each restart and of the first start' "$(warm_up)"
 
+# 20,000 samples of 512 tokens, three times, are 3,750 sequences of 8,192: 469 steps of 8
+packed() {
+    bill --samples 20k --epochs 3 --packed 512
+    [ "$(field steps)" = 469 ] || field steps
+    bill --samples 20k --epochs 3 --packed 8192
+    [ "$(field steps)" = 7500 ] || field steps
+    says 'of how many samples' --tokens 1T --packed 512
+    says 'those of a sequence' --samples 20k --packed 9000
+    says 'those of a sequence' --samples 20k --packed 0.5
+}
+check 'packed samples fill sequences' "$(packed)"
+
+requeue() {
+    GPUS=8 parts_add_up --requeue --queue 1h
+    says 'for how long? give --queue' --tokens 1T --requeue
+    says 'leave out --spares' --tokens 1T --requeue --queue 1h --spares 1 --repair 2h
+}
+check 'a failed job may go through the queue' "$(requeue)"
+
+# What search printed is its plan.
+of_a_search() {
+    "$B/dpxplan" search --model gpt2 --cluster 8xh100 --seq 1024 --global-batch 64 --json >"$tmp/search.json" 2>"$tmp/err" || cat "$tmp/err"
+    "$B/dpxplan" search --model gpt2 --cluster 8xh100 --seq 1024 --global-batch 64 -o "$tmp/plan.json" >"$tmp/out" 2>"$tmp/err"
+    for p in search plan; do "$B/dpxplan" bill "$tmp/$p.json" --tokens 1B --mtbf llama3 --storage 1GB/s --json >"$tmp/$p" 2>"$tmp/err" || cat "$tmp/err"; done
+    cmp "$tmp/search" "$tmp/plan"
+    echo '{ "dpx": 1, "plans": [] }' | "$B/dpxplan" bill - --tokens 1B >"$tmp/out" 2>"$tmp/err" && echo 'exit 0'
+    grep -q 'in which no plan fits' "$tmp/err" || cat "$tmp/err"
+}
+check 'the answer of a search is billed as its plan' "$(of_a_search)"
+
 # 4 nodes of 3.2 Tbit/s; half of 400 GB/s at most for the copy to a neighbour: bytes of a node / 200 GB/s later it counts
 beside() {
     bill --set nodes=4 --tokens 1T --mtbf rsc-1 --storage 20GB/s --async

@@ -157,6 +157,28 @@ static void preemptions_wait_in_a_queue(void **state)
     }
 }
 
+/* A failed job that goes through the queue is a preempted one, but for its memory. */
+static void a_requeued_job_waits_like_a_preempted_one(void **state)
+{
+    struct long_run failing = { .steps = 20000, .every = 100, .step_s = 1, .blocked_s = 10, .recover_s = 200, .mtbf_s = 4000, .queue_s = 900, .requeued = true };
+    struct long_run preempted = failing;
+    struct reserve always = { .nodes = 16, .spares = -1 };
+    struct run_time a, b, got;
+    double at[3];
+
+    (void)state;
+    preempted.mtbf_s = INFINITY;
+    preempted.preempted_s = 4000;
+    preempted.requeued = false;
+    goodput_expect(&failing, &a);
+    goodput_expect(&preempted, &b);
+    assert_close(a.total_s, b.total_s, 1e-12);
+    assert_close(a.queued_s, b.queued_s, 1e-12);
+    assert_int_equal(goodput_simulate(&failing, &always, 2000, 1e12, &got, at), 0);
+    assert_close(got.total_s, a.total_s, 0.01);
+    assert_close(got.queued_s, got.interruptions * 900, 1e-9);
+}
+
 /* A preempted job loses what lay in its nodes' memory. */
 static void a_preemption_takes_the_memory(void **state)
 {
@@ -319,6 +341,7 @@ int main(void)
         cmocka_unit_test(warming_up_is_a_part_of_a_restart),
         cmocka_unit_test(the_network_fails_as_often_on_fewer_nodes),
         cmocka_unit_test(preemptions_wait_in_a_queue),
+        cmocka_unit_test(a_requeued_job_waits_like_a_preempted_one),
         cmocka_unit_test(a_preemption_takes_the_memory),
         cmocka_unit_test(the_best_interval_is_the_best),
         cmocka_unit_test(spares_run_out),
