@@ -10,6 +10,7 @@
 #include "base/fail.h"
 
 #define YEAR (365.25 * 86400)
+#define LONGEST (1e6 * YEAR)
 
 static const struct { const char *name; double seconds; } units[] = {
     { "ms", 1e-3 }, { "s", 1 }, { "sec", 1 }, { "second", 1 }, { "seconds", 1 }, { "m", 60 }, { "min", 60 }, { "minute", 60 }, { "minutes", 60 },
@@ -32,7 +33,9 @@ int duration_parse(const char *what, const char *text, double *out)
     for (int i = 0; i < NUNITS; i++)
         if (strcasecmp(unit, units[i].name) == 0) {
             *out = x * units[i].seconds;
-            return isfinite(*out) && *out > 0 ? 0 : fail("%s: a time is more than 0", what);
+            if (*out > LONGEST)
+                return fail("%s: %.40s: a time is at most a million years", what, text);
+            return *out > 0 ? 0 : fail("%s: a time is more than 0", what);
         }
     return fail("%s: \"%.40s\" is not a unit of time: ms, s, min, h, d, weeks, years", what, unit);
 }
@@ -51,6 +54,7 @@ struct duration_text duration_text(double s)
     }
     while (s < steps[i].from)
         i++;
-    snprintf(t.s, sizeof t.s, s / steps[i].seconds < 1000 ? "%.3g %s" : "%.0f %s", s / steps[i].seconds, steps[i].name);
+    double n = s / steps[i].seconds;
+    snprintf(t.s, sizeof t.s, n < 1000 || n >= 1e7 ? "%.3g %s" : "%.0f %s", n, steps[i].name);
     return t;
 }

@@ -10,7 +10,7 @@
 #ifndef DPX_DURATION_H
 #define DPX_DURATION_H
 
-/* Seconds, above 0.  0, or -1 with one line that starts with `what`. */
+/* Seconds, above 0, at most a million years.  0, or -1 with one line that starts with `what`. */
 int duration_parse(const char *what, const char *text, double *out);
 
 struct duration_text { char s[32]; };

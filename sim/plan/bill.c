@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/duration.h"
 #include "base/fail.h"
@@ -21,19 +22,25 @@ enum { RUNS = 400, MOST_INTERRUPTIONS = 20000000 };
 
 /* ---- what was asked ---- */
 
-/* "200GB/s" */
+/* "200GB/s", "400Gbit/s".  Gb/s is refused: people write it for both. */
 static int read_rate(const char *what, const char *text, double *out)
 {
-    size_t n = strlen(text);
+    size_t n = strlen(text), bits;
     char size[64];
     int64_t bytes;
 
     if (n < 3 || n >= sizeof size || strcmp(text + n - 2, "/s") != 0)
         return fail("%s: \"%.40s\" is not a rate; write it as 200GB/s", what, text);
     snprintf(size, sizeof size, "%.*s", (int)n - 2, text);
+    n -= 2;
+    bits = n > 3 && strcasecmp(size + n - 3, "bit") == 0 ? 8 : 1;
+    if (bits == 1 && size[n - 1] == 'b' && n > 1 && !strchr("0123456789. ", size[n - 2]))
+        return fail("%s: %s: bits or bytes? write GB/s for bytes, Gbit/s for bits", what, text);
+    if (bits == 8)
+        snprintf(size + n - 3, sizeof size - (n - 3), "B");
     if (size_parse(what, size, &bytes) < 0)
         return -1;
-    *out = (double)bytes;
+    *out = (double)bytes / (double)bits;
     return bytes >= MEMORY_LEAST ? 0 : fail("%s: %s is below 1MB/s", what, text);
 }
 

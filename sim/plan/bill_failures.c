@@ -7,7 +7,7 @@
 #include "base/duration.h"
 #include "base/fail.h"
 
-static int named(const char *what, const char *text, struct failures *out)
+static int named(bool asked, const char *text, struct failures *out)
 {
     char names[200] = "";
 
@@ -17,7 +17,9 @@ static int named(const char *what, const char *text, struct failures *out)
     }
     for (int i = 0; failure_rate_at(i); i++)
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", failure_rate_at(i)->name);
-    return fail("%s: \"%.40s\" is neither a published rate (%s) nor a time such as 50000h", what, text, names);
+    if (!asked)
+        return fail("the cluster's failures.rate: \"%.40s\" is not a published rate (%s); \"gpu_hours\" has one of its own", text, names);
+    return fail("--mtbf: \"%.40s\" is neither a published rate (%s) nor a time such as 50000h", text, names);
 }
 
 /* "node=20000h" */
@@ -60,7 +62,7 @@ int bill_failures(const char *mtbf, const struct cluster_runs *stated, struct fa
     if (mtbf && strspn(mtbf, " 0123456789.") > 0)
         return duration_parse("--mtbf", mtbf, &out->all_s);
     if (mtbf || stated->rate[0])
-        return named(mtbf ? "--mtbf" : "the cluster's failures.rate", mtbf ? mtbf : stated->rate, out);
+        return named(mtbf != NULL, mtbf ? mtbf : stated->rate, out);
     *out = (struct failures){ .all_s = alone ? stated->mtbf : 0, .gpu_s = alone ? 0 : stated->mtbf, .node_s = stated->node_mtbf,
                               .network_s = stated->network_mtbf };
     return 0;

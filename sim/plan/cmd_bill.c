@@ -236,12 +236,21 @@ static void print_spares(const struct bill_asked *a, const struct bill *b, FILE 
     fputs(".\n", to);
 }
 
+/* "45,207", "3.24" */
+static const char *hours_text(double hours, char *to, size_t size)
+{
+    if (hours >= 100)
+        return money_grouped(hours, to, size);
+    snprintf(to, size, "%.3g", hours);
+    return to;
+}
+
 static void print_end(const struct bill_asked *a, const struct bill *b, FILE *to)
 {
     const struct cluster *c = &b->e.plan.cluster;
     int64_t spares = b->spares > 0 ? b->spares : 0;
     double hours = bill_paid_s(b, b->time.total_s) / 3600 * (double)(c->world_size + spares * c->gpus_per_node);
-    char sum[64], low[64], high[64];
+    char sum[64], low[64], high[64], useful[64];
 
     fprintf(to, "\nIt takes %s (90 %%: %s to %s)", duration_text(b->time.total_s).s, duration_text(b->low_s).s, duration_text(b->high_s).s);
     if (a->start)
@@ -251,8 +260,8 @@ static void print_end(const struct bill_asked *a, const struct bill *b, FILE *to
     if (b->time.interruptions > 0)
         fprintf(to, "; %.3g interruptions", b->time.interruptions);
     fputs(".\n", to);
-    fprintf(to, "  %s GPU-hours are paid for, %s of them useful", money_grouped(hours, sum, sizeof sum),
-            money_grouped(b->time.useful_s / 3600 * (double)c->world_size, low, sizeof low));
+    fprintf(to, "  %s GPU-hours are paid for, %s of them useful", hours_text(hours, sum, sizeof sum),
+            hours_text(b->time.useful_s / 3600 * (double)c->world_size, useful, sizeof useful));
     if (a->eval.money.price >= 0) {
         money_sum(&a->eval.money, cost_of(a, b, bill_paid_s(b, b->time.total_s), spares), sum, sizeof sum);
         money_sum(&a->eval.money, cost_of(a, b, bill_paid_s(b, b->low_s), spares), low, sizeof low);
@@ -298,12 +307,15 @@ static const struct column world_columns[] = {
     { "GPUs", true, 0 }, { "step", true, 1 }, { "checkpoint every", true, 0 }, { "useful", true, 0 }, { "takes", true, 0 }, { "cost", true, 0 }, { "", false, 0 },
 };
 
+/* GPU-hours that are paid for. */
+static double world_hours(const struct bill_world *w) { return (w->time.total_s - w->time.queued_s) / 3600 * (double)w->gpus; }
+
 static void world_row(struct columns *t, const struct bill_asked *a, const struct bill_world *w)
 {
     char sum[64] = "", gpus[40];
 
     if (a->eval.money.price >= 0)
-        money_sum(&a->eval.money, w->time.total_s / 3600 * (double)w->gpus * a->eval.money.price, sum, sizeof sum);
+        money_sum(&a->eval.money, world_hours(w) * a->eval.money.price, sum, sizeof sum);
     columns_cell(t, "%s", money_grouped((double)w->gpus, gpus, sizeof gpus));
     columns_cell(t, "%s", answer_seconds(w->step_s).s);
     columns_cell(t, "%s", isfinite(w->time.interruptions) && w->time.interruptions > 0 ? duration_text((double)w->every * w->step_s).s : "-");
@@ -324,7 +336,7 @@ static void print_where_more_help(const struct bill_world w[BILL_WORLDS], FILE *
         if (!x->possible || !x->fits || !isfinite(x->time.total_s))
             continue;
         first = !first || x->time.total_s < first->time.total_s ? x : first;
-        cheapest = !cheapest || x->time.total_s * (double)x->gpus < cheapest->time.total_s * (double)cheapest->gpus ? x : cheapest;
+        cheapest = !cheapest || world_hours(x) < world_hours(cheapest) ? x : cheapest;
         before = last;
         last = x;
     }
@@ -336,7 +348,7 @@ static void print_where_more_help(const struct bill_world w[BILL_WORLDS], FILE *
         fputs("  More than those that end first do not help.\n", to);
     else
         fprintf(to, "  The last doubling ends it %.2f times as soon for %s more GPU-hours.\n", before->time.total_s / last->time.total_s,
-                percent_share(last->time.total_s * (double)last->gpus / (before->time.total_s * (double)before->gpus) - 1).s);
+                percent_share(world_hours(last) / world_hours(before) - 1).s);
 }
 
 static int print_worlds(const struct bill_asked *a, const struct bill *b, FILE *to)

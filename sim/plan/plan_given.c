@@ -155,6 +155,8 @@ static int of_file(const struct plan_given *g, const struct form_file *f, json_t
 {
     bool plan = json_object_get(f->doc, "dpx_plan") != NULL;
 
+    if (json_object_get(f->doc, "dpx_phases"))
+        return fail("%s: a phase plan, of several models that take turns: dpxplan phases reads it", f->path);
     if (!plan && f->kind == FORM_JSON && (json_object_get(f->doc, "model_type") || json_object_get(f->doc, "dpx_model")) && !form_of_quietly(f))
         return of_model(g, f->doc, out) < 0 ? -1 : 1;
     if (!plan && (f->kind != FORM_JSON || form_of_quietly(f)))

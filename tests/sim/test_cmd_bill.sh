@@ -215,6 +215,11 @@ bad() {
     says 'neither a published rate' --tokens 1T --mtbf llama9
     says 'of which unit' --tokens 1T --mtbf 5000
     says 'not a rate' --tokens 1T --storage 200GB
+    says 'bits or bytes' --tokens 1T --storage 200Gb/s
+    says 'bits or bytes' --tokens 1T --storage-node 5gib/s
+    says 'at most a million years' --tokens 1T --mtbf 1e300h
+    says 'is not a published rate' --tokens 1T --set cluster.failures.rate=llama4
+    plan=demo/grpo.json says 'dpxplan phases reads it' --tokens 1T
     says 'is not known of this cluster' --tokens 1T --storage disk
     says 'give --repair' --tokens 1T --spares 2
     says 'give --spares' --tokens 1T --repair 2h
@@ -227,6 +232,25 @@ bad() {
     says 'are being repaired at once' --tokens 15T --set nodes=1024 --mtbf 1000h --storage 1TB/s --spares 100000 --repair 2000h
 }
 check 'bad input is refused with one line' "$(bad)"
+
+# 400 Gbit/s are 50 GB/s
+bits() {
+    bill --tokens 1T --mtbf llama3 --storage 400Gbit/s
+    a=$(field write_s)
+    bill --tokens 1T --mtbf llama3 --storage 50GB/s
+    near "$a" "$(field write_s)" 1e-12
+}
+check 'a storage may be stated in bits' "$(bits)"
+
+# The row of as many GPUs costs what the bill says: nobody pays for the queue there either.
+worlds_cost() {
+    "$B/dpxplan" bill "$plan" --set nodes=4 --tokens 1T --price 2 --mtbf llama3 --storage 20GB/s --preempted 8h --queue 1h --worlds >"$tmp/out" 2>"$tmp/err"
+    a=$(sed -n 's/.*of them useful: \([0-9,]*\) .*/\1/p' "$tmp/out")
+    b=$(sed -n 's/^ *32 .* \([0-9,]*\)$/\1/p' "$tmp/out")
+    { [ -n "$a" ] && [ "$a" = "$b" ]; } || echo "$a in the bill, $b in the table"
+    grep -q '32 GPUs end first; 8 take the fewest GPU-hours' "$tmp/out" || sed -n '/^With the same/,$p' "$tmp/out"
+}
+check 'other numbers of GPUs are paid for alike' "$(worlds_cost)"
 
 endless() {
     "$B/dpxplan" bill "$plan" --tokens 1T --mtbf 1h --storage 1GB/s --every 12h >"$tmp/out" 2>"$tmp/err"
