@@ -88,4 +88,13 @@ END
         grep -q 'Routers: all parameters are bf16' || echo 'no word of routers'
 }
 check 'notes of explain are in the document of eval' "$(notes 2>&1)"
+
+# Of CPU cores no peak is known: no share of it is 0.
+shares() {
+    "$B/dpxplan" eval gpt2 --cluster localhost:2 --seq 64 --json 2>/dev/null | python3 -c '
+import json, sys
+t = json.load(sys.stdin)["time"]
+assert t["mfu"] is t["hfu"] is t["peak_flops"] is None and t["tflops_per_gpu"] > 0, t'
+}
+check 'no share of a peak that is not known' "$(shares 2>&1)"
 finish
