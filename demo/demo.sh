@@ -34,7 +34,7 @@ run dpxplan search --model demo/10m --cluster localhost:2 --seq 128 --global-bat
 printf '\n-- The winner, and one plan of every strategy, really trained: the same 20 steps, the same losses\n'
 for plan in "$out/best.json" demo/10m/ddp.json demo/10m/zero1.json demo/10m/zero2.json demo/10m/zero3.json \
     demo/10m/fsdp.json demo/10m/fsdp-recompute.json; do
-    run dpxrun "$plan" --steps 20 --threads 1 --clip 1 --brief --db "$db" >"$out/said" || exit
+    run dpxrun "$plan" --steps 20 --threads 1 --clip 1 --brief --db "$db" >"$out/said" 2>&1 || { cat "$out/said"; exit 1; }
     cat "$out/said"
     sed -n 's/.*loss \([0-9.]* -> [0-9.]*\) .*/\1/p' "$out/said" >>"$out/losses"
 done

@@ -601,8 +601,8 @@ static int fit_late(struct db *db, int64_t machine, struct measured_device *m)
         return 1;
     m->late = 1 - 1 / late;
     m->drift = fmax(m->drift, m->late);
-    snprintf(m->warning, sizeof m->warning, "this machine was busy when it was calibrated: its times are up to %.1f times too "
-             "long, and so may predictions be; `dpxcal run` on a quiet machine mends it", late);
+    snprintf(m->warning, sizeof m->warning, "this machine was busy when it was calibrated: its times are up to %.1f times as "
+             "long as when it is quiet, and so may predictions be; `dpxcal run` then mends it", late);
     snprintf(m->basis + strlen(m->basis), sizeof m->basis - strlen(m->basis), ", of a busy machine");
     return 1;
 }

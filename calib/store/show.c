@@ -107,8 +107,8 @@ static int show_lateness(struct db *db, int64_t machine, FILE *to)
     double late = series_lateness(db, machine, 0, 0);
 
     if (late >= SERIES_LATE)
-        fprintf(to, "  the machine was busy while these were timed: up to %.1f times too long, and intervals of predictions are wider "
-               "for it\n", late);
+        fprintf(to, "  the machine was busy while these were timed: up to %.1f times as long as when it is quiet, and intervals of "
+               "predictions are wider for it\n", late);
     return isnan(late) ? -1 : 0;
 }
 

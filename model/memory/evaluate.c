@@ -546,13 +546,22 @@ static json_t *first_over_json(const struct evaluation *e)
                      "buffer", what, "bytes", (json_int_t)bytes);
 }
 
+static json_t *notes_json(const struct schedules *s)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < s->nnotes; i++)
+        json_array_append_new(list, json_string(s->notes[i]));
+    return list;
+}
+
 json_t *evaluation_json(const struct plan *p, const struct evaluation *e)
 {
     char label[KNOB_LABEL];
 
     knob_label(p, label, sizeof label);
-    return json_pack("{s:o, s:s, s:b, s:o, s:o, s:o, s:o, s:n}", "plan", plan_to_json(p), "label", label, "fits", e->m.fits,
+    return json_pack("{s:o, s:s, s:b, s:o, s:o, s:o, s:o, s:o, s:n}", "plan", plan_to_json(p), "label", label, "fits", e->m.fits,
                      "why_not", e->m.fits ? json_null() : json_string(e->why_not),
                      "first_over", first_over_json(e), "memory", memory_json(e),
-                     "comm", comm_json(&e->schedules, &e->comm), "time");
+                     "comm", comm_json(&e->schedules, &e->comm), "notes", notes_json(&e->schedules), "time");
 }

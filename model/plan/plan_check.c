@@ -399,7 +399,7 @@ int plan_check(const struct plan *p, const char *where)
     for (int i = 0; (k = knob_at(i)); i++)
         if ((k->cells & knob_cell(p)) && knob_check(p, k, where) < 0)
             return -1;
-    if ((f->check_first && f->check_first(p, where) < 0) || parallel_check(p, where) < 0)
+    if (train_check_ranks(p, where) < 0 || (f->check_first && f->check_first(p, where) < 0) || parallel_check(p, where) < 0)
         return -1;
     if (check_group(p, where) < 0 || experts_check_ranks(p, where) < 0)
         return -1;

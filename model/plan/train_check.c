@@ -163,12 +163,16 @@ static int check_ends(const struct plan *p, const char *where)
     return 0;
 }
 
-int train_check(const struct plan *p, const char *where)
+/* The way of parallel that has ranks: "tensor", "context" or "pipeline". */
+static const char *other_way(const struct parallel_options *o)
+{
+    return o->tensor > 1 ? "tensor" : o->pipeline > 1 ? "pipeline" : "context";
+}
+
+int train_check_ranks(const struct plan *p, const char *where)
 {
     char cells[400];
 
-    if (!same_training(&p->train, &p->model.training))
-        return fail("%s: train: the model was made for something else to train", where);
     if (training_is_all(&p->train))
         return 0;
     if (!knob_has(p, "", "train")) {
@@ -178,11 +182,23 @@ int train_check(const struct plan *p, const char *where)
     }
     if (p->model.experts && p->parallel.expert > 1)
         return fail("%s: train: adapters and frozen weights beside parallel.expert are not supported yet", where);
+    if (!plan_is_data_parallel(p)) {
+        bool whole = p->strategy != STRAT_FSDP && p->strategy != STRAT_ZERO3 && p->parallel.context == 1;
+        return fail("%s: train: adapters and frozen weights beside parallel.%s are not planned yet: set it to 1%s", where,
+                    other_way(&p->parallel), whole ? "; fsdp of torch and zero3 of deepspeed cut frozen weights over all ranks" : "");
+    }
+    return 0;
+}
+
+int train_check(const struct plan *p, const char *where)
+{
+    if (!same_training(&p->train, &p->model.training))
+        return fail("%s: train: the model was made for something else to train", where);
+    if (training_is_all(&p->train))
+        return 0;
     if (p->kernels == KERNELS_TORCH_COMPILE)
         return fail("%s: train: kernels \"%s\" train everything so far: take torch-sdpa, torch-eager or dpx", where,
                     kernels_name(p->kernels));
-    if (!plan_is_data_parallel(p))
-        return fail("%s: train: adapters and frozen weights beside tensor, context or pipeline parallelism are not supported yet", where);
     if (check_offload(p, where) < 0 || check_ends(p, where) < 0)
         return -1;
     if (p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD)

@@ -4,7 +4,11 @@
 
 #include "model/plan/plan.h"
 
-/* 0, or -1 reported with the key named. */
+/* Each 0, or -1 reported with the key named.  Of strategy, dialect and ranks; before a framework's own checks, whose refusals would
+ * lead on to this one. */
+int train_check_ranks(const struct plan *p, const char *where);
+
+/* The rest. */
 int train_check(const struct plan *p, const char *where);
 
 #endif

@@ -49,6 +49,11 @@ void compare_work_of(const char *plan, struct work *out)
     out->tokens = out->seq * out->micro_batch * (accumulation > 0 ? accumulation : 1) * world;
     copy_word(j, "precision", out->precision, sizeof out->precision);
     copy_word(j, "recompute", out->recompute, sizeof out->recompute);
+    int64_t every = json_integer_value(json_object_get(j, "recompute_interval"));
+    if (every > 1) {
+        size_t at = strlen(out->recompute);
+        snprintf(out->recompute + at, sizeof out->recompute - at, " every %lld blocks", (long long)every);
+    }
     json_decref(j);
 }
 

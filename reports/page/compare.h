@@ -24,7 +24,7 @@ enum { MAX_RUNS = 12, MAX_OPS = 8 };
 /* What a plan says of its work; texts are static or "". */
 struct work {
     int64_t seq, micro_batch, tokens;       /* tokens of the global batch; 0: the plan does not say */
-    char    precision[8], recompute[12];
+    char    precision[8], recompute[32];      /* "full", "full every 4 blocks" */
     char    degrees[96], schedule[32];      /* "tp 2 pp 4", "1f1b" */
 };
 

@@ -148,15 +148,22 @@ static void no_verdict(struct report *r, struct prose *p)
     prose_end(p);
 }
 
-static void verdict(struct report *r)
+/* Half of the range of four steps in five, as a share of the median: beyond it, something else was at work. */
+#define RESTLESS 0.15
+
+static double spread_of(const struct run_row *row) { return (row->end.p90_s - row->end.p10_s) / 2 / row->end.step_s; }
+
+static bool was_busy(const struct comparison *c)
+{
+    for (int i = 0; i < c->n; i++)
+        if (c->run[i].late > 1 || spread_of(&c->run[i].rec.row) > RESTLESS)
+            return true;
+    return false;
+}
+
+static void advice(struct report *r, struct prose *p)
 {
     const struct comparison *c = r->c;
-    struct prose *p = r->words[WORDS_VERDICT];
-
-    if (c->best < 0 || !c->together) {
-        no_verdict(r, p);
-        return;
-    }
     const struct chosen *best = &c->run[c->best];
     if (c->second >= 0 && within_spread(&best->rec.row.end, &c->run[c->second].rec.row.end)) {
         tie(r, p);
@@ -179,6 +186,21 @@ static void verdict(struct report *r)
     if (c->second >= 0)
         against_second(r, p);
     leanest(r, p);
+}
+
+static void verdict(struct report *r)
+{
+    struct prose *p = r->words[WORDS_VERDICT];
+
+    if (r->c->best < 0 || !r->c->together) {
+        no_verdict(r, p);
+        return;
+    }
+    advice(r, p);
+    if (was_busy(r->c)) {
+        prose_put(p, "The machine was busy, as is told below: runs on a quiet one may be in another order.");
+        prose_end(p);
+    }
 }
 
 /* ---- where prediction and run differ ---- */
@@ -233,12 +255,6 @@ static void late_phase(struct prose *p, const struct chosen *x)
     prose_put(p, ".");
 }
 
-/* Half of the range of four steps in five, as a share of the median: beyond it, something else was at work.
- */
-#define RESTLESS 0.15
-
-static double spread_of(const struct run_row *row) { return (row->end.p90_s - row->end.p10_s) / 2 / row->end.step_s; }
-
 /* A machine that did something else, when it was calibrated or during a run: stated of every run, whether or not it differs. */
 static void busy(struct report *r, struct prose *p)
 {
@@ -251,8 +267,8 @@ static void busy(struct report *r, struct prose *p)
             continue;
         prose_name(p, x->rec.row.start.host);
         prose_put(p, " was busy when it was calibrated: its times are up to ");
-        report_fact(r, p, UNIT_SHARE, x->late - 1, "late", x->rec.row.id);
-        prose_put(p, " too long, and so are predictions that rest on them.");
+        report_fact(r, p, UNIT_TIMES, x->late, "late", x->rec.row.id);
+        prose_put(p, " as long as when it is quiet, and so may predictions be that rest on them.");
         prose_end(p);
     }
     for (int i = 0; i < r->c->n; i++) {

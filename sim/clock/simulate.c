@@ -577,8 +577,12 @@ static void stages_into(json_t *doc, const struct timing *t)
     json_object_set_new(doc, "stages", stages);
 }
 
+/* Of CPU cores no peak is known, and nothing that is a share of one. */
+static json_t *of_peak(double value, double peak) { return peak > 0 ? json_real(value) : json_null(); }
+
 json_t *simulate_timing_json(const struct plan *p, const struct schedules *s, const struct timing *t)
 {
+    double peak = flops_peak(&p->cluster, p->precision);
     json_t *by = json_object();
 
     for (int op = 0; op < NCOLL; op++)
@@ -588,14 +592,14 @@ json_t *simulate_timing_json(const struct plan *p, const struct schedules *s, co
                 snprintf(key, sizeof key, "%s %s", coll_name((enum coll_op)op), s->groups.group[g].name);
                 json_object_set_new(by, key, json_real(t->line.exposed_by[op][g]));
             }
-    json_t *doc = json_pack("{s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:s, s:f, s:f, s:s, s:b, s:s}",
+    json_t *doc = json_pack("{s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:o, s:f, s:o, s:o, s:s, s:f, s:f, s:s, s:b, s:s}",
         "step_s", t->line.step_s, "compute_s", t->line.compute_s, "exposed_comm_s", t->line.exposed_s,
         "exposed_by", by, "optimizer_s", t->line.optimizer_s, "idle_s", t->line.idle_s, "slowest_rank_s", t->line.slowest_s,
         "no_contention_s", t->free_s, "tokens_per_s", sample_has_tokens(&p->model) ? json_real(t->tokens_per_s) : json_null(), "tflops_per_gpu", t->tflops_per_gpu,
-        "mfu", t->mfu, "hfu", t->hfu, "flop_convention", flop_convention_of(&p->model, FLOPS_PALM),
+        "mfu", of_peak(t->mfu, peak), "hfu", of_peak(t->hfu, peak), "flop_convention", flop_convention_of(&p->model, FLOPS_PALM),
         "low_s", t->low_s, "high_s", t->high_s, "basis", basis_name(t->basis),
         "outside_calibrated_range", t->outside, "kernels", kernels_name(p->kernels));
-    json_object_set_new(doc, "peak_flops", json_real(flops_peak(&p->cluster, p->precision)));
+    json_object_set_new(doc, "peak_flops", of_peak(peak, peak));
     exposed_into(doc, s, &t->line, GROUP_TENSOR, "exposed_tensor_s");
     exposed_into(doc, s, &t->line, GROUP_CONTEXT, "exposed_context_s");
     if (!sample_has_tokens(&p->model))

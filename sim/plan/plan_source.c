@@ -363,21 +363,52 @@ static bool is_value(const json_t *v, const char *text)
     return s && !strcmp(s, text);
 }
 
+/* Of a cell that has no such key, what all its plans do. */
+static bool says_nothing(const struct knob *k, const char *key, const json_t *v)
+{
+    static const char *const ways[] = { "tensor", "context", "pipeline", "expert" };
+    const char *all = value_of_all(key);
+
+    for (size_t i = 0; !strcmp(k->object, "parallel") && i < sizeof ways / sizeof *ways; i++)
+        if (!strcmp(k->name, ways[i]))
+            return json_integer_value(v) == 1;
+    return (all && is_value(v, all)) || (!strcmp(key, "fp8") && is_value(v, "none"));
+}
+
 /* A key of the document that the cell has not: 0 left out, or -1 with the reason reported. */
 static int drop_key(json_t *in, const struct knob *k, const char *key, enum strategy s, enum dialect d, struct change *ch)
 {
     const char *cell = strategy_name(s), *of = dialect_name(d), *value = named(ch, key), *all = value_of_all(key);
-    bool says_nothing = all && is_value(json_object_get(in, k->name), all);
+    bool nothing = says_nothing(k, key, json_object_get(in, k->name));
 
-    if (value && !says_nothing)
+    if (value && !nothing)
         return fail("%s=%.60s: %s of %s has no such key", key, value, cell, of);
-    if (all && !says_nothing)
+    if (all && !nothing)
         return fail("%s: %s of %s has no such key: set %s=%s as well", key, cell, of, key, all);
-    if (value)
+    if (nothing)
         json_object_del(in, k->name);
     else
         drop(in, k->name, key, s, d, ch);
     return 0;
+}
+
+/* Keys that changes name, which the document's cell has not, with what all its plans do: left out. */
+static void drop_named_for_nothing(json_t *doc, const struct change *ch)
+{
+    const char *strategy = json_string_value(json_object_get(doc, "strategy"));
+    const char *dialect = json_string_value(json_object_get(doc, "dialect"));
+    int s = strategy ? strategy_parse(strategy) : -1, d = dialect ? dialect_parse(dialect) : -1;
+    const struct knob *k;
+
+    for (int i = 0; s >= 0 && d >= 0 && (k = knob_at(i)); i++) {
+        json_t *in = object_in(doc, k->object);
+        char key[KEY];
+        knob_key_text(k, key, sizeof key);
+        if (named(ch, key) && !knob_find(k->object, k->name, CELL(s, d)) && says_nothing(k, key, json_object_get(in, k->name))) {
+            json_object_del(in, k->name);
+            drop_empty(doc, k->object);
+        }
+    }
 }
 
 /* After another strategy or dialect: keys that the cell has not are left out; a dialect that has no such strategy makes place
@@ -509,7 +540,11 @@ static int apply_all(json_t *doc, struct cluster *c, struct change *ch)
 /* The plan of a changed document, without the keys that its cell has not. */
 static int read_changed_plan(json_t *doc, const char *where, struct change *ch, struct plan *out)
 {
-    if ((ch->cell && drop_foreign(doc, ch) < 0) || plan_from_json(doc, where, out) < 0)
+    if (!ch->cell)
+        drop_named_for_nothing(doc, ch);
+    else if (drop_foreign(doc, ch) < 0)
+        return -1;
+    if (plan_from_json(doc, where, out) < 0)
         return -1;
     if (ch->global_batch && by_global_batch(out, ch->global_batch) < 0) {
         plan_free(out);

@@ -134,8 +134,11 @@ int64_t bounds_states(const struct plan *p)
         bytes += here * each - of_experts / params * each;
         with_states -= p->strategy == STRAT_DDP ? of_experts - here : 0;    /* else they are cut over as many ranks as the rest */
     }
-    if (bounds_keeps_grads(p) && p->dialect != DIALECT_MEGATRON && p->strategy != STRAT_DP)
-        bytes += with_states / states * dtype_bytes(r.grad);
+    if (bounds_keeps_grads(p) && p->dialect != DIALECT_MEGATRON && p->strategy != STRAT_DP) {
+        int64_t kept = with_states / states * dtype_bytes(r.grad);
+        int64_t whole = with_states / p->parallel.tensor * dtype_bytes(r.used);     /* FSDP without synchronization may keep these */
+        bytes += p->strategy == STRAT_FSDP && whole < kept ? whole : kept;
+    }
     bytes += p->model.training.base == BASE_PLAIN ? frozen / params * dtype_bytes(r.frozen) : frozen / params / 2;
     /* FSDP2 that does not reshard has all blocks whole at the end of a forward. */
     if (p->parallel.pipeline > 1 && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->shard_group > 1 &&

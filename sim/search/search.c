@@ -1,6 +1,7 @@
 /* search.c -- candidates in waves on all cores: bounds first, then lowering, then the clock, then the fastest kept. */
 #include "sim/search/search.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>
@@ -196,6 +197,8 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     f->key = alike_key(s, f->program);
     if (!f->fits)
         return 0;
+    if (!cache)
+        return fail("a plan that fits was left out by a bound: it needs %" PRId64 " bytes", m.needed);
     cost_cache_use(cache, &f->plan);
     if (simulate_price(&f->plan, s, SCHED_STEADY, cache, memo, &prices) < 0)
         return -1;

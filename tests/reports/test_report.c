@@ -426,11 +426,14 @@ static void a_busy_machine_is_said(void **state)
     words = slurp(in_scratch("busy/summary.md"));
     assert_null(strstr(words, "was busy"));
     assert_null(strstr(words, "used the machine meanwhile"));
+    assert_null(strstr(words, "The machine was busy"));
     free(words);
     assert_int_equal(db_exec(db, "UPDATE calibration SET crowd = 0.5; UPDATE run SET step_p10_s = 0.6, step_p90_s = 1"), 0);
     assert_int_equal(report_of("busy.db", "busy", NULL, 0), 0);
     words = slurp(in_scratch("busy/summary.md"));
-    assert_non_null(strstr(words, "node7 was busy when it was calibrated: its times are up to **100.0 %** too long"));
+    assert_non_null(strstr(words, "node7 was busy when it was calibrated: its times are up to **2.00 times** as long as when it is quiet"));
+    assert_true(strstr(words, "The machine was busy, as is told below") < strstr(words, "| Plan |"));  /* the verdict says it, too */
+    assert_non_null(strstr(words, "The machine was busy, as is told below"));
     assert_non_null(strstr(words, "ddp (torch), run 1: its steps vary by **25.0 %** either way"));      /* (1 - .6) / 2 / .8 */
     free(words);
     db_close(db);

@@ -66,4 +66,35 @@ assert d["version"] and set(d["frameworks"]) == {"torch", "torch-fsdp1", "deepsp
     done
 }
 check 'answers name the program and the frameworks that they follow' "$(rests 2>&1)"
+
+# What explain says behind the peak of what a framework does here, eval's document says, too: a sentence of each kind.
+notes() {
+    echo '{"dpx_plan": 1, "model": "moonlight-16b-a3b", "cluster": "8xh100", "strategy": "ddp", "dialect": "torch", "precision": "bf16", "seq": 512,
+        "micro_batch": 1, "ddp": {"model_dtype": "bf16"}}' >"$tmp/moe.json"
+    for c in demo/8b-zero2.json "$tmp/moe.json" \
+            'llama-3.2-1b --cluster 8xh100 --seq 1k --set strategy=fsdp dialect=torch kernels=torch-sdpa' demo/gpipe.json; do
+        # shellcheck disable=SC2086
+        "$B/dpxplan" eval $c --json 2>/dev/null >"$tmp/eval"
+        # shellcheck disable=SC2086
+        "$B/dpxplan" explain $c 2>/dev/null | tr -s '\n ' '  ' >"$tmp/explain"
+        python3 - "$tmp/eval" "$tmp/explain" <<'END' || echo "of: $c"
+import json, sys
+notes, said = json.load(open(sys.argv[1]))["notes"], open(sys.argv[2]).read()
+assert all(n in said for n in notes), notes
+assert notes or "attention:" not in said and "DeepSpeed all-reduces" not in said and "Routers:" not in said, said
+END
+    done
+    "$B/dpxplan" eval "$tmp/moe.json" --json 2>/dev/null |
+        grep -q 'Routers: all parameters are bf16' || echo 'no word of routers'
+}
+check 'notes of explain are in the document of eval' "$(notes 2>&1)"
+
+# Of CPU cores no peak is known: no share of it is 0.
+shares() {
+    "$B/dpxplan" eval gpt2 --cluster localhost:2 --seq 64 --json 2>/dev/null | python3 -c '
+import json, sys
+t = json.load(sys.stdin)["time"]
+assert t["mfu"] is t["hfu"] is t["peak_flops"] is None and t["tflops_per_gpu"] > 0, t'
+}
+check 'no share of a peak that is not known' "$(shares 2>&1)"
 finish

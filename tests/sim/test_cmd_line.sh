@@ -329,4 +329,35 @@ check 'a program copied without what is installed beside it says so' "$(
     "$tmp/alone/dpxplan" eval demo/gpipe.json --set parallel.pipeline_schedule=1f1b 2>&1 >/dev/null | grep -c 'lies without share/dpx/measured' | grep -vx 1
     "$tmp/alone/dpxplan" eval demo/8b-fsdp.json 2>&1 >/dev/null | grep 'lies without'
     "$B/dpxplan" eval demo/gpipe.json --set parallel.pipeline_schedule=1f1b 2>&1 >/dev/null | grep 'lies without')"
+
+# A change that says what every plan of the cell does is taken where the cell has no such key, whether or not the cell changes too.
+for_nothing() {
+    for cell in 'ddp torch' 'fsdp torch-fsdp1' 'zero1 torch'; do
+        for set in fp8=none parallel.expert=1 parallel.tensor=1 parallel.context=1 parallel.pipeline=1 train=all; do
+            # shellcheck disable=SC2086
+            "$B/dpxplan" eval gpt2 --cluster 8xh100 --set strategy=${cell% *} dialect=${cell#* } $set >/dev/null 2>"$tmp/err" || cat "$tmp/err"
+        done
+    done
+    for set in fp8=none parallel.expert=1 train=all fsdp.cpu_offload=false; do
+        "$B/dpxplan" eval demo/8b-ddp.json --set $set >/dev/null 2>"$tmp/err"
+        [ $? = 2 ] && cat "$tmp/err"
+    done
+    for set in fp8=rowwise parallel.expert=2 fsdp.cpu_offload=true; do
+        "$B/dpxplan" eval demo/8b-ddp.json --set $set >/dev/null 2>&1
+        [ $? = 2 ] || echo "$set is taken"
+    done
+}
+check 'a change that says nothing is no error' "$(for_nothing)"
+
+# The first refusal is the one that counts: no other key mends LoRA beside tensor parallelism.
+adapters() {
+    for set in 'parallel.tensor=2' 'parallel.tensor=2 ddp.model_dtype=bf16' 'parallel.tensor=2 precision=fp32' 'parallel.tensor=2 strategy=fsdp' \
+            'parallel.context=2 strategy=fsdp' 'parallel.pipeline=2 strategy=fsdp'; do
+        # shellcheck disable=SC2086
+        "$B/dpxplan" eval "$tmp/lora.json" --set $set 2>&1 | grep -q "beside ${set%%=*} are not planned yet: set it to 1" || echo "$set"
+    done
+}
+echo '{"dpx_plan": 1, "model": "llama-3.2-1b", "cluster": "8xh100", "strategy": "ddp", "dialect": "torch", "seq": 2048, "micro_batch": 1,
+    "precision": "bf16", "train": "lora"}' >"$tmp/lora.json"
+check 'adapters beside other ways of parallelism: one refusal, with what would be right' "$(adapters)"
 finish

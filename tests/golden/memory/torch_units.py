@@ -36,7 +36,7 @@ WIDE = {"hidden_size": 160, "num_hidden_layers": 3, "intermediate_size": 96, "nu
 UNITS |= {"llama-wide": WIDE | {"model_type": "llama"}, "olmoe-wide": WIDE | FIXED["olmoe"] | {"model_type": "olmoe"}}
 
 
-# Recorded and not understood: dpx is 10 to 13 % below the tracker in the first three, 0.05 % above in the last (README.md).
+# Recorded; dpx is 10 to 13 % below the tracker in the first three, which is not understood, and 0.05 % above in the last (README.md).
 OPEN = {("qwen2-0", 777), ("qwen2-1", 777), ("olmo2-1", 777), ("llama-0", 96)}
 
 
