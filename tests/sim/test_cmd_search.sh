@@ -132,7 +132,7 @@ check 'advice is a plan that can be exported where that was asked for' "$(
     for_accelerate
     says 'To make it fit: shard more with fsdp'
     for_accelerate --export-to accelerate
-    says 'The nearest plan that does not fit'
+    says '^Does not fit, but comes nearest: '
     says_not 'zero1')"
 
 # gpt2's config has dropout, which torchtitan's models have not; accelerate has FSDP2 reduce in bf16.  What is found is what the tool takes.
