@@ -321,7 +321,7 @@ static void print_nearest(const struct search_answer *s, FILE *to)
     plan_words(&r->found[r->nfit].plan, words, sizeof words);
     fprintf(to, "\n%sDoes not fit%s, but comes nearest: %s.\n", page_ink(to, TERMINAL_RED), page_ink(to, TERMINAL_PLAIN), words);
     lack_words(&l, text, sizeof text);
-    fprintf(to, "  It does not fit: it %s.\n", text);
+    fprintf(to, "  It %s.\n", text);
     search_to_fit_words(&s->q.options, &r->found[r->nfit], &l, plan_words, text, sizeof text);
     fprintf(to, "  To make it fit: %s.\n", text);
 }
