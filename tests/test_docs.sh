@@ -85,8 +85,12 @@ check "a cluster file's keys are in its schema" "$(
 check 'license, changes, citation and security are there' "$(
     for f in LICENSE CHANGELOG.md CONTRIBUTING.md CITATION.cff SECURITY.md; do [ -s "$f" ] || echo "$f"; done
     grep -q 'the dpx authors' LICENSE || echo 'LICENSE: whose?')"
-check 'the version is one' "$(
+# The newest entry is a release with its date, or what comes after one ("unreleased").
+check 'the version is one, and its date' "$(
     version=$(sed -n 's/^VERSION := //p' Makefile)
     grep -q "^version: $version\$" CITATION.cff || echo "CITATION.cff is not of $version"
-    grep -q "^## $version" CHANGELOG.md || echo "CHANGELOG.md has no $version")"
+    date=$(sed -n "s/^## $version (\([0-9-]*\))\$/\1/p" CHANGELOG.md)
+    [ "$date" ] || grep -q "^## $version (unreleased)\$" CHANGELOG.md || echo "CHANGELOG.md has no $version with its date"
+    [ -z "$date" ] || grep -q "^date-released: \"$date\"\$" CITATION.cff || echo "CITATION.cff is not of $date"
+    grep -q "^dpx ($version-1) \($([ "$date" ] && echo unstable || echo UNRELEASED)\);" debian/changelog || echo "debian/changelog is not of $version ($date)")"
 finish

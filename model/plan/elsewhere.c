@@ -90,6 +90,6 @@ const char *elsewhere_note(const struct plan *p)
             return "DeepSpeed needs nvme_path, the folder of the files, for device nvme: export refuses the plan without it";
     }
     if (fsdp && threads && knob_get(p, fsdp) > 0 && p->host_threads == 1 && knob_default(p, threads) > 0)
-        return "torchrun gives each rank one thread for AdamW on the host (OMP_NUM_THREADS=1): set it, and host_threads here";
+        return "AdamW on the host has one thread a rank, because torchrun sets OMP_NUM_THREADS=1; for more, set that variable and the plan's host_threads";
     return NULL;
 }

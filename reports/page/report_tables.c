@@ -30,9 +30,9 @@ static struct table *runs_columns(void)
     table_column(t, "device", "Device", UNIT_TEXT, CSV_ONLY);
     table_column(t, "model", "Model", UNIT_TEXT, SHOWN);
     table_column(t, "strategy", "Strategy", UNIT_TEXT, SHOWN);
-    table_column(t, "dialect", "Dialect", UNIT_TEXT, SHOWN);
+    table_column(t, "dialect", "Framework", UNIT_TEXT, SHOWN);
     table_column(t, "world_size", "Ranks", UNIT_COUNT, SHOWN);
-    table_column(t, "outcome", "Outcome", UNIT_TEXT, SHOWN);
+    table_column(t, "outcome", "How it ended", UNIT_TEXT, SHOWN);
     table_column(t, "reason", "Reason", UNIT_TEXT, CSV_ONLY);
     table_column(t, "steps", "Steps", UNIT_COUNT, CSV_ONLY);
     table_column(t, "basis", "Prediction rests on", UNIT_TEXT, CSV_ONLY);
@@ -287,7 +287,7 @@ static struct table *phases_table(const struct comparison *c)
     table_column(t, "phase", "Phase", UNIT_TEXT, SHOWN);
     table_column(t, "predicted_s", "Predicted", UNIT_SECONDS, SHOWN);
     table_column(t, "measured_s", "Measured", UNIT_SECONDS, SHOWN);
-    table_column(t, "late_s", "Late by", UNIT_SECONDS, SHOWN);
+    table_column(t, "late_s", "Longer by", UNIT_SECONDS, SHOWN);
     for (int i = 0; i < c->n; i++) {
         const struct run_record *r = &c->run[i].rec;
         double predicted = NAN, measured = NAN;

@@ -8,6 +8,7 @@
 #include "base/size.h"
 #include "base/page.h"
 #include "model/arch/sample.h"
+#include "model/arch/training.h"
 #include "sim/price/flops.h"
 #include "sim/search/lack.h"
 
@@ -84,6 +85,15 @@ void answer_question(const struct question *q, FILE *to)
         fprintf(to, ", %s between nodes", answer_network(c->inter).s);
     fputs(o->accept_what ? "; only plans for " : "", to);
     fprintf(to, "%s.\n", o->accept_what ? (const char *)o->accept_what : "");
+}
+
+void answer_training(const struct search_tuned *t, FILE *to)
+{
+    if (t->lora)
+        fprintf(to, "LoRA adapters of rank %" PRId64 "%s%s", t->lora, t->base == BASE_PLAIN ? "" : " on weights in ",
+                t->base == BASE_PLAIN ? "" : training_base_name(t->base));
+    else
+        fputs("all weights trained", to);
 }
 
 /* ---- of one plan ---- */

@@ -49,12 +49,8 @@ static void print_question(const struct fit_asked *a, const struct fit_answer *f
     const struct search_tuned *t = &f->of.ask.tuned;
 
     fprintf(to, "%s (%s parameters), ", f->model.name, count_text(f->model.params).s);
-    if (t->lora)
-        fprintf(to, "LoRA adapters of rank %" PRId64 "%s%s, ", t->lora, t->base == BASE_PLAIN ? "" : " on weights in ",
-                t->base == BASE_PLAIN ? "" : training_base_name(t->base));
-    else
-        fputs("all weights trained, ", to);
-    fprintf(to, "samples of %s, ", sample_text(&f->model, f->of.ask.seq).s);
+    answer_training(t, to);
+    fprintf(to, ", samples of %s, ", sample_text(&f->model, f->of.ask.seq).s);
     print_batch(a, f, to);
     if (f->tokens && sample_has_tokens(&f->model))
         fprintf(to, ", %s tokens in all", count_text(f->tokens).s);

@@ -9,6 +9,9 @@
 #include "base/opts.h"
 #include "base/page.h"
 #include "base/size.h"
+#include "model/arch/sample.h"
+#include "model/plan/knob.h"
+#include "sim/plan/answer_words.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/limits_answer.h"
 #include "sim/plan/plan_words.h"
@@ -45,7 +48,7 @@ static void add_gpus(struct columns *t, const struct limits_asked *a, const stru
         columns_cell(t, "fits on %" PRId64, l->min_gpus);
     else if (l->min_gpus)
         columns_cell(t, "%" PRId64, l->min_gpus);
-    else if (l->min_gpus_recompute)
+    else if (l->min_gpus_recompute && a->recompute >= 0)        /* else a row of its own */
         columns_cell(t, "%" PRId64 " if recomputed", l->min_gpus_recompute);
     else
         columns_cell(t, "none");
@@ -74,23 +77,67 @@ static int add_note(struct columns *t, const struct limits_row *r)
     return 0;
 }
 
+/* ---- what was asked, and what is the same in all rows ---- */
+
+static void print_question(const struct limits_row *r, FILE *to)
+{
+    const struct limits_asked *a = r->asked;
+    const struct plan *p = r->base;
+
+    if (a->states_only) {
+        fprintf(to, "model states alone in %s on %" PRId64 " rank%s: no activations, no buffers\n", size_text(a->memory).s, a->world,
+                a->world > 1 ? "s" : "");
+        return;
+    }
+    fprintf(to, "%s (%s parameters), ", p->model.name, count_text(p->model.params).s);
+    answer_training(&a->tuned, to);
+    fprintf(to, ", samples of %s, on ", sample_text(&p->model, p->seq).s);
+    answer_cluster(&p->cluster, to);
+    fputs(".\nEach column varies one thing alone: the model's blocks, samples a GPU, or the number of GPUs. The rest stays as asked, with 1 sample a GPU", to);
+    fprintf(to, p->accumulation > 1 ? " and %" PRId64 " accumulation steps.\n\n" : " and no accumulation.\n\n", p->accumulation);
+}
+
+/* What search and fit try, and this does not. */
+static void print_held(const struct limits_row *r, FILE *to)
+{
+    const struct limits_asked *a = r->asked;
+
+    fprintf(to, "\nHeld: %s, optimizer %s, ", dtype_name((enum dtype)a->precision), knob_words("optimizer")[r->base->optimizer]);
+    if (a->tuned.optimizer.form >= 0)
+        fprintf(to, "its form %s, ", knob_words("optimizer_form")[a->tuned.optimizer.form]);
+    if (a->recompute >= 0)
+        fprintf(to, "recompute %s, ", knob_words("recompute")[a->recompute]);
+    fprintf(to, "%s, the loss with all its logits. dpxplan fit asks for a whole batch, and also tries a fused optimizer, tensor and pipeline parallelism.\n",
+            a->elsewhere == ELSEWHERE_NOTHING ? "nothing offloaded" : a->elsewhere == ELSEWHERE_OPTIMIZER ? "optimizer states in host memory" :
+            a->elsewhere == ELSEWHERE_DISK ? "parameters and optimizer states in files" : "parameters and optimizer states in host memory");
+    fputs("bytes/param: parameters, gradients and optimizer states on a GPU, for each parameter of the model.\n", to);
+}
+
 /* Cells that have no answer for the same reason are one line. */
 struct printing {
     struct columns *rows;
-    bool states_only, none, full;   /* none: of some no number of GPUs is enough; full: of some not one sample a GPU fits */
-    int64_t memory, world;
+    FILE *page;
+    bool begun, none, full;         /* none: of some no number of GPUs is enough; full: of some not one sample a GPU fits */
+    char held[800];
     struct progress progress;
     int64_t done;
     int  nrefused;
     struct { char cells[600], why[sizeof ((struct limits_row *)0)->refused]; } refused[NSTRATEGY * NDIALECT];
 };
 
-/* Without " for dp in dialect torch", which the row's own words say, and without the list of those that have it, which are the rows. */
+/* Without the plan's key that it begins with, without " for dp in dialect torch", which the row's own words say, and without the list of
+ * those that have it, which are the rows. */
 static void shorten(const struct limits_row *r, char *why)
 {
     char cell[96], *at;
+    size_t key;
 
-    if ((at = strstr(why, "; these have them: ")))
+    if (!strncmp(why, "limits: ", 8))
+        memmove(why, why + 8, strlen(why + 8) + 1);
+    key = strcspn(why, " ");
+    if (key && why[key - 1] == ':' && why[key])
+        memmove(why, why + key + 1, strlen(why + key + 1) + 1);
+    if ((at = strstr(why, "; these have ")))
         *at = '\0';
     snprintf(cell, sizeof cell, " for %s in dialect %s", strategy_name(r->strategy), dialect_name(r->dialect));
     if ((at = strstr(why, cell)))
@@ -112,6 +159,19 @@ static void keep_refused(struct printing *p, const struct limits_row *r)
     p->nrefused += i == p->nrefused;
 }
 
+/* The first row knows what is said of all. */
+static void begin(struct printing *p, const struct limits_row *r)
+{
+    FILE *to = r->asked->states_only ? NULL : fmemopen(p->held, sizeof p->held, "w");
+
+    p->begun = true;
+    print_question(r, p->page);
+    if (to) {
+        print_held(r, to);
+        fclose(to);
+    }
+}
+
 static int take_row(void *of, const struct limits_row *r)
 {
     const struct limits_asked *a = r->asked;
@@ -120,34 +180,35 @@ static int take_row(void *of, const struct limits_row *r)
     if (progress_stopped())             /* the table ends here */
         return -1;
     progress_at(&p->progress, ++p->done, 0);
-    p->states_only = a->states_only;
-    p->memory = a->memory;
-    p->world = a->world;
+    if (!p->begun)
+        begin(p, r);
     if (r->refused[0]) {
         keep_refused(p, r);
         return 0;
     }
-    columns_cell(p->rows, "%s", plan_words_name(r->strategy, r->dialect));
-    columns_cell(p->rows, "%s", count_text(r->limit.max_params).s);
+    bool second = a->recompute < 0 && r->recompute != RECOMPUTE_NONE;       /* below that without */
+    columns_cell(p->rows, "%s", second ? "  every block recomputed" : plan_words_name(r->strategy, r->dialect));
+    columns_cell(p->rows, "%s", r->limit.max_params ? count_text(r->limit.max_params).s : "none");
+    p->none |= !r->limit.max_params;
     if (a->states_only) {
         columns_cell(p->rows, "%s", "");
         columns_cell(p->rows, "%s", "");
         columns_cell(p->rows, "%s", "");
     } else {
-        columns_cell(p->rows, "%" PRId64, r->limit.max_layers);
+        columns_cell(p->rows, r->limit.max_layers ? "%" PRId64 : "", r->limit.max_layers);
         columns_cell(p->rows, r->limit.max_micro_batch ? "up to %" PRId64 : "does not fit", r->limit.max_micro_batch);
         add_gpus(p->rows, a, &r->limit);
         p->full |= !r->limit.max_micro_batch;
-        p->none |= !r->limit.min_gpus && !r->limit.min_gpus_recompute;
+        p->none |= !r->limit.min_gpus && (a->recompute < 0 || !r->limit.min_gpus_recompute);
     }
-    columns_cell(p->rows, "%.4g", r->limit.bytes_per_param);
+    columns_cell(p->rows, r->limit.max_params ? "%.4g" : "", r->limit.bytes_per_param);
     return add_note(p->rows, r);
 }
 
 static int say(const struct limits_asked *a)
 {
-    struct printing p = { .rows = columns_new(columns, COLUMNS) };
     FILE *page = page_open(stdout);
+    struct printing p = { .rows = columns_new(columns, COLUMNS), .page = page };
 
     if (!page)
         return EXIT_FAILED;
@@ -159,16 +220,14 @@ static int say(const struct limits_asked *a)
         rc = EXIT_FAILED;
     }
     if (rc == EXIT_DONE || rc == EXIT_NO || progress_stopped()) {
-        if (p.states_only)
-            fprintf(page, "model states alone in %s on %" PRId64 " rank%s: no activations, no buffers\n", size_text(p.memory).s, p.world,
-                    p.world > 1 ? "s" : "");
         columns_print(p.rows, page, page_width(stdout));
         if (p.none)
-            fputs("none: no number of GPUs holds the model that way.\n", page);
+            fputs("none: not one block fits that way, or no number of GPUs holds the model.\n", page);
         for (int i = 0; i < p.nrefused; i++)
-            fprintf(page, "No answer for %s: %s\n", p.refused[i].cells, p.refused[i].why + (strncmp(p.refused[i].why, "limits: ", 8) ? 0 : 8));
+            fprintf(page, "No answer for %s: %s\n", p.refused[i].cells, p.refused[i].why);
         if (p.full && a->recompute == RECOMPUTE_NONE)
             fputs("Blocks keep all their activations here; with --recompute full they need less.\n", page);
+        fputs(p.held, page);
     }
     page_close(page);
     return rc;

@@ -58,16 +58,19 @@ static int complete(struct limits_asked *a, struct plan *base)
         return fail("limits --offload: goes with --model, whose hosts and disks the cluster describes");
     if (a->states_only && a->tuned.lora)
         return fail("limits --lora: goes with --model, whose layers get adapters");
+    if (a->states_only && a->accumulation > 1)
+        return fail("limits --accumulation: goes with --model, whose gradients wait");
     if (a->states_only && optimizer_is_chosen(&a->tuned.optimizer))
         return fail("limits --optimizer: goes with --model, whose tensors' shapes decide what states there are");
     if (a->states_only)
         return a->memory > 0 && a->world > 0 ? 0 : fail("limits --states-only: give --memory and --world, or --cluster");
-    if (!model || a->seq == 0)
-        return fail("limits: give --model and --seq, or --states-only");
+    if (!model)
+        return fail("limits: give --model, or --states-only");
     struct model m;
     if (named_model(a->model, a->model_doc, &m) < 0)
         return -1;
     base->model = m;
+    base->seq = a->seq = a->seq ? a->seq : search_usual_seq(&m);
     return search_tune(&a->tuned, &base->model);
 }
 
@@ -81,9 +84,11 @@ static int open_question(struct asking *q)
 
     if (money_check(&a->money) < 0 || (a->money.tokens && a->states_only && fail("limits: --tokens needs --model") < 0))
         return -1;
-    q->base = (struct plan){ .micro_batch = 1, .accumulation = 1, .seq = a->seq, .recompute = (enum recompute)a->recompute,
+    q->base = (struct plan){ .micro_batch = 1, .accumulation = a->accumulation, .seq = a->seq, .recompute = (enum recompute)(a->recompute < 0 ? RECOMPUTE_NONE : a->recompute),
                              .recompute_interval = 1, .optimizer = (enum optimizer)(chosen->optimizer < 0 ? 0 : chosen->optimizer),
                              .optimizer_form = (enum optimizer_form)(chosen->form < 0 ? 0 : chosen->form) };
+    if (a->recompute < 0 && a->elsewhere == ELSEWHERE_DISK)         /* takes minutes: not twice */
+        a->recompute = RECOMPUTE_NONE;
     if (complete(a, &q->base) < 0)
         return -1;
     if (a->precision < 0) {
@@ -100,10 +105,11 @@ static int open_question(struct asking *q)
 
 /* ---- rows ---- */
 
-/* Megatron-LM's where it is named: it has kernels of its own, and few use it without tensor parallelism. */
+/* Megatron-LM's where it is named: it has kernels of its own, and few use it without tensor parallelism.  Textbooks' where they are, too: nothing
+ * runs them. */
 static bool is_asked(const struct limits_asked *a, enum strategy s, enum dialect d)
 {
-    bool usual = a->framework >= 0 ? search_framework_dialects(a->framework) >> d & 1 : a->states_only ? d == DIALECT_PAPER : d != DIALECT_MEGATRON;
+    bool usual = a->framework >= 0 ? search_framework_dialects(a->framework) >> d & 1 : a->states_only ? d == DIALECT_PAPER : d != DIALECT_MEGATRON && d != DIALECT_PAPER;
 
     bool kernels = a->kernels < 0 || kernels_are_megatron((enum kernel_set)a->kernels) == (d == DIALECT_MEGATRON) || a->dialect >= 0;
 
@@ -126,12 +132,12 @@ static int refuse_dialect(const struct limits_asked *a)
 }
 
 /* The training with the largest micro-batch, one of them a step on each rank.  0, or -1 reported. */
-static int train(const struct asking *q, struct limits_row *r)
+static int train(const struct asking *q, const struct plan *base, struct limits_row *r)
 {
     struct evaluation e;
 
     if (!q->a.money.tokens || !r->limit.max_micro_batch ||
-        limit_plan(&q->base, &r->limit, (enum dtype)q->a.precision, (enum elsewhere)q->a.elsewhere, &r->plan) < 0)
+        limit_plan(base, &r->limit, (enum dtype)q->a.precision, (enum elsewhere)q->a.elsewhere, &r->plan) < 0)
         return 0;
     if (evaluate(&r->plan, &e) < 0)
         return -1;
@@ -147,40 +153,55 @@ static int ask_cell(const struct asking *q, struct limits_row *r)
 
     if (a->states_only)
         return limit_states(a->memory, a->world, r->strategy, r->dialect, (enum dtype)a->precision, &r->limit);
-    struct plan cell = q->base;         /* shares the model; not freed */
+    struct plan base = q->base, cell = q->base;         /* share the model; not freed */
+    base.recompute = r->recompute;
     struct fail_sink before = fail_divert(r->refused, sizeof r->refused);
     plan_defaults(&cell, r->strategy, r->dialect, (enum dtype)a->precision);
-    int rc = optimizer_choose(&cell, &a->tuned.optimizer, "limits") < 0 ? -1 :
-             limit_real(&q->base, r->strategy, r->dialect, (enum dtype)a->precision, (enum elsewhere)a->elsewhere, &r->limit);
+    int rc = optimizer_choose(&cell, &a->tuned.optimizer, "limits");
+    base.optimizer = cell.optimizer;
+    base.optimizer_form = cell.optimizer_form;
+    rc = rc < 0 ? -1 : limit_real(&base, r->strategy, r->dialect, (enum dtype)a->precision, (enum elsewhere)a->elsewhere, &r->limit);
     fail_restore(before);
     if (rc == 0)
         r->refused[0] = '\0';
-    return rc < 0 ? 0 : train(q, r);
+    return rc < 0 ? 0 : train(q, &base, r);
 }
 
 struct refused { enum strategy strategy; enum dialect dialect; char why[sizeof ((struct limits_row *)0)->refused]; };
+
+static bool asks_twice(const struct limits_asked *a) { return a->recompute < 0 && !a->states_only; }
+
+/* 1 and its row was handed on, 0 where it has no answer, -1 reported. */
+static int answer_cell(struct asking *q, struct limits_row *r)
+{
+    if (ask_cell(q, r) < 0)
+        return -1;
+    if (r->refused[0])
+        return 0;
+    r->narrow = !q->a.states_only && limit_narrow(&q->base.model, r->strategy, r->dialect, (enum dtype)q->a.precision);
+    q->answered++;
+    q->some += r->limit.max_params > 0;
+    return q->each(q->of, r) < 0 ? -1 : 1;
+}
 
 /* Rows with an answer, as they are known; those without are kept. */
 static int each_cell(struct asking *q, struct refused *refused, int *nrefused)
 {
     for (int s = 0; s < NSTRATEGY; s++)
         for (int d = 0; d < NDIALECT; d++) {
-            struct limits_row r = { .asked = &q->a, .strategy = (enum strategy)s, .dialect = (enum dialect)d };
+            struct limits_row r = { .asked = &q->a, .base = &q->base, .recompute = q->base.recompute, .strategy = (enum strategy)s, .dialect = (enum dialect)d };
+            struct limits_row full = r;
             if (!is_asked(&q->a, r.strategy, r.dialect))
                 continue;
-            if (ask_cell(q, &r) < 0)
-                return -1;
-            r.narrow = !q->a.states_only && limit_narrow(&q->base.model, r.strategy, r.dialect, (enum dtype)q->a.precision);
-            if (r.refused[0]) {
+            int rc = answer_cell(q, &r);
+            if (rc == 0) {
                 struct refused *no = &refused[(*nrefused)++];
                 no->strategy = r.strategy;
                 no->dialect = r.dialect;
                 memcpy(no->why, r.refused, sizeof no->why);
-                continue;
             }
-            q->answered++;
-            q->some += r.limit.max_params > 0;
-            if (q->each(q->of, &r) < 0)
+            full.recompute = RECOMPUTE_FULL;
+            if (rc < 0 || (rc > 0 && asks_twice(&q->a) && answer_cell(q, &full) < 0))
                 return -1;
         }
     return 0;
@@ -189,12 +210,35 @@ static int each_cell(struct asking *q, struct refused *refused, int *nrefused)
 static int say_refused(struct asking *q, const struct refused *refused, int n)
 {
     for (int i = 0; i < n; i++) {
-        struct limits_row r = { .asked = &q->a, .strategy = refused[i].strategy, .dialect = refused[i].dialect };
+        struct limits_row r = { .asked = &q->a, .base = &q->base, .strategy = refused[i].strategy, .dialect = refused[i].dialect };
         memcpy(r.refused, refused[i].why, sizeof r.refused);
         if (q->each(q->of, &r) < 0)
             return -1;
     }
     return 0;
+}
+
+/* Where none has an answer: the reason that most of them have. */
+static const char *usual_reason(const struct refused *refused, int n)
+{
+    int most = 0, at = 0;
+
+    for (int i = 0; i < n; i++) {
+        int same = 0;
+        for (int k = 0; k < n; k++)
+            same += !strcmp(refused[i].why, refused[k].why);
+        at = same > most ? i : at;
+        most = same > most ? same : most;
+    }
+    return refused[at].why;
+}
+
+/* Without the list of those that have it, which are none of these. */
+static size_t reason_length(const char *why)
+{
+    const char *list = strstr(why, "; these have ");
+
+    return list ? (size_t)(list - why) : strlen(why);
 }
 
 int limits_answer(const struct limits_asked *given, int (*each)(void *of, const struct limits_row *row), void *of)
@@ -203,8 +247,8 @@ int limits_answer(const struct limits_asked *given, int (*each)(void *of, const 
     struct asking q = { .a = *given, .each = each, .of = of };
     int n = 0, rc = open_question(&q) < 0 || each_cell(&q, refused, &n) < 0 ? -1 : 0;
 
-    if (rc == 0 && q.answered == 0)         /* where none has an answer, the first reason is that of all */
-        rc = n > 0 ? fail("%s", refused[0].why) : refuse_dialect(&q.a);
+    if (rc == 0 && q.answered == 0)
+        rc = n > 0 ? fail("%.*s", (int)reason_length(usual_reason(refused, n)), usual_reason(refused, n)) : refuse_dialect(&q.a);
     if (rc == 0)
         rc = say_refused(&q, refused, n);
     plan_free(&q.base);
@@ -227,6 +271,7 @@ static int add_row(void *of, const struct limits_row *r)
     if (!a->states_only) {
         if (r->narrow)
             json_object_set_new(o, "model_dtype", json_string(dtype_name(DT_BF16)));
+        json_object_set_new(o, "recompute", json_string(knob_words("recompute")[r->recompute]));
         json_object_set_new(o, "max_layers", json_integer(l->max_layers));
         json_object_set_new(o, "then_short", l->then_short[0] ? json_string(l->then_short) : json_null());
         json_object_set_new(o, "max_micro_batch", json_integer(l->max_micro_batch));

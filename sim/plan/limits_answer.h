@@ -18,14 +18,14 @@
 struct limits_asked {
     const char *cluster, *model;
     const struct json_t *cluster_doc, *model_doc;       /* in the place of names */
-    int64_t memory, host_memory, world, seq;
+    int64_t memory, host_memory, world, seq, accumulation;
     int     framework, dialect, kernels, precision, recompute, elsewhere;       /* -1: not given */
     bool    states_only;
     struct search_tuned tuned;
     struct money_question money;
 };
 
-#define LIMITS_ASKED { .framework = -1, .dialect = -1, .kernels = -1, .precision = -1, .recompute = RECOMPUTE_NONE, .tuned = SEARCH_TUNED, .money = MONEY_NONE }
+#define LIMITS_ASKED { .accumulation = 1, .framework = -1, .dialect = -1, .kernels = -1, .precision = -1, .recompute = -1, .tuned = SEARCH_TUNED, .money = MONEY_NONE }
 extern const char *const limits_dialects[];
 #define LIMITS_OPTS(a) \
     OPTS_EXAMPLE("dpxplan limits --model llama-3.1-8b --cluster 8xh100 --seq 8k"), \
@@ -34,22 +34,25 @@ extern const char *const limits_dialects[];
     { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = MEMORY_LEAST, .group = SEARCH_GPUS }, \
     { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST, .group = SEARCH_GPUS }, \
     { "world", "ranks, with --memory", .i = &(a).world, .min = 1, .group = SEARCH_GPUS }, \
-    { "framework", "only what runs in it: torch, deepspeed, megatron, or any of them (any); without it all but megatron", .word = &(a).framework, .words = search_frameworks, .often = true }, \
+    { "framework", "only what runs in it: torch, deepspeed, megatron, or any of them (any); without it torch and deepspeed", .word = &(a).framework, .words = search_frameworks, .often = true }, \
     { "dialect", "only this dialect (with --states-only: paper)", .word = &(a).dialect, .words = limits_dialects, .group = SEARCH_TRIES }, \
     { "states-only", "parameters, gradients and optimizer states of one unit of P parameters", .flag = &(a).states_only, .group = SEARCH_GPUS }, \
-    { "model", "the family whose number of blocks is varied", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .often = true }, \
-    { "seq", "tokens per sample", .length = &(a).seq, .min = 1, .often = true }, \
+    { "model", "the family whose number of blocks is varied", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .bare = true, .often = true }, \
+    { "seq", "tokens per sample (4096, or fewer where the model takes fewer)", .length = &(a).seq, .min = 1, .often = true }, \
+    { "accumulation", "accumulation steps of a plan (1); more than one keep gradients between them", .i = &(a).accumulation, .min = 1, .group = SEARCH_TRIES }, \
     { "kernels", "kernel set (what transformers picks for the model)", .word = &(a).kernels, .words = knob_words("kernels"), .group = SEARCH_TRIES }, \
     { "precision", "number format (bf16, or fp16 where the GPU has no bf16)", .word = &(a).precision, .words = knob_words("precision"), .group = SEARCH_TRIES }, \
-    { "recompute", "activation recompute", .word = &(a).recompute, .words = knob_words("recompute"), .often = true }, \
+    { "recompute", "activation recompute; without it the answer for none, and for every block", .word = &(a).recompute, .words = knob_words("recompute"), .often = true }, \
     { "offload", "what is kept elsewhere: optimizer states, parameters too, both in files", .word = &(a).elsewhere, \
       .words = elsewhere_words, .group = SEARCH_TRIES }, \
     SEARCH_TUNED_OPTS((a).tuned), \
     MONEY_OPTS((a).money)
 
-/* One strategy of one dialect.  `refused`: why it has no answer; "" where it has one. */
+/* One strategy of one dialect, and what is recomputed.  `refused`: why it has no answer; "" where it has one. */
 struct limits_row {
     const struct limits_asked *asked;       /* with what was left open filled in */
+    const struct plan *base;                /* what is the same in all rows: model (but with states only), cluster, optimizer */
+    enum recompute recompute;
     enum strategy strategy;
     enum dialect  dialect;
     struct limit  limit;
@@ -60,7 +63,8 @@ struct limits_row {
     char   refused[512];
 };
 
-/* Calls `each` for every row as it is known, those without an answer last.  EXIT_DONE, EXIT_NO where no strategy holds any
+/* Calls `each` for every row as it is known, those without an answer last.  Where the question leaves recompute open a strategy has two
+ * rows, one behind the other: without it, and with every block recomputed.  EXIT_DONE, EXIT_NO where no strategy holds any
  * model, or another exit status with the reason reported. */
 int limits_answer(const struct limits_asked *given, int (*each)(void *of, const struct limits_row *row), void *of);
 

@@ -15,6 +15,7 @@
 #include "model/plan/knob.h"
 #include "model/plan/knob_rules.h"
 #include "sim/plan/plan_value.h"
+#include "sim/plan/plan_words.h"
 
 enum { KEY = 96 };
 
@@ -317,7 +318,7 @@ json_t *plan_source_brief(const struct plan *p) { return brief(p, NULL); }
 static void say_dropped(enum strategy s, enum dialect d, struct change *ch)
 {
     if (ch->dropped[0])
-        notes_say_once("dpx: %s of %s has no %s: dropped", strategy_name(s), dialect_name(d), ch->dropped);
+        notes_say_once("dpx: left out of the plan, because %s has no such key: %s", plan_words_name(s, d), ch->dropped);
     ch->dropped[0] = '\0';
 }
 

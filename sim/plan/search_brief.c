@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/columns.h"
+#include "base/page.h"
 #include "base/percent.h"
 #include "base/room.h"
 #include "base/size.h"
@@ -318,7 +319,7 @@ static void print_nearest(const struct search_answer *s, FILE *to)
     if (r->nfit == r->n || !search_nearest_lacks(&r->found[r->nfit], &l))
         return;
     plan_words(&r->found[r->nfit].plan, words, sizeof words);
-    fprintf(to, "\nThe nearest plan that does not fit: %s.\n", words);
+    fprintf(to, "\n%sDoes not fit%s, but comes nearest: %s.\n", page_ink(to, TERMINAL_RED), page_ink(to, TERMINAL_PLAIN), words);
     lack_words(&l, text, sizeof text);
     fprintf(to, "  It %s.\n", text);
     search_to_fit_words(&s->q.options, &r->found[r->nfit], &l, plan_words, text, sizeof text);

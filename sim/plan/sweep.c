@@ -323,6 +323,7 @@ int sweep_open(const struct sweep_asked *a, struct sweep *s)
     if (rc == 0 && has_plan)
         rc = load_plan(a, s);
     s->rate = rc == 0 ? rate_of(s, &a->ask) : NULL;
+    s->sends = !has_plan || s->scales || (rc == 0 && s->plan.cluster.world_size > 1);
     if (rc == 0 && a->money.tokens && strcmp(s->rate, "tokens/s"))
         rc = fail("--tokens: a sample of the model has no tokens; fit and bill take --samples");
     if (rc == 0)
@@ -415,6 +416,7 @@ static int of_plan(const struct sweep *s, const struct plan *p, struct sweep_row
     out->bytes = e.m.needed;
     out->taken = evaluation_taken(&e.m, &e.reserved);
     out->available = e.m.available;
+    out->sent = e.comm.sent_bytes;
     out->state = !e.m.fits ? SWEEP_NO : e.verdict == VERDICT_TIGHT ? SWEEP_TIGHT : SWEEP_FITS;
     decided_by(&e, out);
     if (e.m.fits && (rc = simulate_plan(p, &e, &t, NULL)) == 0)
@@ -589,27 +591,28 @@ const char *sweep_state_name(enum sweep_state s)
 }
 
 const char *const sweep_metrics[] = { "tokens_per_s", "tokens_per_s_per_gpu", "step_s", "mfu", "efficiency", "memory", "days",
-                                      "cost", NULL };
+                                      "cost", "sent_bytes_per_rank", NULL };
 
 const char *sweep_metric_words(const struct sweep *s, int metric)
 {
     bool tokens = !strcmp(s->rate, "tokens/s");
     const char *const words[] = { s->rate, tokens ? "tokens/s of a GPU" : "samples/s of a GPU", "step", "MFU", "scaling efficiency",
-                                         "reserved memory of the fullest rank", "days", "cost" };
+                                         "reserved memory of the fullest rank", "days", "cost",
+                                         "sent by a rank in a step" };
     return words[metric];
 }
 
 enum measure sweep_metric_unit(int metric)
 {
     static const enum measure of[] = { UNIT_TOKENS_S, UNIT_TOKENS_S, UNIT_SECONDS, UNIT_SHARE, UNIT_SHARE, UNIT_BYTES, UNIT_COUNT,
-                                       UNIT_COUNT };
+                                       UNIT_COUNT, UNIT_BYTES };
     return of[metric];
 }
 
 double sweep_metric(const struct sweep_row *r, int metric)
 {
-    const double values[] = { r->rate, r->each, r->step_s, r->mfu, r->efficiency, (double)(r->taken ? r->taken : r->bytes), r->days, r->cost };
-    bool there = metric == SWEEP_MEMORY ? r->state != SWEEP_REFUSED : r->step_s > 0 && values[metric] >= 0;
+    const double values[] = { r->rate, r->each, r->step_s, r->mfu, r->efficiency, (double)(r->taken ? r->taken : r->bytes), r->days, r->cost, (double)r->sent };
+    bool there = metric == SWEEP_MEMORY || metric == SWEEP_SENT ? r->state != SWEEP_REFUSED : r->step_s > 0 && values[metric] >= 0;
 
     return there ? values[metric] : NAN;
 }

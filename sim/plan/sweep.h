@@ -67,6 +67,7 @@ struct sweep {
     bool     has_plan;                  /* else each point is searched */
     const struct search_args *ask;
     const struct money_question *money;
+    bool     sends;                     /* some point has several GPUs */
     bool     scales;                    /* an axis changes the number of GPUs: there is an efficiency */
     const char *rate;                   /* "tokens/s", or "samples/s" of a model whose samples have none */
     double   base;                      /* such a rate of a GPU at the first point of the series; 0: none fitted yet */
@@ -79,6 +80,7 @@ enum sweep_state { SWEEP_FITS, SWEEP_TIGHT, SWEEP_NO, SWEEP_REFUSED };
 struct sweep_row {
     enum sweep_state state;
     int64_t gpus, bytes, available;     /* bytes: allocated on the fullest GPU, with NCCL's; */
+    int64_t sent;                       /* what that GPU puts on the wire in a step; 0: it sends nothing, or there is no plan */
     int64_t taken;                      /* and what decides beside `available` (evaluation_taken); 0: not known */
     double  step_s, low_s, high_s, rate, each, mfu;     /* rate: tokens or samples a second; each: of a GPU */
     bool    tokens;                     /* tokens */
@@ -113,7 +115,7 @@ const char *sweep_state_name(enum sweep_state s);
 
 /* Columns that a figure can show: "tokens_per_s" ... ended by NULL; a row's value, NAN where it has none; its axis in
  * words, and its unit. */
-enum sweep_column { SWEEP_TOKENS, SWEEP_EACH, SWEEP_STEP, SWEEP_MFU, SWEEP_EFFICIENCY, SWEEP_MEMORY, SWEEP_DAYS, SWEEP_COST };
+enum sweep_column { SWEEP_TOKENS, SWEEP_EACH, SWEEP_STEP, SWEEP_MFU, SWEEP_EFFICIENCY, SWEEP_MEMORY, SWEEP_DAYS, SWEEP_COST, SWEEP_SENT };
 extern const char *const sweep_metrics[];
 double       sweep_metric(const struct sweep_row *r, int metric);
 const char  *sweep_metric_words(const struct sweep *s, int metric);

@@ -26,7 +26,7 @@ static int width_of(const struct sweep_axis *a)
 
 /* Of the title and of every row; the highest rank falls away first where the page is narrow, rank 0 stays. */
 struct field { const char *title; int width, rank; char text[48]; };
-enum { FIELDS = SWEEP_AXES + 11 };
+enum { FIELDS = SWEEP_AXES + 12 };
 
 /* "-" for what there is not. */
 static void number_into(struct field *f, double x, const char *format)
@@ -54,20 +54,24 @@ static int fields_of(const struct sweep *s, int64_t i, const struct sweep_row *r
     }
     r = r ? r : &none;
     snprintf(step, sizeof step, "%.4g s", r->step_s);
-    f[n] = (struct field){ "GPUs", 7, s->scales ? 1 : 4, "" };
+    f[n] = (struct field){ "GPUs", 7, s->scales ? 1 : 5, "" };
     number_into(&f[n++], there ? (double)r->gpus : -1, "%.0f");
     f[n] = (struct field){ "step", 10, 0, "" };
     put_into(&f[n++], timed, step);
     f[n] = (struct field){ s->rate, 9, 1, "" };
     put_into(&f[n++], timed, count_text((int64_t)r->rate).s);
-    f[n] = (struct field){ "a GPU", 8, 5, "" };
+    f[n] = (struct field){ "a GPU", 8, 6, "" };
     put_into(&f[n++], timed, count_text((int64_t)r->each).s);
-    f[n] = (struct field){ "MFU", 6, 4, "" };
+    f[n] = (struct field){ "MFU", 6, 2, "" };
     number_into(&f[n++], timed && r->mfu > 0 ? 100 * r->mfu : -1, "%.1f%%");
     f[n] = (struct field){ "reserved", 11, 0, "" };
     put_into(&f[n++], there && r->taken, size_text(r->taken).s);
-    f[n] = (struct field){ "allocated", 11, 3, "" };
+    f[n] = (struct field){ "allocated", 11, 4, "" };
     put_into(&f[n++], there && r->bytes, size_text(r->bytes).s);
+    if (s->sends) {
+        f[n] = (struct field){ "sent/rank", 11, 3, "" };
+        put_into(&f[n++], there && r->sent, size_text(r->sent).s);
+    }
     f[n] = (struct field){ "fits", 5, 0, "" };
     put_into(&f[n++], there, fits[r->state]);
     if (s->scales) {
@@ -186,11 +190,25 @@ static void print_memory(FILE *rows, int64_t n, FILE *to)
         fputs("\nReserved memory of the fullest GPU decides.\n", to);
 }
 
+/* Is there room for it? */
+static bool has_column(const struct sweep *s, const char *title, int width)
+{
+    struct field f[FIELDS];
+    int n = fields_of(s, 0, NULL, f), wide = 0;
+
+    fit(f, n, width);
+    for (int k = 0; k < n; k++)
+        wide = strcmp(f[k].title, title) ? wide : f[k].width;
+    return wide > 0;
+}
+
 void sweep_table_end(const struct sweep *s, FILE *rows, int64_t n, bool all, FILE *to)
 {
     struct sweep_row r = { .words = "" };
 
     print_memory(rows, n, to);
+    if (has_column(s, "sent/rank", page_width(to)))
+        fputs("sent/rank: what one GPU puts on the wire in a step.\n", to);
     for (int i = 0; i < s->naxes; i++)
         if (!strcmp(s->axis[i].key, "network"))
             fputs("network: Gbit/s of a node, of all its adapters together.\n", to);
@@ -225,7 +243,7 @@ void sweep_csv_head(const struct sweep *s, FILE *to)
         fputc(',', to);
     }
     fputs("gpus,verdict,step_s,low_s,high_s,tokens_per_s,tokens_per_s_per_gpu,mfu,memory_bytes,available_bytes,"
-          "efficiency,days,cost,taken_bytes,plan\n", to);
+          "efficiency,days,cost,taken_bytes,sent_bytes_per_rank,plan\n", to);
 }
 
 /* Empty where there is none. */
@@ -257,6 +275,7 @@ void sweep_csv_row(const struct sweep *s, int64_t i, const struct sweep_row *r, 
     csv_number(r->days, r->days >= 0, to);
     csv_number(r->cost, r->cost >= 0, to);
     csv_number((double)r->taken, r->taken > 0, to);
+    csv_number((double)r->sent, there && r->words[0], to);
     csv_text(r->what, to);
     fputc('\n', to);
 }
@@ -308,7 +327,7 @@ json_t *sweep_row_json(const struct sweep *s, int64_t i, const struct sweep_row 
 
     for (int a = 0; a < s->naxes; a++)
         json_object_set_new(at, s->axis[a].key, value_json(&s->axis[a], sweep_value(s, i, a)));
-    json_t *row = json_pack("{s:o, s:s, s:o, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "at", at,
+    json_t *row = json_pack("{s:o, s:s, s:o, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "at", at,
                      there ? "label" : "why_not", r->what, "gpus", there ? json_integer(r->gpus) : json_null(), "fits", fits,
                      "verdict", sweep_state_name(r->state), "decides", r->decides[0] ? json_string(r->decides) : json_null(), "step_s", real(r->step_s, timed), "low_s", real(r->low_s, timed),
                      "high_s", real(r->high_s, timed), "tokens_per_s", real(r->rate, timed && r->tokens),
@@ -317,7 +336,7 @@ json_t *sweep_row_json(const struct sweep *s, int64_t i, const struct sweep_row 
                      "taken_bytes", r->taken ? json_integer(r->taken) : json_null(),
                      "available_bytes", there ? json_integer(r->available) : json_null(),
                      "efficiency", real(r->efficiency, timed && r->efficiency >= 0), "days", real(r->days, r->days >= 0),
-                     "cost", real(r->cost, r->cost >= 0));
+                     "cost", real(r->cost, r->cost >= 0), "sent_bytes_per_rank", there && r->words[0] ? json_integer(r->sent) : json_null());
     if (timed && !r->tokens)
         json_object_set_new(row, "samples_per_s", json_real(r->rate));
     return row;

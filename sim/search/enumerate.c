@@ -144,6 +144,14 @@ static enum dtype as_fsdp2(const struct plan *p)
     return q.reduce_dtype;
 }
 
+void enumerate_as_trainers_do(struct plan *p, bool config)
+{
+    if (p->dialect == DIALECT_TORCH_FSDP1)
+        p->reduce_dtype = as_fsdp2(p);
+    if (p->dialect == DIALECT_TORCH && p->strategy == STRAT_DDP)
+        p->ddp.wrapped = config || p->cluster.world_size > 1;
+}
+
 /* false: the cell has no such optimizer, and no candidate. */
 static bool choose_optimizer(struct walk *w, struct plan *p)
 {
@@ -159,15 +167,6 @@ static bool choose_optimizer(struct walk *w, struct plan *p)
 enum kernel_set enumerate_kernels(const struct search_options *o, const struct plan *p)
 {
     return o->usual_kernels && p->dialect == DIALECT_MEGATRON ? (enum kernel_set)knob_usual_kernels(p) : o->kernels;
-}
-
-/* As trainers run DDP: one GPU's model is not wrapped, else DDP's buckets would hold the gradients a second time (but in a tool's config, which
- * is what it is). */
-static void as_trainers_do(const struct search_options *o, struct plan *p)
-{
-    if (p->dialect != DIALECT_TORCH || p->strategy != STRAT_DDP)
-        return;
-    p->ddp.wrapped = o->cluster->world_size > 1 || o->settle;
 }
 
 static int cell(struct walk *w, enum strategy s, enum dialect d)
@@ -189,9 +188,7 @@ static int cell(struct walk *w, enum strategy s, enum dialect d)
         knob_follow(&p, NULL, NULL);            /* of the kernels, too */
         if (!choose_optimizer(w, &p))
             break;
-        if (d == DIALECT_TORCH_FSDP1)
-            p.reduce_dtype = as_fsdp2(&p);
-        as_trainers_do(o, &p);
+        enumerate_as_trainers_do(&p, o->settle != NULL);
         if (o->settle)
             o->settle(&p, o->accept_what);
         rc = vary(w, knobs, &p, false);

@@ -22,6 +22,10 @@ int enumerate_saving(const struct search_options *o, const struct plan *base, bo
 /* The kernels of the search's plans in p's dialect. */
 enum kernel_set enumerate_kernels(const struct search_options *o, const struct plan *p);
 
+/* What a plan of defaults has besides: FSDP1 reduces as FSDP2 does, and one GPU's model is not wrapped in DDP, whose buckets would hold the
+ * gradients a second time (but in a tool's config, which is what it is). */
+void enumerate_as_trainers_do(struct plan *p, bool config);
+
 /* A cell that was asked for and has no candidate: why the first of its plans was refused.  How many there are. */
 struct left_out { enum strategy strategy; enum dialect dialect; char why[256]; };
 int enumerate_left_out(const struct search_options *o, struct left_out out[NSTRATEGY * NDIALECT]);

@@ -8,6 +8,7 @@
 #include "model/memory/evaluate.h"
 #include "model/plan/knob_rules.h"
 #include "model/plan/optimizer_choice.h"
+#include "sim/search/enumerate.h"
 
 /* ---- model states of one synthetic unit ---- */
 
@@ -88,12 +89,15 @@ static int prepare(const struct plan *base, const struct question *q, struct pla
 {
     *p = *base;                         /* shares the model */
     plan_defaults(p, q->s, q->d, q->precision);
+    bool own = q->d == DIALECT_MEGATRON && !kernels_are_megatron(base->kernels);
+    p->kernels = own ? (enum kernel_set)knob_usual_kernels(p) : base->kernels;
+    knob_follow(p, NULL, NULL);         /* of the kernels */
+    enumerate_as_trainers_do(p, false);
     if (limit_narrow(&base->model, q->s, q->d, q->precision)) {
         p->ddp.model_dtype = DT_BF16;
         plan_resolve(p);
     }
-    bool own = q->d == DIALECT_MEGATRON && !kernels_are_megatron(base->kernels);
-    p->kernels = own ? (enum kernel_set)knob_usual_kernels(p) : base->kernels;
+    p->accumulation = base->accumulation;
     p->recompute = base->recompute;
     p->recompute_interval = base->recompute_interval;
     if (!optimizer_carry(base, p))

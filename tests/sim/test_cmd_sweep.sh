@@ -24,7 +24,15 @@ check 'a point is what eval says of the plan with these keys' "$(
         grep "\"nodes\":$nodes}" "$tmp/out" | grep '"seq":"1k"' >"$tmp/row"
         awk -v a="$(number step_s "$tmp/row")" -v b="$(number step_s "$tmp/eval")" \
             'BEGIN { if (!(a > 0) || a / b > 1 + 1e-12 || b / a > 1 + 1e-12) print a " s, eval says " b }'
+        [ "$(number sent_bytes_per_rank "$tmp/row")" = "$(number sent_bytes_per_rank "$tmp/eval")" ] || { cat "$tmp/row"; grep sent "$tmp/eval"; }
     done)"
+# A ring's all-reduce sends 2 (N - 1) / N of it; GPT-2's gradients are fp32 of 124,439,808 parameters.
+check 'what a rank sends is a column, in the table where it is wide enough, in CSV and JSON' "$(
+    "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1,2 --csv "$tmp/csv" >"$tmp/out" 2>&1
+    grep -q '  sent/rank ' "$tmp/out" && grep -q '^sent/rank: ' "$tmp/out" || cat "$tmp/out"
+    awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "sent_bytes_per_rank") at = i } NR > 1 { n = 8 * $1; print $at - int(2 * (n - 1) / n * 4 * 124439808) }' "$tmp/csv" |
+        grep -qv '^0$' && cat "$tmp/csv"
+    "$B/dpxplan" sweep "$tmp/plan.json" --set nodes=1 gpus_per_node=1 --over seq=512 | grep sent)"
 check 'a plan that is refused is swept over what mends it, also from standard input, and not over another key' "$(
     sed 's/"micro_batch": 4/"micro_batch": 0/' "$tmp/plan.json" >"$tmp/none.json"
     "$B/dpxplan" sweep --all "$tmp/plan.json" --over micro_batch=1,2 --json 2>/dev/null | grep '"at"' >"$tmp/want"
@@ -101,7 +109,7 @@ check 'a value twice is one point, the first; many values are no quadratic work'
 check 'a strategy that has no such offload names its key, not one that was not written' "$(
     "$B/dpxplan" sweep --all "$tmp/plan.json" --set strategy=fsdp fsdp.cpu_offload=true --over fsdp.cpu_offload=true,false strategy=zero3,fsdp >"$tmp/out" 2>&1
     grep -q 'true *zero3 .*fsdp.cpu_offload=true: zero3 of deepspeed has no such key' "$tmp/out" && ! grep -q host_threads "$tmp/out" &&
-        [ "$(grep -c ' GiB  *yes' "$tmp/out")" = 3 ] || cat "$tmp/out")"
+        [ "$(grep -c ' [GM]iB  *yes' "$tmp/out")" = 3 ] || cat "$tmp/out")"
 check 'nothing fits: exit 3' "$(
     "$B/dpxplan" sweep --all "$tmp/plan.json" --over memory=1GiB,2GiB >"$tmp/out" 2>&1; [ $? = 3 ] || cat "$tmp/out")"
 if command -v gnuplot >/dev/null; then
