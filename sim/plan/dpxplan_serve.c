@@ -16,6 +16,7 @@
 
 #include <jansson.h>
 
+#include "base/chart/chart_json.h"
 #include "calib/store/runs.h"
 #include "lib/dpx.h"
 #include "page/served.h"
@@ -35,15 +36,17 @@ static int call_fit(const char *q, const struct dpx_watch *w, char **a)     { (v
 static int call_list(const char *q, const struct dpx_watch *w, char **a)    { (void)w; return dpx_list(q, a); }
 static int call_import(const char *q, const struct dpx_watch *w, char **a)  { (void)w; return dpx_import(q, a); }
 static int call_export(const char *q, const struct dpx_watch *w, char **a)  { (void)w; return dpx_export(q, a); }
+static int call_draw(const char *q, const struct dpx_watch *w, char **a)    { (void)w; return chart_answer(q, a); }
 
 static const struct served_call {
     const char *name;
     int (*ask)(const char *request, const struct dpx_watch *watch, char **answer);
     bool db;                            /* it has that option */
+    bool draws;                         /* its texts name nothing */
 } calls[] = {
     { "search", call_search, true }, { "sweep", call_sweep, true }, { "eval", call_eval, true }, { "explain", call_explain, true },
     { "fit", call_fit, true }, { "bill", call_bill, true }, { "phases", call_phases, true }, { "limits", call_limits, false }, { "list", call_list, false }, { "import", call_import, false },
-    { "export", call_export, false },
+    { "export", call_export, false }, { "draw", call_draw, .draws = true },
 };
 
 /* ---- what a request may name ---- */
@@ -105,7 +108,7 @@ static char *request_of(const struct served_call *c, const char *text, const cha
         fail("%s: db: dpxplan serve --db says which database", c->name);
     else {
         json_object_foreach(q, key, v)
-            if (rc == 0)
+            if (rc == 0 && !c->draws)
                 rc = check_names(key, v);
         if (rc == 0 && c->db && db)
             json_object_set_new(q, "db", json_string(db));
