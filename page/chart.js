@@ -2,13 +2,42 @@
 //
 //     await chart_bars(box, bars, 'Bytes by collective');
 //
-// Texts come from models and plans: the library escapes them, and the SVG is read as XML, never as HTML; nothing in it runs.
+// Texts come from models and plans: the library escapes them, and its SVG becomes elements
+// one by one: nothing in it runs.
 'use strict';
 
 const BARE = -1;            // a colour: hatched
 const FORMS = { best: 1, tie: 2, needs: 4, shown: 8, bad: 16, peak: 32 };
 
 const width_of = box => Math.max(260, Math.round(box.clientWidth || 600));
+
+const SVG = 'http://www.w3.org/2000/svg';
+const ELEMENTS = ['svg', 'g', 'path', 'rect', 'circle', 'text', 'title'];
+const PLAIN = { '&lt;': '<', '&gt;': '>', '&amp;': '&', '&quot;': '"', '&#39;': "'" };
+const plain_text = s => s.replace(/&(lt|gt|amp|quot|#39);/g, e => PLAIN[e]);
+
+// The library's SVG as elements: those that it draws with, and no attribute that could run or fetch anything.
+function svg_of(text) {
+    let at = null, top = null;
+    for (const [, close, name, attributes, alone, words] of text.matchAll(/<(\/?)([a-z]+)((?: [a-z0-9:-]+="[^"]*")*)(\/?)>|([^<]+)/gi)) {
+        if (close)
+            at = at.parentNode;
+        else if (words !== undefined)
+            at && at.append(plain_text(words));
+        else {
+            if (!ELEMENTS.includes(name))
+                throw new Error(`a figure with a ${name}`);
+            const e = document.createElementNS(SVG, name);
+            for (const [, key, value] of attributes.matchAll(/ ([a-z0-9:-]+)="([^"]*)"/gi))
+                if (!/^(on|href|xmlns|xlink|style)/i.test(key))
+                    e.setAttribute(key, plain_text(value));
+            at ? at.append(e) : top = e;
+            if (!alone)
+                at = e;
+        }
+    }
+    return top;
+}
 
 // { s, plot: { x, y, w, h }, width, height, tip, box }; null: a newer drawing of this box was asked for meanwhile.  What was there stays
 // until then, and the focus.  The request is kept for the file of its own.
@@ -18,10 +47,7 @@ async function drawn(box, request) {
         return null;
     if (!a.doc)
         throw new Error(a.why);
-    const doc = new DOMParser().parseFromString(a.doc.svg.replace('<svg ', '<svg xmlns="http://www.w3.org/2000/svg" '), 'image/svg+xml'),
-        s = document.importNode(doc.documentElement, true);
-    if (s.localName !== 'svg')
-        throw new Error('a figure is not XML');
+    const s = svg_of(a.doc.svg);
     const tip = document.createElement('div'), focused = box.contains(document.activeElement);
     tip.className = 'tip';
     tip.hidden = true;
@@ -109,7 +135,7 @@ async function chart_memory(box, d) {
         levels: d.lines.map(l => ({ at: l.bytes, words: `${l.words} ${bytes_words(l.bytes)}`, look: l.look, axis: 'y' })) });
     if (!c)
         return;
-    const cursor = document.createElementNS(c.s.namespaceURI, 'line'), x = t => c.plot.x + c.plot.w * t / d.end_s, px = x(d.t[peak]);
+    const cursor = document.createElementNS(SVG, 'line'), x = t => c.plot.x + c.plot.w * t / d.end_s, px = x(d.t[peak]);
     cursor.setAttribute('class', 'cursor');
     cursor.setAttribute('y1', c.plot.y);
     cursor.setAttribute('y2', c.plot.y + c.plot.h);

@@ -13,7 +13,7 @@ enum { ROW = 18, SPAN = 14, MAIN_ROW = 54, MAIN_SPAN = 34, FOOT = 10 };
 static double row_pitch(const struct chart_row *r) { return r->main ? MAIN_ROW : ROW; }
 static double row_high(const struct chart_row *r) { return r->main ? MAIN_SPAN : SPAN; }
 
-double draw_spans_height(const struct chart *c)
+double spans_height(const struct chart *c)
 {
     double h = 4;
 
@@ -31,7 +31,7 @@ static double row_top(const struct drawing *d, int row)
     return y;
 }
 
-void draw_spans_places(const struct drawing *d)
+void spans_places(const struct drawing *d)
 {
     for (int i = 0; i < d->c->nrows; i++)
         text_add(d->to, "%s%.0f %.0f", i ? " " : " data-rows=\"", row_top(d, i), row_high(&d->c->row[i]));
@@ -40,21 +40,21 @@ void draw_spans_places(const struct drawing *d)
 
 static bool is_head(const struct chart_row *r) { return r->name[0] == '#'; }
 
-double draw_spans_left(const struct drawing *d)
+double spans_left(const struct drawing *d)
 {
     double most = d->left - 12;
 
     for (int i = 0; i < d->c->nrows; i++)
         if (!is_head(&d->c->row[i]))
-            most = fmax(most, draw_width(d->c->row[i].name, 40));
+            most = fmax(most, svg_width(d->c->row[i].name, 40));
     return fmin(most, d->width / 3) + 12;
 }
 
 /* What of a span lies in the plot; false: nothing. */
 static bool clip(const struct drawing *d, const struct stripe *s, double *from, double *to)
 {
-    *from = fmax(draw_x(d, s->from), d->left);
-    *to = fmin(draw_x(d, s->to), d->left + d->across);
+    *from = fmax(svg_x(d, s->from), d->left);
+    *to = fmin(svg_x(d, s->to), d->left + d->across);
     return *to >= *from && s->to >= d->x.from && s->from <= d->x.to;
 }
 
@@ -69,7 +69,7 @@ static void named(const struct drawing *d, const struct stripe *s)
         return;
     double wide = fmax(0.4, to - from - (d->c->apart && to - from > 2 ? 0.8 : 0));
     text_add(d->to, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.0f\" fill=\"%s\"><title>", from, row_top(d, s->row), wide,
-             row_high(&d->c->row[s->row]), draw_colour(d, s->colour).s);
+             row_high(&d->c->row[s->row]), svg_colour(d, s->colour).s);
     text_html(d->to, s->what);
     text_put(d->to, "</title></rect>");
 }
@@ -131,7 +131,7 @@ static void unnamed(const struct drawing *d, int row, unsigned used)
         if (used >> colour & 1) {
             text_put(d->to, "<path d=\"");
             coloured(d, row, colour, time, pixels);
-            text_add(d->to, "\" fill=\"%s\"/>", draw_colour(d, colour).s);
+            text_add(d->to, "\" fill=\"%s\"/>", svg_colour(d, colour).s);
         }
     free(time);
 }
@@ -146,7 +146,7 @@ static void bare_foot(const struct drawing *d, int row, const double *share, int
     for (int i = 0; i < bins; i++)
         if (share[i] > 0.01)
             text_add(d->to, "M%.1f %.1fh2v%.1fh-2Z", d->left + 2 * i, y, FOOT * fmin(1, share[i]));
-    text_add(d->to, "\" fill=\"%s\"/>", draw_ink(d, "bad").s);
+    text_add(d->to, "\" fill=\"%s\"/>", svg_ink(d, "bad").s);
 }
 
 static void bare(const struct drawing *d, int row)
@@ -161,7 +161,7 @@ static void bare(const struct drawing *d, int row)
             continue;
         any = true;
         if (to - from >= 2)
-            draw_hatched(d, from, row_top(d, row), to - from, row_high(&d->c->row[row]));
+            svg_hatched(d, from, row_top(d, row), to - from, row_high(&d->c->row[row]));
         for (int i = (int)((from - d->left) / 2); i < bins && d->left + 2 * i < to; i++)
             share[i] += (fmin(to, d->left + 2 * i + 2) - fmax(from, d->left + 2 * i)) / 2;
     }
@@ -181,7 +181,7 @@ static unsigned *colours_of_rows(const struct chart *c)
     return used;
 }
 
-void draw_spans(const struct drawing *d)
+void spans_draw(const struct drawing *d)
 {
     unsigned *used = colours_of_rows(d->c);
 
@@ -189,11 +189,11 @@ void draw_spans(const struct drawing *d)
         const struct chart_row *r = &d->c->row[i];
         double y = row_top(d, i), middle = y + row_high(r) / 2;
         if (is_head(r)) {
-            draw_words(d, 2, middle, AT_START, draw_ink(d, "fg").s, r->name + 1, draw_columns(d->width - 4));
+            svg_words(d, 2, middle, AT_START, svg_ink(d, "fg").s, r->name + 1, svg_columns(d->width - 4));
             continue;
         }
-        (r->main ? draw_strong : draw_words)(d, d->left - 7, middle, AT_END, draw_ink(d, r->main ? "fg" : "dim").s, r->name, draw_columns(d->left - 8));
-        draw_rect(d, d->left, y, d->across, row_high(r), draw_ink(d, "soft").s, "");
+        (r->main ? svg_strong : svg_words)(d, d->left - 7, middle, AT_END, svg_ink(d, r->main ? "fg" : "dim").s, r->name, svg_columns(d->left - 8));
+        svg_rect(d, d->left, y, d->across, row_high(r), svg_ink(d, "soft").s, "");
         unnamed(d, i, used[i]);
     }
     for (int64_t k = 0; k < d->c->nspans; k++)

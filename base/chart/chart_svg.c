@@ -19,18 +19,18 @@ static double along(const struct scale_of *s, bool logarithmic, double v)
 
 static double near(double v) { return isnan(v) ? 0 : fmin(FAR, fmax(-FAR, v)); }
 
-double draw_x(const struct drawing *d, double x) { return near(d->left + d->across * along(&d->x, d->c->axis[AXIS_X].log, x)); }
+double svg_x(const struct drawing *d, double x) { return near(d->left + d->across * along(&d->x, d->c->axis[AXIS_X].log, x)); }
 
-double draw_y(const struct drawing *d, double y) { return near(d->top + d->down * (1 - along(&d->y, d->c->axis[AXIS_Y].log, y))); }
+double svg_y(const struct drawing *d, double y) { return near(d->top + d->down * (1 - along(&d->y, d->c->axis[AXIS_Y].log, y))); }
 
-bool draw_can(const struct drawing *d, const struct spot *p)
+bool svg_can(const struct drawing *d, const struct spot *p)
 {
     return isfinite(p->x) && isfinite(p->y) && !(d->c->axis[AXIS_X].log && p->x <= 0) && !(d->c->axis[AXIS_Y].log && p->y <= 0);
 }
 
-int draw_columns(double pixels) { return (int)fmax(1, floor(pixels / COLUMN_WIDTH)); }
+int svg_columns(double pixels) { return (int)fmax(1, floor(pixels / COLUMN_WIDTH)); }
 
-double draw_width(const char *s, int columns)
+double svg_width(const char *s, int columns)
 {
     int n = text_columns(s);
 
@@ -39,7 +39,7 @@ double draw_width(const char *s, int columns)
 
 /* ---- colours ---- */
 
-struct ink draw_colour(const struct drawing *d, int colour)
+struct ink svg_colour(const struct drawing *d, int colour)
 {
     struct ink ink;
 
@@ -50,7 +50,7 @@ struct ink draw_colour(const struct drawing *d, int colour)
     return ink;
 }
 
-struct ink draw_ink(const struct drawing *d, const char *name)
+struct ink svg_ink(const struct drawing *d, const char *name)
 {
     struct ink ink;
     const char *at, *colour;
@@ -78,27 +78,27 @@ static void letters(const struct drawing *d, double x, double y, enum anchor anc
     text_free(&cut);
 }
 
-void draw_words(const struct drawing *d, double x, double y, enum anchor anchor, const char *ink, const char *s, int columns)
+void svg_words(const struct drawing *d, double x, double y, enum anchor anchor, const char *ink, const char *s, int columns)
 {
     letters(d, x, y, anchor, ink, s, columns, " class=\"tick\"");
 }
 
-void draw_strong(const struct drawing *d, double x, double y, enum anchor anchor, const char *ink, const char *s, int columns)
+void svg_strong(const struct drawing *d, double x, double y, enum anchor anchor, const char *ink, const char *s, int columns)
 {
     letters(d, x, y, anchor, ink, s, columns, " class=\"tick\" font-weight=\"bold\"");
 }
 
-void draw_rect(const struct drawing *d, double x, double y, double wide, double high, const char *fill, const char *more)
+void svg_rect(const struct drawing *d, double x, double y, double wide, double high, const char *fill, const char *more)
 {
     text_add(d->to, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"%s/>", x, y, wide, high, fill, more);
 }
 
-void draw_line(const struct drawing *d, double x1, double y1, double x2, double y2, const char *ink, const char *more)
+void svg_line(const struct drawing *d, double x1, double y1, double x2, double y2, const char *ink, const char *more)
 {
     text_add(d->to, "<path d=\"M%.1f %.1fL%.1f %.1f\" stroke=\"%s\"%s/>", x1, y1, x2, y2, ink, more);
 }
 
-void draw_hatched(const struct drawing *d, double x, double y, double wide, double high)
+void svg_hatched(const struct drawing *d, double x, double y, double wide, double high)
 {
     text_put(d->to, "<path d=\"");
     for (double k = STRIPE * ceil((x - high) / STRIPE); k < x + wide; k += STRIPE) {       /* from the foot at k to the top at k + high */
@@ -106,24 +106,24 @@ void draw_hatched(const struct drawing *d, double x, double y, double wide, doub
         if (to > from)
             text_add(d->to, "M%.1f %.1fL%.1f %.1f", k + from, y + high - from, k + to, y + high - to);
     }
-    text_add(d->to, "\" stroke=\"%s\" stroke-width=\"1.8\"/>", draw_ink(d, "bad").s);
+    text_add(d->to, "\" stroke=\"%s\" stroke-width=\"1.8\"/>", svg_ink(d, "bad").s);
 }
 
-void draw_interval(const struct drawing *d, double x, double low, double high, const char *ink, const char *more)
+void svg_interval(const struct drawing *d, double x, double low, double high, const char *ink, const char *more)
 {
-    double a = fmin(d->top + d->down, fmax(d->top, draw_y(d, low))), b = fmin(d->top + d->down, fmax(d->top, draw_y(d, high)));
+    double a = fmin(d->top + d->down, fmax(d->top, svg_y(d, low))), b = fmin(d->top + d->down, fmax(d->top, svg_y(d, high)));
 
     text_add(d->to, "<path class=\"interval\" d=\"M%.1f %.1fh6m-3 0V%.1fm-3 0h6\" stroke=\"%s\" fill=\"none\"%s/>", x - 3, a, b, ink, more);
 }
 
-void draw_plate(const struct drawing *d, double x, double y, enum anchor anchor, const char *s)
+void svg_plate(const struct drawing *d, double x, double y, enum anchor anchor, const char *s)
 {
-    double wide = draw_width(s, draw_columns(d->width - 8)), from = anchor == AT_END ? x - wide : anchor == AT_START ? x : x - wide / 2;
+    double wide = svg_width(s, svg_columns(d->width - 8)), from = anchor == AT_END ? x - wide : anchor == AT_START ? x : x - wide / 2;
 
     from = fmax(4, fmin(from, d->width - wide - 4));
-    draw_rect(d, from - 3, y - 8, wide + 6, 16, draw_ink(d, "card").s, " rx=\"3\" fill-opacity=\"0.88\"");
-    letters(d, anchor == AT_END ? from + wide : anchor == AT_START ? from : from + wide / 2, y, anchor, draw_ink(d, "fg").s, s,
-            draw_columns(d->width - 8), " class=\"tick\"");
+    svg_rect(d, from - 3, y - 8, wide + 6, 16, svg_ink(d, "card").s, " rx=\"3\" fill-opacity=\"0.88\"");
+    letters(d, anchor == AT_END ? from + wide : anchor == AT_START ? from : from + wide / 2, y, anchor, svg_ink(d, "fg").s, s,
+            svg_columns(d->width - 8), " class=\"tick\"");
 }
 
 /* ---- axes ---- */
@@ -155,8 +155,8 @@ static void ticks_y(const struct drawing *d)
     double at;
 
     for (int k = 0; tick_at(d, AXIS_Y, k, &at, &name); k++) {
-        draw_line(d, d->left, draw_y(d, at), d->left + d->across, draw_y(d, at), draw_ink(d, "line").s, "");
-        draw_words(d, d->left - 6, draw_y(d, at), AT_END, draw_ink(d, "dim").s, name.s, 14);
+        svg_line(d, d->left, svg_y(d, at), d->left + d->across, svg_y(d, at), svg_ink(d, "line").s, "");
+        svg_words(d, d->left - 6, svg_y(d, at), AT_END, svg_ink(d, "dim").s, name.s, 14);
     }
 }
 
@@ -168,18 +168,18 @@ static void ticks_x(const struct drawing *d)
     struct shown name;
 
     for (int k = 0; given && tick_at(d, AXIS_X, k, &at, &name); k++) {
-        stagger |= draw_x(d, at) - draw_width(name.s, 40) / 2 < last[0] + 6;
-        last[0] = draw_x(d, at) + draw_width(name.s, 40) / 2;
+        stagger |= svg_x(d, at) - svg_width(name.s, 40) / 2 < last[0] + 6;
+        last[0] = svg_x(d, at) + svg_width(name.s, 40) / 2;
     }
     last[0] = -1e9;
     for (int k = 0; tick_at(d, AXIS_X, k, &at, &name); k++) {
         int row = stagger && k % 2;
-        double x = draw_x(d, at), half = draw_width(name.s, 40) / 2;
+        double x = svg_x(d, at), half = svg_width(name.s, 40) / 2;
         bool now = given && d->c->tick[k].now;
-        draw_line(d, x, d->top, x, foot, draw_ink(d, "line").s, "");
+        svg_line(d, x, d->top, x, foot, svg_ink(d, "line").s, "");
         if (x - half < last[row] + 6 || x + half > d->width + 2)
             continue;
-        (now ? draw_strong : draw_words)(d, x, foot + 12 + 13 * row, AT_MIDDLE, draw_ink(d, now ? "fg" : "dim").s, name.s, 40);
+        (now ? svg_strong : svg_words)(d, x, foot + 12 + 13 * row, AT_MIDDLE, svg_ink(d, now ? "fg" : "dim").s, name.s, 40);
         last[row] = x + half;
     }
 }
@@ -191,13 +191,13 @@ static void feet(const struct drawing *d)
 
     for (int k = 0; k < d->c->nticks; k++) {
         const struct chart_tick *t = &d->c->tick[k];
-        double half = t->below ? draw_width(t->below, 16) / 2 : 0, x = draw_x(d, t->at);
+        double half = t->below ? svg_width(t->below, 16) / 2 : 0, x = svg_x(d, t->at);
         if (!t->below)
             continue;
-        int row = x - half < last[0] + 4;
-        if (x - half < last[row] + 4)
+        int row = x - half < last[0] + 10;
+        if (x - half < last[row] + 10)
             continue;
-        draw_words(d, x, d->top + d->down - 9 - 14 * row, AT_MIDDLE, draw_ink(d, "bad").s, t->below, 16);
+        svg_words(d, x, d->top + d->down - 9 - 14 * row, AT_MIDDLE, svg_ink(d, "bad").s, t->below, 16);
         last[row] = x + half;
     }
 }
@@ -223,23 +223,23 @@ static int next_level(const struct drawing *d, double below)
     return best;
 }
 
-void draw_levels(const struct drawing *d)
+void svg_levels(const struct drawing *d)
 {
     double last = -1e9;
 
     for (int i = next_level(d, INFINITY); i >= 0; i = next_level(d, d->c->level[i].at)) {
         const struct chart_level *l = &d->c->level[i];
-        double y = draw_y(d, l->at), words = y - 10 < last + 16 || y < d->top + 18 ? y + 11 : y - 10;
-        draw_line(d, d->left, y, d->left + d->across, y, draw_ink(d, l->look == LEVEL_DOTTED ? "fg" : "bad").s, level_stroke(l->look));
-        draw_plate(d, d->left + d->across - 5, fmax(words, last + 16), AT_END, l->words);
+        double y = svg_y(d, l->at), words = y - 10 < last + 16 || y < d->top + 18 ? y + 11 : y - 10;
+        svg_line(d, d->left, y, d->left + d->across, y, svg_ink(d, l->look == LEVEL_DOTTED ? "fg" : "bad").s, level_stroke(l->look));
+        svg_plate(d, d->left + d->across - 5, fmax(words, last + 16), AT_END, l->words);
         last = fmax(words, last + 16);
     }
     for (int i = 0; i < d->c->nlevels; i++)
         if (d->c->level[i].axis == AXIS_X) {
             const struct chart_level *l = &d->c->level[i];
-            double x = draw_x(d, l->at);
-            draw_line(d, x, d->top, x, d->top + d->down, draw_ink(d, "bad").s, level_stroke(l->look));
-            draw_plate(d, x - 7, d->top + 9, AT_END, l->words);
+            double x = svg_x(d, l->at);
+            svg_line(d, x, d->top, x, d->top + d->down, svg_ink(d, "bad").s, level_stroke(l->look));
+            svg_plate(d, x - 7, d->top + 9, AT_END, l->words);
         }
 }
 
@@ -249,7 +249,7 @@ struct legend { double x, y; };
 
 static void legend_item(const struct drawing *d, struct legend *at, const char *name, int colour, bool draw)
 {
-    double wide = 32 + draw_width(name, 44);
+    double wide = 32 + svg_width(name, 60);
 
     if (at->x + wide > d->width + 12 && at->x > 2) {
         at->x = 2;
@@ -257,10 +257,10 @@ static void legend_item(const struct drawing *d, struct legend *at, const char *
     }
     if (draw) {
         if (colour == COLOUR_BARE)
-            draw_hatched(d, at->x, at->y - 5, 11, 11);
+            svg_hatched(d, at->x, at->y - 5, 11, 11);
         else
-            draw_rect(d, at->x, at->y - 5, 11, 11, draw_colour(d, colour).s, " rx=\"2\"");
-        draw_words(d, at->x + 16, at->y, AT_START, draw_ink(d, "dim").s, name, 44);
+            svg_rect(d, at->x, at->y - 5, 11, 11, svg_colour(d, colour).s, " rx=\"2\"");
+        svg_words(d, at->x + 16, at->y, AT_START, svg_ink(d, "dim").s, name, 60);
     }
     at->x += wide;
 }
@@ -291,12 +291,12 @@ static struct drawing layout_of(const struct chart *c, enum chart_look look, dou
     if (c->kind == CHART_XY)
         d.y = chart_scale(c, AXIS_Y);
     else if (c->kind == CHART_BARS)
-        draw_bars_room(&d, &d.left, &right);
+        bars_room(&d, &d.left, &right);
     else
-        d.left = draw_spans_left(&d);
+        d.left = spans_left(&d);
     d.across = width - d.left - right;
     d.top = title + 4 + legend(&d, 0, false) + (c->kind == CHART_XY && *c->axis[AXIS_Y].label ? 24 : 0);
-    d.down = c->kind == CHART_BARS ? draw_bars_height(&d) : c->kind == CHART_SPANS ? draw_spans_height(c) : PLOT;
+    d.down = c->kind == CHART_BARS ? bars_height(&d) : c->kind == CHART_SPANS ? spans_height(c) : PLOT;
     d.height = ceil(d.top + d.down + (c->axis[AXIS_X].unit == UNIT_TEXT ? 4 : *c->axis[AXIS_X].label || c->nticks ? BELOW : 24));
     return d;
 }
@@ -310,15 +310,15 @@ static void put_head(const struct drawing *d)
     text_add(d->to, " data-plot=\"%.1f %.1f %.1f %.1f\" data-x=\"%.9g %.9g\" data-y=\"%.9g %.9g\"", d->left, d->top, d->across,
              d->down, d->x.from, d->x.to, d->y.from, d->y.to);
     if (d->c->kind == CHART_SPANS)
-        draw_spans_places(d);
+        spans_places(d);
     text_put(d->to, " aria-label=\"");
     text_html(d->to, d->c->title);
     text_put(d->to, *d->c->caption ? ". " : "");
     text_html(d->to, d->c->caption);
     text_put(d->to, "\">");
     if (d->look == CHART_FILE) {
-        draw_rect(d, 0, 0, d->width, d->height, "#ffffff", "");
-        draw_strong(d, 2, 13, AT_START, draw_ink(d, "fg").s, d->c->title, draw_columns(d->width - 4));
+        svg_rect(d, 0, 0, d->width, d->height, "#ffffff", "");
+        svg_strong(d, 2, 13, AT_START, svg_ink(d, "fg").s, d->c->title, svg_columns(d->width - 4));
     }
 }
 
@@ -330,19 +330,19 @@ void chart_svg(const struct chart *c, enum chart_look look, double width, struct
     put_head(&d);
     legend(&d, title, true);
     if (c->kind == CHART_XY) {
-        draw_words(&d, d.left < 80 ? 2 : d.left - 40, d.top - 15, AT_START, draw_ink(&d, "dim").s, c->axis[AXIS_Y].label, 60);
+        svg_words(&d, d.left < 80 ? 2 : d.left - 40, d.top - 15, AT_START, svg_ink(&d, "dim").s, c->axis[AXIS_Y].label, 60);
         ticks_y(&d);
     }
     if (c->axis[AXIS_X].unit != UNIT_TEXT) {
         ticks_x(&d);
-        draw_words(&d, d.left + d.across, d.top + d.down + 34, AT_END, draw_ink(&d, "dim").s, c->axis[AXIS_X].label, draw_columns(d.left + d.across));
+        svg_words(&d, d.left + d.across, d.top + d.down + 34, AT_END, svg_ink(&d, "dim").s, c->axis[AXIS_X].label, svg_columns(d.left + d.across));
     }
     switch (c->kind) {
-    case CHART_XY:    draw_xy(&d); break;
-    case CHART_BARS:  draw_bars(&d); break;
-    case CHART_SPANS: draw_spans(&d); break;
+    case CHART_XY:    xy_draw(&d); break;
+    case CHART_BARS:  bars_draw(&d); break;
+    case CHART_SPANS: spans_draw(&d); break;
     }
     feet(&d);
-    draw_levels(&d);
+    svg_levels(&d);
     text_put(to, "</svg>\n");
 }

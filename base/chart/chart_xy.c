@@ -18,8 +18,8 @@ static int64_t *moments(const struct drawing *d, const struct curve *top, int pi
         at[p] = -1;
     for (int64_t i = 0; i < top->n; i++) {
         double end = i + 1 < top->n ? top->spot[i + 1].x : top->spot[i].x;
-        int from = (int)fmax(0, floor(draw_x(d, top->spot[i].x) - d->left));
-        int to = (int)fmin(pixels - 1, floor(draw_x(d, end) - d->left));
+        int from = (int)fmax(0, floor(svg_x(d, top->spot[i].x) - d->left));
+        int to = (int)fmin(pixels - 1, floor(svg_x(d, end) - d->left));
         for (int p = from; p <= to; p++)
             if (at[p] < 0 || top->spot[i].y > top->spot[at[p]].y)
                 at[p] = i;
@@ -41,13 +41,13 @@ static void area(const struct drawing *d, const struct curve *s, const int64_t *
             int end = back ? pixels - q : q, start = back ? p + 1 : p;
             if (at[p] < 0)
                 continue;
-            double y = draw_y(d, back ? s->spot[at[p]].low : s->spot[at[p]].y);
+            double y = svg_y(d, back ? s->spot[at[p]].low : s->spot[at[p]].y);
             text_add(d->to, "%s%.0f %.1fL%.0f %.1f", begin, d->left + start, y, d->left + end, y);
             begin = "L";
             last = p;
         }
     if (last >= 0)
-        text_add(d->to, "Z\" fill=\"%s\"/>", draw_colour(d, s->colour).s);
+        text_add(d->to, "Z\" fill=\"%s\"/>", svg_colour(d, s->colour).s);
 }
 
 /* Series that are areas are one stack, in their order. */
@@ -83,28 +83,28 @@ static void line(const struct drawing *d, int series)
     bool open = false, any = false;
 
     for (int64_t i = 0; i < s->n; i++) {
-        if (!draw_can(d, &s->spot[i])) {
+        if (!svg_can(d, &s->spot[i])) {
             open = false;
             continue;
         }
         if (!any)
             text_put(d->to, "<path class=\"curve\" d=\"");
         if (open && s->mark == MARK_STEPS)
-            text_add(d->to, "H%.1f", draw_x(d, s->spot[i].x));
-        text_add(d->to, "%s%.1f %.1f", open ? "L" : "M", draw_x(d, s->spot[i].x), draw_y(d, s->spot[i].y));
+            text_add(d->to, "H%.1f", svg_x(d, s->spot[i].x));
+        text_add(d->to, "%s%.1f %.1f", open ? "L" : "M", svg_x(d, s->spot[i].x), svg_y(d, s->spot[i].y));
         open = any = true;
     }
     if (any)
-        text_add(d->to, "\" fill=\"none\" stroke=\"%s\" stroke-width=\"%.1f\" stroke-linejoin=\"round\"%s/>", draw_colour(d, s->colour).s,
+        text_add(d->to, "\" fill=\"none\" stroke=\"%s\" stroke-width=\"%.1f\" stroke-linejoin=\"round\"%s/>", svg_colour(d, s->colour).s,
                  line_width(d->c, series), s->dashed ? " stroke-dasharray=\"6 4\"" : "");
 }
 
 static bool has_interval(const struct drawing *d, const struct spot *p)
 {
-    return draw_can(d, p) && isfinite(p->low) && isfinite(p->high);
+    return svg_can(d, p) && isfinite(p->low) && isfinite(p->high);
 }
 
-static double bound(const struct drawing *d, double y) { return fmin(d->top + d->down, fmax(d->top, draw_y(d, y))); }
+static double bound(const struct drawing *d, double y) { return fmin(d->top + d->down, fmax(d->top, svg_y(d, y))); }
 
 /* From spot to spot, where both have an interval. */
 static void band(const struct drawing *d, const struct curve *s)
@@ -112,9 +112,9 @@ static void band(const struct drawing *d, const struct curve *s)
     for (int64_t i = 0; i + 1 < s->n; i++) {
         const struct spot *a = &s->spot[i], *b = a + 1;
         if (has_interval(d, a) && has_interval(d, b))
-            text_add(d->to, "<path class=\"band\" d=\"M%.1f %.1fL%.1f %.1fL%.1f %.1fL%.1f %.1fZ\" fill=\"%s\" fill-opacity=\"0.22\"/>", draw_x(d, a->x),
-                     bound(d, a->low), draw_x(d, b->x), bound(d, b->low), draw_x(d, b->x), bound(d, b->high), draw_x(d, a->x),
-                     bound(d, a->high), draw_colour(d, s->colour).s);
+            text_add(d->to, "<path class=\"band\" d=\"M%.1f %.1fL%.1f %.1fL%.1f %.1fL%.1f %.1fZ\" fill=\"%s\" fill-opacity=\"0.22\"/>", svg_x(d, a->x),
+                     bound(d, a->low), svg_x(d, b->x), bound(d, b->low), svg_x(d, b->x), bound(d, b->high), svg_x(d, a->x),
+                     bound(d, a->high), svg_colour(d, s->colour).s);
     }
 }
 
@@ -130,9 +130,9 @@ static void special(const struct drawing *d, int series, int64_t at)
 {
     const struct curve *s = &d->c->series[series];
     const struct spot *p = &s->spot[at];
-    double x = draw_x(d, p->x), y = draw_y(d, p->y), edge = p->form & SPOT_SHOWN ? 2.5 : p->form & (SPOT_BEST | SPOT_HOLLOW) ? 1.8 : 1;
-    struct ink fg = draw_ink(d, "fg"), card = draw_ink(d, "card"),
-               own = p->form & SPOT_BAD ? draw_ink(d, "bad") : draw_colour(d, p->form & SPOT_BEST ? 1 : p->form & SPOT_TIE ? 4 : s->colour);
+    double x = svg_x(d, p->x), y = svg_y(d, p->y), edge = p->form & SPOT_SHOWN ? 2.5 : p->form & (SPOT_BEST | SPOT_HOLLOW) ? 1.8 : 1;
+    struct ink fg = svg_ink(d, "fg"), card = svg_ink(d, "card"),
+               own = p->form & SPOT_BAD ? svg_ink(d, "bad") : svg_colour(d, p->form & SPOT_BEST ? 1 : p->form & SPOT_TIE ? 4 : s->colour);
     const char *fill = p->form & (SPOT_HOLLOW | SPOT_PEAK) ? card.s : own.s;
     const char *stroke = p->form & (SPOT_SHOWN | SPOT_BEST | SPOT_PEAK) ? fg.s : p->form & SPOT_HOLLOW ? own.s : card.s;
 
@@ -149,21 +149,21 @@ static void points(const struct drawing *d, int series)
 {
     const struct curve *s = &d->c->series[series];
     bool plain = s->mark == MARK_POINTS || s->mark == MARK_BOTH;
-    struct ink card = draw_ink(d, "card");
+    struct ink card = svg_ink(d, "card");
 
     for (int64_t i = 0; i < s->n; i++)
-        if (draw_can(d, &s->spot[i]) && s->spot[i].form)
+        if (svg_can(d, &s->spot[i]) && s->spot[i].form)
             special(d, series, i);
-        else if (draw_can(d, &s->spot[i]) && plain)
-            dot(d, draw_x(d, s->spot[i].x), draw_y(d, s->spot[i].y), s->mark == MARK_BOTH ? 3.5 : 4, draw_colour(d, s->colour).s, card.s, 0.7);
+        else if (svg_can(d, &s->spot[i]) && plain)
+            dot(d, svg_x(d, s->spot[i].x), svg_y(d, s->spot[i].y), s->mark == MARK_BOTH ? 3.5 : 4, svg_colour(d, s->colour).s, card.s, 0.7);
 }
 
 static void intervals(const struct drawing *d, const struct curve *s)
 {
     for (int64_t i = 0; i < s->n; i++)
         if (has_interval(d, &s->spot[i]))
-            draw_interval(d, draw_x(d, s->spot[i].x), s->spot[i].low, s->spot[i].high,
-                          s->spot[i].form & SPOT_BEST ? draw_ink(d, "fg").s : draw_colour(d, s->colour).s,
+            svg_interval(d, svg_x(d, s->spot[i].x), s->spot[i].low, s->spot[i].high,
+                          s->spot[i].form & SPOT_BEST ? svg_ink(d, "fg").s : svg_colour(d, s->colour).s,
                           s->spot[i].form & SPOT_BEST ? " stroke-width=\"2\"" : " stroke-width=\"1.5\" stroke-opacity=\"0.6\"");
 }
 
@@ -185,12 +185,12 @@ static bool is_free(const struct drawing *d, const struct taken *t, double x, do
 /* To the right or left of the point, above or below, wherever there is room first. */
 static void spot_label(const struct drawing *d, struct taken *t, const struct spot *p)
 {
-    int most = p->form & SPOT_PEAK ? draw_columns(d->across) : 40;
-    double wide = draw_width(p->label, most), x = draw_x(d, p->x), y = draw_y(d, p->y), down = y + 12;
+    int most = p->form & SPOT_PEAK ? svg_columns(d->across) : 40;
+    double wide = svg_width(p->label, most), x = svg_x(d, p->x), y = svg_y(d, p->y), down = y + 12;
     double at = fmax(2, fmin(x + 8, d->width - wide - 4));      /* where nothing is free */
 
     for (int i = 0; i < 8; i++) {
-        double try_x = i % 2 ? x - 10 - wide : x + 10, try_y = y + (i / 2 % 2 ? -1 : 1) * (i < 4 ? 12 : 26);
+        double try_x = i % 2 ? x - 10 - wide : x + 10, try_y = y + (i / 2 % 2 ? 1 : -1) * (i < 4 ? 12 : 26);
         if (!is_free(d, t, try_x, try_y, wide))
             continue;
         at = try_x;
@@ -198,9 +198,9 @@ static void spot_label(const struct drawing *d, struct taken *t, const struct sp
         break;
     }
     if (p->form & SPOT_PEAK)
-        draw_plate(d, at, down, AT_START, p->label);
+        svg_plate(d, at, down, AT_START, p->label);
     else
-        draw_words(d, at, down, AT_START, draw_ink(d, "fg").s, p->label, 40);
+        svg_words(d, at, down, AT_START, svg_ink(d, "fg").s, p->label, 40);
     if (t->n < MAX_TAKEN) {
         t->x[t->n] = at;
         t->y[t->n] = down;
@@ -214,14 +214,14 @@ static void spot_labels(const struct drawing *d)
 
     for (int i = 0; i < d->c->nlevels; i++)         /* their words stand at the right end */
         if (d->c->level[i].axis == AXIS_Y && t.n < MAX_TAKEN) {
-            double wide = draw_width(d->c->level[i].words, 60);
+            double wide = svg_width(d->c->level[i].words, 60);
             t.x[t.n] = d->left + d->across - wide - 10;
-            t.y[t.n] = draw_y(d, d->c->level[i].at) - 10;
+            t.y[t.n] = svg_y(d, d->c->level[i].at) - 10;
             t.wide[t.n++] = wide;
         }
     for (int i = 0; i < d->c->nseries; i++)
         for (int64_t k = 0; k < d->c->series[i].n; k++)
-            if (d->c->series[i].spot[k].label && draw_can(d, &d->c->series[i].spot[k]))
+            if (d->c->series[i].spot[k].label && svg_can(d, &d->c->series[i].spot[k]))
                 spot_label(d, &t, &d->c->series[i].spot[k]);
 }
 
@@ -233,12 +233,12 @@ static void diagonal(const struct drawing *d)
     for (int i = 0; i < 3; i++) {
         double from = d->x.from, to = fmin(d->x.to, d->y.to / by[i]);
         from = fmax(from, d->y.from / by[i]);
-        draw_line(d, draw_x(d, from), draw_y(d, by[i] * from), draw_x(d, to), draw_y(d, by[i] * to), draw_ink(d, i ? "dim" : "fg").s,
+        svg_line(d, svg_x(d, from), svg_y(d, by[i] * from), svg_x(d, to), svg_y(d, by[i] * to), svg_ink(d, i ? "dim" : "fg").s,
                   i ? " stroke-dasharray=\"6 4\"" : "");
     }
 }
 
-void draw_xy(const struct drawing *d)
+void xy_draw(const struct drawing *d)
 {
     areas(d);
     if (d->c->diagonal)

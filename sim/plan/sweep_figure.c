@@ -101,7 +101,7 @@ static struct spot look(void *of, int64_t i)
 {
     const struct drawn *d = of;
     struct sweep_row r;
-    struct spot p = { NAN, NAN, NAN, NAN, NULL };
+    struct spot p = { NAN, NAN, NAN, NAN, NULL, 0 };
 
     if (!read_row(d->rows, i, &r))
         return p;
