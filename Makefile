@@ -387,7 +387,7 @@ $B/libdpx.so: $B/$(SONAME)
 # The library for a browser.  Of the database's room it has what reads the fits that come with dpx.
 WASMCALLS := search fit eval explain sweep bill phases limits list import export free version
 WASMFLAGS := -sMODULARIZE=1 -sEXPORT_NAME=dpx_module -sALLOW_MEMORY_GROWTH=1 -sMAXIMUM_MEMORY=4GB -sTOTAL_STACK=8MB -sENVIRONMENT=web,worker,node -sDYNAMIC_EXECUTION=0 \
-             -sALLOW_TABLE_GROWTH=1 -sEXPORTED_FUNCTIONS=$(subst $(space),$(comma),$(addprefix _dpx_,$(WASMCALLS)) _malloc) \
+             -sALLOW_TABLE_GROWTH=1 -sEXPORTED_FUNCTIONS=$(subst $(space),$(comma),$(addprefix _dpx_,$(WASMCALLS)) _chart_answer _malloc) \
              -sEXPORTED_RUNTIME_METHODS=UTF8ToString,stringToUTF8,lengthBytesUTF8,addFunction,FS,ENV
 $B/dpx.js: $B/lib/dpx.c.o $B/page/cores.c.o $B/calib/nodb/dpxplan_measured.c.o $(patsubst %,$B/calib/store/%.c.o,kept kept_file kept_columns measured_kept words) $(SIM) $(MODEL)
 	$Q$(CC) $(CFLAGS) -g0 $(LDFLAGS) $(WASMFLAGS) -o $@ $(filter %.o,$^) $(filter $(filter %.a,$^),$(LINKED)) $B/third/lib/libjansson.a $B/third/lib/libyaml.a -lm

@@ -1,6 +1,6 @@
 /* document.h -- a JSON document as text that every reader accepts.
  *
- * Many readers hold every number as a double (JavaScript, jq, gnuplot), and int64_t ones stop at 2^63.  So no integer
+ * Many readers hold every number as a double (JavaScript, jq), and int64_t ones stop at 2^63.  So no integer
  * beyond 2^53 = 9007199254740992, up to which a double has all of them, is written as one: it becomes the nearest
  * double with a decimal point or an exponent (1.8014398509481984e+16), the same to all.  Where a figure means "without
  * a limit" its writer puts null. */

@@ -22,7 +22,7 @@ function tools(id, rows) {
     picture.addEventListener('click', () => {
         const s = box_of(id).querySelector('svg');
         if (s)
-            save(`dpx-${id}.svg`, svg_file(s), 'image/svg+xml');
+            svg_file(s).then(file => save(`dpx-${id}.svg`, file, 'image/svg+xml'));
     });
     at.prepend(picture);
 }
@@ -124,17 +124,18 @@ const live_words = peak => peak.live.slice(0, 6).map(l => `${bytes_words(l.bytes
     + (l.count > 1 ? `, ${l.count} times ${bytes_words(l.each_bytes)}` : '')).concat(peak.live.length > 6
     ? [`and ${peak.live.length - 6} smaller: in the table below`] : []);
 
-function show_memory(d, step, role) {
+async function show_memory(d, step, role) {
     const m = d.memory, r = step && step.roles[role], peak = r ? r.peak : d.peaks[0], fullest = !r || r.rank === m.rank;
     const elsewhere = m.phase === 'steady' ? '' : ` The picture shows a later, steady step; the peak is in the ${m.phase} one.`;
     say_in('memory', fullest ? d.advice.why.split('\n')[0] + elsewhere
         : `Rank ${r.rank}: ${bytes_words(r.peak.bytes)} at the most, at ${r.peak.at} of the ${r.peak.step} step, NCCL's buffers aside; `
             + `the fullest rank, ${m.rank}, has ${bytes_words(d.peaks[0].bytes)}.`);
-    const lines = [{ words: 'usable', bytes: m.available_bytes, kind: 'limit' }];
+    let picture;
+    const lines = [{ words: 'usable', bytes: m.available_bytes, look: 'limit' }];
     if (m.reserved_peak_bytes && fullest)
-        lines.push({ words: 'reserved', bytes: m.taken_bytes, kind: 'reserved' });
+        lines.push({ words: 'reserved', bytes: m.taken_bytes, look: 'dotted' });
     if (m.phase !== 'steady' && fullest)
-        lines.push({ words: `peak of the ${m.phase} step`, bytes: allocated_of(m), kind: 'card' });
+        lines.push({ words: `peak of the ${m.phase} step`, bytes: allocated_of(m), look: 'thin' });
     if (step) {
         // What no entry allocates, NCCL's buffers and workspaces, lies below the rest all the time; it is known of the fullest rank.
         const mem = r.memory, told = i => r.words[mem.words[i]], always = fullest ? m.overhead_bytes : 0,
@@ -142,17 +143,17 @@ function show_memory(d, step, role) {
             order = step.categories.map((c, k) => k).sort((a, b) => is_always(b) - is_always(a)),
             categories = order.map(k => step.categories[k]),
             bytes = mem.bytes.map(b => order.map(k => b[k] + (is_always(k) ? always : 0)));
-        chart_memory(box_of('memory'), { categories, colours: categories.map(c => d.colours.category[c]), bytes,
-            t: mem.t_ns.map(t => t / 1e9),
-            words: mem.words.map((_, i) => told(i)), lines, 
+        picture = chart_memory(box_of('memory'), { categories, colours: categories.map(c => d.colours.category[c]), bytes,
+            t: mem.t_ns.map(t => t / 1e9), words: mem.words.map((_, i) => told(i)), lines,
             live: peak.step === 'steady' ? live_words(peak) : [], end_s: r.step_s });
         tools('memory', () => [['seconds', 'entry', ...categories.map(c => c + ' bytes')],
             ...mem.t_ns.map((t, i) => [t / 1e9, told(i), ...bytes[i]])]);
     } else
-        box_of('memory').replaceChildren('This step has too many entries to draw.');
+        undrawn(box_of('memory'), 'This step has too many entries to draw.');
     section('memory').querySelector('.live .table').replaceChildren(table(['what', 'category', 'count', 'each', 'in all'],
         peak.live.map(l => ({ cells: [l.of ? `${l.what} of ${l.of}` : l.what, l.category, String(l.count),
             bytes_words(l.each_bytes), bytes_words(l.bytes)] })), [2, 3, 4]));
+    await picture;
 }
 
 // ---- the step ----
@@ -204,9 +205,9 @@ function rows_of(step, role) {
 
 const view = { from: 0, to: 0, of: null };
 
-function show_streams(d, step, role) {
+async function show_streams(d, step, role) {
     if (!step)
-        return box_of('streams').replaceChildren('This step has too many entries to draw.');
+        return undrawn(box_of('streams'), 'This step has too many entries to draw.');
     const end_s = Math.max(...step.roles.map(r => r.step_s)), rows = step.roles.length > 1
         ? [...step.roles.map((r, i) => ({ ...rows_of(step, i)[0], name: r.name })), ...rows_of(step, role).slice(1)]
             : rows_of(step, role);
@@ -219,24 +220,24 @@ function show_streams(d, step, role) {
         + `Hatched: communication with no compute beside it.`
         + (step.resolution_s ? ` Entries nearer than ${seconds_words(step.resolution_s)} are drawn as one.` : '')
             + ' Wheel with Ctrl, + and - zoom; arrows and dragging move.');
-    chart_streams(box_of('streams'), data);
     section('streams').zoom = data;
     tools('streams', () => [['stream', 'begin s', 'end s', 'kind', 'entry'],
         ...rows.flatMap(r => r.entries.map(e => [r.name, e.s, e.e, e.kind, e.words]))]);
+    await chart_streams(box_of('streams'), data);
 }
 
 // ---- bytes and time ----
 
-function show_comm(d) {
+async function show_comm(d) {
     const ops = [...d.comm.ops].sort((a, b) => b.bytes - a.bytes);
     say_in('comm', `A rank sends ${bytes_words(d.comm.sent_bytes_per_rank)} in a step. Bars: full buffers of all calls, as `
         + `nccl-tests counts them.`);
-    chart_bars(box_of('comm'), ops.map(o => ({ name: `${o.op} ${o.group} ${o.dtype}`, value: o.bytes,
-        words: `${bytes_words(o.bytes)}, ${o.count} calls`, colour: d.colours.op[o.op] ?? 9 })), 'Bytes by collective');
     tools('comm', () => [['op', 'group', 'dtype', 'calls', 'bytes'], ...ops.map(o => [o.op, o.group, o.dtype, o.count, o.bytes])]);
+    await chart_bars(box_of('comm'), ops.map(o => ({ name: `${o.op} ${o.group} ${o.dtype}`, value: o.bytes,
+        words: `${bytes_words(o.bytes)}, ${o.count} calls`, colour: d.colours.op[o.op] ?? 9 })), 'Bytes by collective');
 }
 
-function show_time(d) {
+async function show_time(d) {
     const t = d.time, c = d.colours.phase, parts = [['compute', t.compute_s, c.compute], ['optimizer', t.optimizer_s, c.optimizer],
         ['bubble', t.bubble_s, c.bubble],
         ['idle', t.idle_s, c.idle], ['wait for the slowest rank', t.slowest_rank_s, 7],
@@ -246,9 +247,9 @@ function show_time(d) {
     if (rest.length)
         shown.push([`${rest.length} smaller`, rest.reduce((sum, p) => sum + p[1], 0), 9]);
     say_in('time', `A step takes ${seconds_words(t.step_s)}, 90 %: ${interval_of(t)}.`);
-    chart_bars(box_of('time'), shown.map(([name, value, colour]) =>
-        ({ name, value, colour, words: `${seconds_words(value)}, ${share_words(value / t.step_s)}` })), 'Time by part');
     tools('time', () => [['part', 'seconds'], ...parts.map(p => p.slice(0, 2))]);
+    await chart_bars(box_of('time'), shown.map(([name, value, colour]) =>
+        ({ name, value, colour, words: `${seconds_words(value)}, ${share_words(value / t.step_s)}` })), 'Time by part');
 }
 
 // ---- why not ----
@@ -322,7 +323,7 @@ function found_said(found) {
             + `${(100 * (slower.time.step_s / best.time.step_s - 1)).toFixed(0)} % more: ${plan_said(slower)}.` : '');
 }
 
-function show_plans(found, shown_label, pick) {
+async function show_plans(found, shown_label, pick) {
     const known = new Set(), points = [], best = found.plans[0];
     section('plans').hidden = false;
     grey('plans', false);
@@ -345,7 +346,7 @@ function show_plans(found, shown_label, pick) {
     for (const p of [...(found.pareto || []), ...(found.runners_up || [])])
         add(p, memory_of(p), p.step_s, '');
     if (!points.length) {
-        box_of('plans').replaceChildren(el('p', {}, 'Nothing fits.'));
+        undrawn(box_of('plans'), el('p', {}, 'Nothing fits.'));
         section('plans').querySelector('.table').replaceChildren();
         return;
     }
@@ -353,12 +354,12 @@ function show_plans(found, shown_label, pick) {
     if (near.length < points.length)
         say_in('plans', `${found_said(found)} ${points.length - near.length} `
             + `that take more than 2.5 times as long are in the table alone.`);
-    chart_plans(box_of('plans'), { points: near, limit: found.usable, x_words: bytes_tick, y_words: seconds_tick,
-        x_label: 'memory of a GPU', y_label: 'a step', label: 'Plans: time against memory' });
-    legend(box_of('plans'), [{ words: 'recommended', colour: 1 }, { words: 'within the error of it', colour: 4 },
+    const picture = chart_plans(box_of('plans'), { points: near, limit: found.usable, x_label: 'memory of a GPU', y_label: 'a step',
+        label: 'Plans: time against memory' });
+    const means = [{ words: 'recommended', colour: 1 }, { words: 'within the error of it', colour: 4 },
         { words: 'slower, or less memory', colour: 0 },
         ...(points.some(p => p.mark.includes('needs'))
-            ? [{ words: 'what it needs: its allocator was not replayed', kind: 'hollow' }] : [])]);
+            ? [{ words: 'what it needs: its allocator was not replayed', kind: 'hollow' }] : [])];
     const rows = points.map(p => {
         const b = el('button', { type: 'button', title: p.label }, p.said);
         b.addEventListener('click', p.pick);
@@ -371,11 +372,13 @@ function show_plans(found, shown_label, pick) {
         el('summary', {}, `${points.length} plans, each to look inside`),
         table(['plan', '', 'memory', 'step', '90 % interval'], rows, [2, 3, 4])));
     tools('plans', () => [['plan', 'memory bytes', 'step s', 'low s', 'high s'], ...points.map(p => [p.label, p.x, p.y, p.low, p.high])]);
+    if (await picture)
+        legend(box_of('plans'), means);
 }
 
 // ---- what if ----
 
-function show_curve(axis, sweep, now) {
+async function show_curve(axis, sweep, now) {
     const name = p => String(Object.values(p.at)[0]), rate = p => p.tokens_per_s ?? p.samples_per_s ?? null,
         unit = sweep.points.some(p => p.samples_per_s) ? 'samples/s' : 'tokens/s';
     const points = sweep.points.map(p => ({ name: axis.label(name(p)), y: rate(p), now: name(p) === String(now),
@@ -386,10 +389,10 @@ function show_curve(axis, sweep, now) {
             p.step_s ? `a step ${seconds_words(p.step_s)}, 90 %: ${interval_words(p.low_s, p.step_s, p.high_s)}` : '',
             p.step_s ? `${count_words(rate(p))} ${unit}` : ''].filter(Boolean) }));
     say_in('whatif', `The plan shown, with ${axis.about}; ${unit} of all GPUs, with the 90 % interval.`);
-    grey('whatif', false);
-    chart_curve(box_of('whatif'), { points, y_words: count_tick, y_label: unit, label: `What if: ${axis.about}` });
     tools('whatif', () => [[axis.key, 'fits', 'memory bytes', 'step s', 'low s', 'high s', unit],
         ...sweep.points.map(p => [name(p), p.fits, p.memory_bytes, p.step_s, p.low_s, p.high_s, rate(p)])]);
+    await chart_curve(box_of('whatif'), { points, y_label: unit, label: `What if: ${axis.about}` });
+    grey('whatif', false);
 }
 
 // ---- how few ----

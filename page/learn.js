@@ -112,12 +112,12 @@ async function lesson_show(l, asker, at, box, words) {
         docs.push(a.doc);
     }
     words.textContent = '';
-    box.classList.remove('old');
     const bars = l.show(docs, v), top = l.split || bars.length;
-    chart_bars(box.children[0], bars.slice(0, top), l.title);
+    await chart_bars(box.children[0], bars.slice(0, top), l.title);
     box.children[1].hidden = top === bars.length;
     if (top < bars.length)
-        chart_bars(box.children[1], bars.slice(top), l.title + ': time');
+        await chart_bars(box.children[1], bars.slice(top), l.title + ': time');
+    box.classList.remove('old');
 }
 
 // Once; each lesson is computed when its turn comes.

@@ -55,7 +55,7 @@ async function explain(plan, by, wrong = say, set) {
     state.plan = { document: a.doc.plan, of: plan_kind(state.q) };
     state.by = by;
     state.answer = a.doc;
-    show();
+    await show();
     state.first_ms ??= performance.now();       // since the page began to open
     old(a.late);
     if (curves) {
@@ -65,6 +65,7 @@ async function explain(plan, by, wrong = say, set) {
     return true;
 }
 
+// Words at once, pictures as they are drawn; a promise of all.
 function show() {
     const d = state.answer, step = d.step;
     const of_rank = step && state.rank !== null ? step.roles.findIndex(r => r.rank === state.rank) : -1;
@@ -72,17 +73,16 @@ function show() {
     show_verdict(d, HOW[state.by]);
     show_whynot(d, (plan, words) => choose(plan, words), more_gpus(d), state.found, step_of);
     roles(step);
-    show_memory(d, step, state.role);
-    show_streams(d, step, state.role);
-    show_comm(d);
-    show_time(d);
+    const pictures = [show_memory(d, step, state.role), show_streams(d, step, state.role)];
+    if (state.found)
+        pictures.push(show_plans(state.found, d.label, p => choose(p.plan)));
+    pictures.push(show_comm(d), show_time(d));
     if (state.cells)
         show_change(d);
     show_take(d);
     show_sources();
-    if (state.found)
-        show_plans(state.found, d.label, p => choose(p.plan));
     link();
+    return Promise.all(pictures);
 }
 
 // What the GPU's figures rest on.
@@ -303,7 +303,7 @@ async function curve() {
         show_curve(axis, a.doc, axis.now(d));
     else {
         grey('whatif', false);
-        box_of('whatif').replaceChildren();
+        undrawn(box_of('whatif'));
         say_in('whatif', a.why);
     }
 }

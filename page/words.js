@@ -44,11 +44,5 @@ function count_words(n) {
 
 const share_words = part => `${(100 * part).toFixed(1)} %`;
 
-// Of an axis: round numbers need no digits behind them.
-const plain = x => String(Number(x.toPrecision(4)));
-const bytes_tick = n => { const [x, unit] = bytes_scaled(n); return n === 0 ? '0' : `${plain(x)} ${unit}`; };
-const seconds_tick = s => { const [per, unit] = seconds_unit(Math.abs(s)); return s === 0 ? '0' : `${plain(s / per)} ${unit}`; };
-const count_tick = n => n < 1e4 ? plain(n) : count_words(n);
-
 if (typeof module !== 'undefined')
-    module.exports = { bytes_words, seconds_words, interval_words, count_words, bytes_tick, seconds_tick, count_tick };
+    module.exports = { bytes_words, seconds_words, interval_words, count_words };

@@ -43,7 +43,7 @@ function text_at(s) {
 }
 
 function ask(call, request) {
-    const question = text_at(request), out = library._malloc(4), f = library['_dpx_' + call];
+    const question = text_at(request), out = library._malloc(4), f = call === 'draw' ? library._chart_answer : library['_dpx_' + call];
     const status = watched[call] ? f(question, watch, out) : f(question, out);
     const at = library.HEAPU32[out >> 2], answer = library.UTF8ToString(at);
     library._dpx_free(at);

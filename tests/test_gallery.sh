@@ -15,9 +15,5 @@ check 'what is said to be usable is' "$(
         sed -n "s/.*(\([0-9.]*\) GiB on the card, \([0-9.]*\) GiB usable).*/Of \1 GiB an H100 has \2 usable/p")
     [ -n "$said" ] && grep -qF "$said" $page || echo "the page does not say: $said")"
 check 'pictures are small' "$(find docs/gallery -size +64k)"
-if command -v gnuplot >/dev/null; then
-    check 'every command prints what the page shows and draws what is kept' "$(tools/pages.sh --check $page)"
-else
-    skip 'every command prints what the page shows and draws what is kept' 'no gnuplot'
-fi
+check 'every command prints what the page shows and draws what is kept' "$(tools/pages.sh --check $page)"
 finish

@@ -18,7 +18,6 @@ build | libsqlite3-dev           | sqlite3.h | sqlite3 | the database
 build | libdnnl-dev              | dnnl.h    | dnnl    | oneDNN: matrix products of dpxrun
 build | zlib1g-dev               | zlib.h    | z       | gzip: traces of the PyTorch profiler
 build | libopenmpi-dev openmpi-bin | mpi     |         | Open MPI: ranks of dpxrun
-build | gnuplot-nox              | gnuplot   |         | figures of dpxreport, sweep and explain
 build | libmicrohttpd-dev?       | microhttpd.h | microhttpd | dpxplan serve (without it: the page as a file alone)
 test  | libcmocka-dev            | cmocka.h  | cmocka  | unit tests
 test  | binutils                 | readelf   |         | tests of what the programs link
@@ -76,7 +75,7 @@ spared() {
 present() {     # HEADER LIBRARY of a row
     case $1 in
     '')      compiles '' c ;;
-    readelf | gnuplot | valgrind | patchelf | python3) command -v "$1" >/dev/null ;;
+    readelf | valgrind | patchelf | python3) command -v "$1" >/dev/null ;;
     mpi)     mpi_works ;;
     c++)     cxx_works ;;
     fuzzer)  fuzzer_works ;;

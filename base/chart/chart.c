@@ -73,6 +73,7 @@ void chart_free(struct chart *c)
     free(c->row);
     free(c->span);
     free(c->tick);
+    free(c->level);
     text_kept_free(c->kept);
     free(c);
 }
@@ -84,10 +85,17 @@ void chart_axis(struct chart *c, enum axis a, const char *label, enum measure u,
     c->axis[a].log = logarithmic;
 }
 
-void chart_tick(struct chart *c, double at, const char *name)
+struct chart_tick *chart_tick(struct chart *c, double at, const char *name)
 {
     c->tick = more(c->tick, c->nticks, sizeof *c->tick);
-    c->tick[c->nticks++] = (struct chart_tick){ at, keep(c, name) };
+    c->tick[c->nticks] = (struct chart_tick){ .at = at, .name = keep(c, name) };
+    return &c->tick[c->nticks++];
+}
+
+void chart_level(struct chart *c, enum axis a, double at, const char *words, enum level_look look)
+{
+    c->level = more(c->level, c->nlevels, sizeof *c->level);
+    c->level[c->nlevels++] = (struct chart_level){ a, at, keep(c, words), look };
 }
 
 int chart_series(struct chart *c, const char *name, int colour, enum mark m)
@@ -104,7 +112,7 @@ struct spot *chart_spot(struct chart *c, int series, double x, double y)
     struct curve *s = &c->series[series];
 
     s->spot = room_for(s->spot, s->n, &s->room, sizeof *s->spot);
-    s->spot[s->n] = (struct spot){ x, y, NAN, NAN, NULL };
+    s->spot[s->n] = (struct spot){ .x = x, .y = y, .low = NAN, .high = NAN };
     return &s->spot[s->n++];
 }
 
@@ -132,7 +140,7 @@ struct bar *chart_bar(struct chart *c, const char *label, const char *side, bool
 int chart_row(struct chart *c, const char *name)
 {
     c->row = more(c->row, c->nrows, sizeof *c->row);
-    c->row[c->nrows] = keep(c, name);
+    c->row[c->nrows].name = keep(c, name);
     return c->nrows++;
 }
 
@@ -192,6 +200,9 @@ static struct scale_of extent(const struct chart *c, enum axis a)
     }
     for (int64_t i = 0; i < c->nspans; i++)
         widen(&s, c->span[i].to);
+    for (int i = 0; i < c->nlevels; i++)
+        if (c->level[i].axis == a)
+            widen(&s, c->level[i].at);
     if (s.from > s.to)
         s.from = s.to = c->axis[a].log ? 1 : 0;
     return s;
@@ -233,6 +244,17 @@ static struct scale_of log_scale(struct scale_of s, enum measure u)
     return s;
 }
 
+/* A twentieth around what is drawn; ticks at round numbers inside. */
+static struct scale_of close_scale(struct scale_of s, enum measure u)
+{
+    double more = s.to > s.from ? (s.to - s.from) / 20 : fabs(s.to) / 20;
+
+    s.from = s.from > 0 && s.from < more ? 0 : s.from - more;
+    s.to += more > 0 ? more : 1;
+    s.step = round_step((s.to - s.from) / 5, u);
+    return s;
+}
+
 /* From the first tick to the last, with a thirtieth of that on either side. */
 static struct scale_of tick_scale(const struct chart *c, struct scale_of s)
 {
@@ -252,6 +274,10 @@ struct scale_of chart_scale(const struct chart *c, enum axis a)
 
     if (a == AXIS_X && c->nticks > 0)
         return tick_scale(c, s);
+    if (a == AXIS_X && c->range[1] > c->range[0])
+        return (struct scale_of){ c->range[0], c->range[1], round_step((c->range[1] - c->range[0]) / 8, c->axis[a].unit) };
+    if (c->close)
+        return close_scale(s, c->axis[a].unit);
     if (c->diagonal) {              /* both axes alike */
         struct scale_of other = extent(c, a == AXIS_X ? AXIS_Y : AXIS_X);
         widen(&s, other.from);

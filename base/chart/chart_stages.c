@@ -82,6 +82,7 @@ void chart_stages(struct chart *c, const char *head, const struct chart_stage *s
     char name[64];
 
     c->apart = true;
+    c->range[1] = fmax(c->range[1], until);
     if (head) {
         snprintf(name, sizeof name, "#%s", head);
         chart_row(c, name);

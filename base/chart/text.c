@@ -1,4 +1,4 @@
-/* text.c -- text that grows; UTF-8 read with care, escaped for HTML, CSV, Markdown and gnuplot. */
+/* text.c -- text that grows; UTF-8 read with care, escaped for HTML, CSV and Markdown. */
 #include "base/chart/text.h"
 
 #include <stdarg.h>
@@ -200,22 +200,6 @@ void text_markdown(struct text *t, const char *s)
         text_char(t, c);
     }
 }
-
-static void quoted(struct text *t, const char *s, bool format)
-{
-    text_put(t, "'");
-    while (*s) {
-        unsigned c = text_next(&s);
-        if (c == '\n' || c == '\t')
-            c = ' ';
-        text_put(t, c == '\'' ? "'" : c == '%' && format ? "%" : "");
-        text_char(t, c);
-    }
-    text_put(t, "'");
-}
-
-void text_gnuplot(struct text *t, const char *s) { quoted(t, s, false); }
-void text_gnuplot_tick(struct text *t, const char *s) { quoted(t, s, true); }
 
 /* ---- copies ---- */
 

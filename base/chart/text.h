@@ -28,11 +28,6 @@ void text_html(struct text *t, const char *s);
 void text_csv(struct text *t, const char *s);
 /* Inside a Markdown paragraph or table cell: no markup, no HTML, no link, one line. */
 void text_markdown(struct text *t, const char *s);
-/* In single quotes for gnuplot, which expands nothing there. */
-void text_gnuplot(struct text *t, const char *s);
-/* The same for the name of a tick, which gnuplot takes for a format. */
-void text_gnuplot_tick(struct text *t, const char *s);
-
 /* The next character: its code point, 0xFFFD for what a page must not hold; *s moves past it. */
 unsigned text_next(const char **s);
 void     text_char(struct text *t, unsigned c);

@@ -134,15 +134,17 @@ static int write_tables(const struct report *r, const char *folder)
 
 /* ---- figures ---- */
 
-/* Files, and each figure's elements for the page.  0; 1: there is no gnuplot, and no figure; -1 reported. */
-static int draw(const struct report *r, const char *folder, struct text *svg)
+/* Each as a file. */
+static int draw(const struct report *r, const char *folder)
 {
-    int rc = chart_files(r->chart, r->ncharts, folder);
+    char path[4096];
+    int rc = 0;
 
-    if (rc == 0)
-        rc = chart_page(r->chart, r->ncharts, svg);
-    if (rc == 1)
-        fprintf(stderr, "dpx: gnuplot draws the figures and is not installed (Debian: gnuplot-nox); the page has tables alone\n");
+    for (int i = 0; i < r->ncharts && rc == 0; i++) {
+        rc = in_folder(path, sizeof path, folder, r->chart[i]->id, ".svg");
+        if (rc == 0)
+            rc = chart_file(r->chart[i], path);
+    }
     return rc;
 }
 
@@ -162,9 +164,9 @@ static const char style[] =
     "b[data-q]{font-variant-numeric:tabular-nums;white-space:nowrap}\n"
     "figure{margin:1.8em 0;break-inside:avoid}figure "
     "svg{display:block;max-width:100%;height:auto;margin-top:.5em;"
-    "font:12px system-ui,'DejaVu Sans',sans-serif;color:var(--fg)}figure svg.narrow{display:none}\n"
-    "@media screen and (max-width:760px){body{padding:16px 20px 40px}figure svg.wide{display:none}"
-    "figure svg.narrow{display:block}}\n"
+    "font:12px system-ui,'DejaVu Sans',sans-serif}figure .narrow{display:none}\n"
+    "@media screen and (max-width:760px){body{padding:16px 20px 40px}figure .wide{display:none}"
+    "figure .narrow{display:block}}\n"
     ".scroll{overflow-x:auto;margin:1em 0}table{border-collapse:collapse;font-size:.82rem;"
     "font-variant-numeric:tabular-nums}caption{text-align:left;font-weight:600;padding:.3em "
     "0;font-size:.95rem}\n"
@@ -172,7 +174,6 @@ static const char style[] =
     "th.name,td.name{text-align:left}td.name{max-width:22em;overflow:hidden;text-overflow:ellipsis}"
     "thead "
     "th{color:var(--dim);font-weight:600;white-space:normal;vertical-align:bottom;overflow-wrap:normal}\n"
-    ".shapes{position:absolute}\n"
     "@media print{body{max-width:none;padding:0}.scroll{overflow:visible}h2{break-after:avoid}}\n";
 
 static void put_style(struct text *t)
@@ -240,14 +241,14 @@ static void put_words(const struct report *r, enum report_words w, const char *t
     text_put(t, "</ul></section>\n");
 }
 
-static void put_chart(const struct chart *c, const struct text *svg, struct text *t)
+static void put_chart(const struct chart *c, struct text *t)
 {
     text_add(t, "<figure id=\"%s\"><h3 class=\"name\">", c->id);
     text_html(t, c->title);
     text_put(t, "</h3><figcaption class=\"name\">");
     text_html(t, c->caption);
     text_put(t, "</figcaption>\n");
-    text_put(t, svg->s);
+    chart_page(c, t);
     text_put(t, "</figure>\n");
 }
 
@@ -257,19 +258,16 @@ static bool on_page(const struct report *r, int table)
            table_rows(r->table[table]) > 0;
 }
 
-/* `svg` NULL: they could not be drawn. */
-static void put_figures(const struct report *r, const struct text *svg, struct text *t)
+static void put_figures(const struct report *r, struct text *t)
 {
     text_put(t, "<section><h2>Figures</h2>\n");
-    if (!svg)
-        text_put(t, "<p>There are none: gnuplot draws them, and was not installed where this page was made.</p>\n");
-    for (int i = 0; svg && i < r->ncharts; i++)
-        put_chart(r->chart[i], &svg[i], t);
+    for (int i = 0; i < r->ncharts; i++)
+        put_chart(r->chart[i], t);
     text_put(t, "</section>\n");
 }
 
 /* What a reader wants first, then the evidence. */
-static void put_page(const struct report *r, const char *database, const struct text *svg, struct text *t)
+static void put_page(const struct report *r, const char *database, struct text *t)
 {
     put_head(r, database, t);
     text_put(t, "<main>\n<section class=\"verdict\" aria-label=\"Which plan to use\">\n");
@@ -279,7 +277,7 @@ static void put_page(const struct report *r, const char *database, const struct 
     text_put(t, "</section>\n");
     if (r->c && r->c->n > 0)
         table_html(r->table[TABLE_PLANS], t, MOST_ROWS);
-    put_figures(r, svg, t);
+    put_figures(r, t);
     put_words(r, WORDS_DIFFERENCES, "Where prediction and run differ", t);
     put_words(r, WORDS_PIPELINE, "Stages of a pipeline", t);
     put_words(r, WORDS_COMMUNICATION, "Communication in a step", t);
@@ -290,14 +288,13 @@ static void put_page(const struct report *r, const char *database, const struct 
         if (on_page(r, i))
             table_html(r->table[i], t, MOST_ROWS);
     text_put(t, "</section>\n</main>\n<footer class=\"dim\"><p>Beside this page: csv/ has every table in "
-                "full precision, summary.md a summary for a pull request");
-    text_put(t, svg ? ", figures/ the figures as SVG and PNG.</p>" : ".</p>");
+                "full precision, summary.md a summary for a pull request, figures/ the figures as SVG.</p>");
     text_add(t, "<p>Every number here is read from %s or computed from it; where it stands in the CSV files is "
                 "written beside it in the page's source.</p></footer>\n</body>\n</html>\n",
              !r->c ? r->sweep ? "the sweep" : "the answer" : r->sweep ? "the database or the sweep" : "the database");
 }
 
-static void put_summary(const struct report *r, bool drawn, struct text *t)
+static void put_summary(const struct report *r, struct text *t)
 {
     static const char *const titles[NWORDS] = { "", "", "", "Where prediction and run differ",
                                                 "Stages of a pipeline", "Communication in a step", "What was not calibrated",
@@ -315,12 +312,12 @@ static void put_summary(const struct report *r, bool drawn, struct text *t)
         text_add(t, "\n## %s\n\n", titles[w]);
         prose_markdown(r->words[w], "- ", t);
     }
-    if (drawn && r->ncharts > 0)
+    if (r->ncharts > 0)
         text_put(t, "\n## Figures\n\n");
-    for (int i = 0; drawn && i < r->ncharts; i++) {
+    for (int i = 0; i < r->ncharts; i++) {
         text_put(t, "- [");
         text_markdown(t, r->chart[i]->title);
-        text_add(t, "](figures/%s.png)\n", r->chart[i]->id);
+        text_add(t, "](figures/%s.svg)\n", r->chart[i]->id);
     }
 }
 
@@ -360,22 +357,17 @@ int report_write_text(const char *folder, const char *title, const char *text)
 int report_write(const struct report *r, const char *database, const char *folder)
 {
     char csv[4096], figures[4096];
-    struct text page = { 0 }, summary = { 0 }, svg[MAX_CHARTS] = { { 0 } };
-    int rc = -1, drawn;
+    struct text page = { 0 }, summary = { 0 };
+    int rc = -1;
 
     if (in_folder(csv, sizeof csv, folder, "csv", "") < 0 ||
         in_folder(figures, sizeof figures, folder, "figures", "") < 0 || make_folder(folder) < 0 ||
-        make_folder(csv) < 0 || make_folder(figures) < 0 || write_tables(r, csv) < 0)
+        make_folder(csv) < 0 || make_folder(figures) < 0 || write_tables(r, csv) < 0 || draw(r, figures) < 0)
         return -1;
-    drawn = draw(r, figures, svg);
-    if (drawn >= 0) {
-        put_page(r, database, drawn == 0 ? svg : NULL, &page);
-        put_summary(r, drawn == 0, &summary);
-        if (write_text(folder, "summary", ".md", &summary) == 0 && write_text(folder, "index", ".html", &page) == 0)
-            rc = 0;
-    }
-    for (int i = 0; i < r->ncharts; i++)
-        text_free(&svg[i]);
+    put_page(r, database, &page);
+    put_summary(r, &summary);
+    if (write_text(folder, "summary", ".md", &summary) == 0 && write_text(folder, "index", ".html", &page) == 0)
+        rc = 0;
     text_free(&page);
     text_free(&summary);
     return rc;

@@ -51,7 +51,7 @@ static void memory(struct report *r, const json_t *role, int i, const json_t *ca
                                                            "rank may use.");
     chart_axis(c, AXIS_X, "time in the step", UNIT_SECONDS, false);
     chart_axis(c, AXIS_Y, "bytes allocated", UNIT_BYTES, false);
-    chart_areas(c, &(struct chart_areas){ (int64_t)n, (int)of + 1, times, v, name, number(json_object_get(role, "step_s")), limit });
+    chart_areas(c, &(struct chart_areas){ (int64_t)n, (int)of + 1, times, v, name, number(json_object_get(role, "step_s")), limit, NULL });
     free(times);
     free(v);
 }

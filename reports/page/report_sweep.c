@@ -199,7 +199,7 @@ static struct spot look(void *of, int64_t point)
     bool step = !strcmp(l->column->key, "step_s");
 
     return (struct spot){ NAN, number_at(l->s, point, l->column->key), step ? number_at(l->s, point, "low_s") : NAN,
-                          step ? number_at(l->s, point, "high_s") : NAN, NULL };
+                          step ? number_at(l->s, point, "high_s") : NAN, NULL, 0 };
 }
 
 /* Is there anything to see: a point, and of an efficiency one that is not 1? */

@@ -295,7 +295,7 @@ int cmd_explain(int argc, char **argv)
         EXPLAIN_OPTS(a),
         { "run", "in the place of a plan: a run of the database, and which part of its difference is whose", .i = &run, .value = "ID", .min = 1 },
         { "trace", "write the step as a Chrome/Perfetto trace", .str = &o.trace, .value = "FILE" },
-        { "output", "draw memory over the step by category, or a pipeline's stages by time, into a .svg or .png", .str = &o.figure,
+        { "output", "draw memory over the step by category, or a pipeline's stages by time, into a .svg", .str = &o.figure,
           .letter = 'o', .value = "FILE" },
         { "draw", "what -o draws; of a pipeline it is stages where this is not given", .word = &o.draw, .words = drawings },
         { "snapshot", "write the step as PyTorch's memory snapshot, for pytorch.org/memory_viz", .str = &o.snapshot, .value = "FILE" },

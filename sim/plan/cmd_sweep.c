@@ -132,7 +132,7 @@ int cmd_sweep(int argc, char **argv)
         { "all", "print each plan by its label", .flag = &a.all },
         { "csv", "write the rows here, too", .str = &a.csv, .value = "FILE" },
         { "json", "print one JSON document", .flag = &a.json },
-        { "output", "draw a figure with gnuplot: .svg or .png", .str = &a.figure, .letter = 'o', .value = "FILE" },
+        { "output", "draw a figure: .svg", .str = &a.figure, .letter = 'o', .value = "FILE" },
         { 0 }
     };
     struct sweep s;

@@ -16,6 +16,7 @@
 
 #include <jansson.h>
 
+#include "base/chart/chart_json.h"
 #include "calib/store/runs.h"
 #include "lib/dpx.h"
 #include "page/served.h"
@@ -35,15 +36,16 @@ static int call_fit(const char *q, const struct dpx_watch *w, char **a)     { (v
 static int call_list(const char *q, const struct dpx_watch *w, char **a)    { (void)w; return dpx_list(q, a); }
 static int call_import(const char *q, const struct dpx_watch *w, char **a)  { (void)w; return dpx_import(q, a); }
 static int call_export(const char *q, const struct dpx_watch *w, char **a)  { (void)w; return dpx_export(q, a); }
+static int call_draw(const char *q, const struct dpx_watch *w, char **a)    { (void)w; return chart_answer(q, a); }
 
 static const struct served_call {
     const char *name;
     int (*ask)(const char *request, const struct dpx_watch *watch, char **answer);
-    bool db;                            /* it has that option */
+    enum { PLAIN, HAS_DB, DRAWS } kind;     /* HAS_DB: it has that option; DRAWS: its texts name nothing */
 } calls[] = {
-    { "search", call_search, true }, { "sweep", call_sweep, true }, { "eval", call_eval, true }, { "explain", call_explain, true },
-    { "fit", call_fit, true }, { "bill", call_bill, true }, { "phases", call_phases, true }, { "limits", call_limits, false }, { "list", call_list, false }, { "import", call_import, false },
-    { "export", call_export, false },
+    { "search", call_search, HAS_DB }, { "sweep", call_sweep, HAS_DB }, { "eval", call_eval, HAS_DB }, { "explain", call_explain, HAS_DB },
+    { "fit", call_fit, HAS_DB }, { "bill", call_bill, HAS_DB }, { "phases", call_phases, HAS_DB }, { "limits", call_limits, PLAIN }, { "list", call_list, PLAIN }, { "import", call_import, PLAIN },
+    { "export", call_export, PLAIN }, { "draw", call_draw, DRAWS },
 };
 
 /* ---- what a request may name ---- */
@@ -105,9 +107,9 @@ static char *request_of(const struct served_call *c, const char *text, const cha
         fail("%s: db: dpxplan serve --db says which database", c->name);
     else {
         json_object_foreach(q, key, v)
-            if (rc == 0)
+            if (rc == 0 && c->kind != DRAWS)
                 rc = check_names(key, v);
-        if (rc == 0 && c->db && db)
+        if (rc == 0 && c->kind == HAS_DB && db)
             json_object_set_new(q, "db", json_string(db));
         out = rc == 0 ? json_dumps(q, JSON_COMPACT) : NULL;
     }

@@ -15,12 +15,12 @@ static bool ends_in(const char *path, const char *suffix)
 
 int figure_name(const char *path)
 {
-    return ends_in(path, ".svg") || ends_in(path, ".png") ? 0 : fail("-o %s: a figure is .svg or .png", path);
+    if (ends_in(path, ".svg"))
+        return 0;
+    return fail("-o %s: a figure is .svg%s", path, ends_in(path, ".png") ? "; rsvg-convert and Inkscape make a PNG of one" : "");
 }
 
-int figure_chart(const struct chart *c, const char *path, const char *else_words)
+int figure_chart(const struct chart *c, const char *path)
 {
-    int rc = figure_name(path) < 0 ? -1 : chart_file(c, ends_in(path, ".png") ? CHART_PNG : CHART_SVG, path);
-
-    return rc == 1 ? fail("-o %s: gnuplot draws the figures and is not installed; %s", path, else_words) : rc;
+    return figure_name(path) < 0 ? -1 : chart_file(c, path);
 }

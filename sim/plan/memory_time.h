@@ -23,7 +23,7 @@ struct memory_time {
 void memory_time(const struct schedules *s, const struct run *r, int64_t columns, struct memory_time *out);
 void memory_time_free(struct memory_time *m);
 
-/* Draws it into an .svg or .png, with `overhead` bytes below and a line at `limit`.  0, or -1 reported. */
+/* Draws it into an .svg, with `overhead` bytes below and a line at `limit`.  0, or -1 reported. */
 int  memory_time_figure(const struct trace_role *role, int64_t overhead, int64_t limit, double step_s, const char *path);
 
 #endif

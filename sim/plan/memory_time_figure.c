@@ -1,4 +1,4 @@
-/* memory_time_figure.c -- memory by category over a step, as a figure.  A file of its own: libdpx has the numbers and draws nothing. */
+/* memory_time_figure.c -- memory by category over a step, as a figure. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ static void areas(struct chart *c, const struct memory_time *m, int64_t overhead
         for (int64_t i = 0; i < m->n; i++)
             v[i * NCAT + k] = (double)(m->by[i][of] + (of == CAT_OVERHEAD ? overhead : 0));
     }
-    chart_areas(c, &(struct chart_areas){ m->n, NCAT, m->t, v, name, step_s, (double)limit });
+    chart_areas(c, &(struct chart_areas){ m->n, NCAT, m->t, v, name, step_s, (double)limit, NULL });
     free(v);
 }
 
@@ -35,10 +35,10 @@ int memory_time_figure(const struct trace_role *role, int64_t overhead, int64_t 
     snprintf(title, sizeof title, "Memory over one step, rank %lld", (long long)role->s->rank);
     struct chart *c = chart_new(CHART_XY, "figure", title, "");
     memory_time(role->s, role->r, COLUMNS, &m);
-    areas(c, &m, overhead, limit, step_s);
     chart_axis(c, AXIS_X, "time in the step", UNIT_SECONDS, false);
     chart_axis(c, AXIS_Y, "bytes allocated", UNIT_BYTES, false);
-    int rc = figure_chart(c, path, "--json --detail prints the same as numbers");
+    areas(c, &m, overhead, limit, step_s);
+    int rc = figure_chart(c, path);
     chart_free(c);
     memory_time_free(&m);
     return rc;

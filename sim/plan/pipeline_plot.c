@@ -123,7 +123,7 @@ int pipeline_plot_figure(const struct trace_role *stages, int n, double step_s, 
     }
     chart_axis(c, AXIS_X, "time in the step", UNIT_SECONDS, false);
     chart_stages(c, NULL, lane, n, step_s);
-    rc = figure_chart(c, path, "--trace writes the same for Perfetto");
+    rc = figure_chart(c, path);
     for (int i = 0; i < n; i++)
         free((void *)(uintptr_t)lane[i].span);
     free(lane);

@@ -17,7 +17,7 @@ int64_t pipeline_plot_spans(const struct trace_role *stage, struct pipeline_span
  * backward, O optimizer. */
 void pipeline_plot_print(const struct trace_role *stages, int n, double step_s, int width, FILE *to);
 
-/* The same to a .svg or .png.  0, or -1 with the reason reported. */
+/* The same to a .svg.  0, or -1 with the reason reported. */
 int  pipeline_plot_figure(const struct trace_role *stages, int n, double step_s, const char *path);
 
 #endif

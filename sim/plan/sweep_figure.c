@@ -92,7 +92,7 @@ void sweep_bars(const struct sweep *s, FILE *rows, int64_t done, int metric, FIL
     }
 }
 
-/* ---- by gnuplot ---- */
+/* ---- as a figure ---- */
 
 struct drawn { FILE *rows; int metric; };
 
@@ -101,7 +101,7 @@ static struct spot look(void *of, int64_t i)
 {
     const struct drawn *d = of;
     struct sweep_row r;
-    struct spot p = { NAN, NAN, NAN, NAN, NULL };
+    struct spot p = { NAN, NAN, NAN, NAN, NULL, 0 };
 
     if (!read_row(d->rows, i, &r))
         return p;
@@ -123,7 +123,7 @@ int sweep_figure(const struct sweep *s, FILE *rows, int64_t done, int metric, co
     of.at = look;
     of.of = &d;
     struct chart *c = chart_sweep(&of, "figure", title, "", sweep_metric_words(s, metric), sweep_metric_unit(metric));
-    int rc = figure_chart(c, path, "--csv writes the numbers");
+    int rc = figure_chart(c, path);
     chart_free(c);
     return rc;
 }

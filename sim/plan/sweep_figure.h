@@ -1,4 +1,4 @@
-/* sweep_figure.h -- a sweep as a chart: bars in a terminal, or curves by gnuplot.  Rows are read back from `rows`, a
+/* sweep_figure.h -- a sweep as a chart: bars in a terminal, or curves in a figure.  Rows are read back from `rows`, a
  * file of `done` struct sweep_row, so that memory does not grow with the number of points. */
 #ifndef DPX_SWEEP_FIGURE_H
 #define DPX_SWEEP_FIGURE_H
@@ -10,8 +10,8 @@
 /* One bar a point; of many points one bar for several, their largest value. */
 void sweep_bars(const struct sweep *s, FILE *rows, int64_t done, int metric, FILE *to);
 
-/* Curves over the last axis, one for each combination of the others (the first ten), to a .svg or .png.  0, or -1
- * with the reason reported: no gnuplot, another suffix, a file that cannot be written. */
+/* Curves over the last axis, one for each combination of the others (the first ten), to a .svg.  0, or -1 with the
+ * reason reported: another suffix, a file that cannot be written. */
 int  sweep_figure(const struct sweep *s, FILE *rows, int64_t done, int metric, const char *path);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "base/chart/chart_svg.h"
 #include "reports/page/report.h"
 
 const char *const fuzz_words[] = {
@@ -24,9 +25,9 @@ static void check(const struct report_sweep *s)
     must_hold(text.n > 0 && strlen(text.s) == text.n);
     text.n = 0;
     for (int i = 0; i < r.ncharts; i++)
-        for (int look = 0; look < NLOOKS; look++)
-            chart_gnuplot(r.chart[i], (enum chart_look)look, &text);
-    must_hold(r.ncharts <= 5 && (r.ncharts == 0 || !strstr(text.s, "inf ")));
+        for (int look = CHART_FILE; look <= CHART_PAGE; look++)
+            chart_svg(r.chart[i], (enum chart_look)look, look == CHART_FILE ? CHART_FILE_WIDTH : CHART_NARROW_WIDTH, &text);
+    must_hold(r.ncharts <= 5 && (r.ncharts == 0 || (!strstr(text.s, "inf ") && !strstr(text.s, "nan"))));
     text_free(&text);
     report_free(&r);
 }

@@ -17,7 +17,7 @@ const found = (page, seconds = 240) => page.until("state.found && state.by === '
 
 async function memory(page) {
     await holds('at the peak the mouse finds what lives there', async () => {
-        await page.mouse('mouseMoved', await middle(page, "document.querySelector('#memory circle.peak')"));
+        await page.mouse('mouseMoved', await middle(page, "document.querySelector('#memory .peak circle:not(.reach)')"));
         const largest = await page.evaluate("state.answer.step.roles[0].peak.live[0].what");
         has(await tip(page, 'memory'), 'the peak', 'what lives there', largest);
     });
@@ -75,7 +75,7 @@ async function streams(page) {
         has(await tip(page, 'streams'), 'from ');
     });
     await holds('what is exposed is marked', async () => {
-        if (await page.evaluate('state.answer.time.exposed_comm_s > 0 && !document.querySelector("#streams path.hatch")'))
+        if (await page.evaluate('state.answer.time.exposed_comm_s > 0 && !document.querySelector("#streams path.bare")'))
             throw new Error('no mark');
     });
 }

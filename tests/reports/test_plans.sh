@@ -45,16 +45,12 @@ if not re.search(r'data-q="predictions/1/step_s"', page):
     print("the step is not on the page")
 END
     done)"
-if command -v gnuplot >/dev/null; then
-    check 'each stage has its memory and its streams, a search its front' "$(
-        for f in memory phases memory-step-0 memory-step-3 timeline-0 timeline-3; do
-            [ -s "$tmp/explain/figures/$f.svg" ] || echo "no $f of the pipeline"
-        done
-        [ -s "$tmp/search/figures/front.svg" ] || echo 'no front'
-        grep -q 'write the file with dpxplan explain' "$tmp/eval/index.html" || echo 'what eval lacks is not said')"
-else
-    skip 'figures' 'there is no gnuplot'
-fi
+check 'each stage has its memory and its streams, a search its front' "$(
+    for f in memory phases memory-step-0 memory-step-3 timeline-0 timeline-3; do
+        [ -s "$tmp/explain/figures/$f.svg" ] || echo "no $f of the pipeline"
+    done
+    [ -s "$tmp/search/figures/front.svg" ] || echo 'no front'
+    grep -q 'write the file with dpxplan explain' "$tmp/eval/index.html" || echo 'what eval lacks is not said')"
 check 'what is no answer is refused' "$(
     echo '{ "dpx": 1 }' >"$tmp/no.json"
     for what in "--answer $tmp/no.json" "--answer $tmp/none.json" "--answer $tmp/eval.json --sweep $tmp/eval.json" "--answer $tmp/eval.json --run 1"; do

@@ -228,8 +228,6 @@ static void no_stray_digit(const char *tag, const char *text)
         fail_msg("a number of no known origin: %s%s", tag, text);
 }
 
-static bool has_gnuplot(void) { return system("command -v gnuplot >/dev/null") == 0; }
-
 static void every_number_is_in_the_database(void **state)
 {
     char path[600];
@@ -243,7 +241,7 @@ static void every_number_is_in_the_database(void **state)
     nnumbers = 0;
     each_text(page, number_in);
     each_text(page, no_stray_digit);
-    assert_true(nnumbers > (has_gnuplot() ? 400 : 300));
+    assert_true(nnumbers > 400);
     sqlite3_close(sql);
     assert_null(strstr(page, "nan"));
     free(page);
@@ -274,20 +272,16 @@ static void the_page_needs_nothing_else(void **state)
     assert_null(strstr(page, "url("));
     assert_null(strstr(page, "@import"));
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
-        if (!has_gnuplot())
-            break;
         snprintf(name, sizeof name, "<figure id=\"%s\">", figures[i]);
         if (!strstr(page, name))
             fail_msg("there is no %s", name);
         snprintf(name, sizeof name, "all/figures/%s.svg", figures[i]);
         assert_int_equal(access(in_scratch(name), R_OK), 0);
     }
-    if (has_gnuplot()) {
-        assert_non_null(strstr(page, "<figure id=\"timeline-"));
-        assert_non_null(strstr(page, "<figure id=\"memory-step-"));
-        /* The names of what was done stand behind their boxes. */
-        assert_non_null(strstr(page, "<title>all_gather block</title>"));
-    }
+    assert_non_null(strstr(page, "<figure id=\"timeline-"));
+    assert_non_null(strstr(page, "<figure id=\"memory-step-"));
+    /* The names of what was done stand behind their boxes. */
+    assert_non_null(strstr(page, "<title>all_gather block</title>"));
     free(page);
 }
 
@@ -472,8 +466,7 @@ static void no_name_becomes_markup(void **state)
     assert_int_equal(report_of("nasty.db", "nasty", NULL, 0), 0);
     char *page = slurp(in_scratch("nasty/index.html"));
     /* Inside an attribute a '>' would be escaped, so that the tags are those of the page. */
-    if (has_gnuplot())
-        assert_non_null(strstr(page, "aria-label=\"Memory at"));
+    assert_non_null(strstr(page, "aria-label=\"Memory at"));
     each_text(page, known_tag);
     assert_non_null(strstr(page, "&lt;script&gt;alert(1)&lt;/script&gt;"));
     assert_non_null(strstr(page, "模型"));

@@ -34,25 +34,21 @@ static void a_pipeline(struct db *db, int64_t id)
     assert_int_equal(runs_stages_measured(db, id, stages, 2), 0);
 }
 
-/* The drawn spans of one kind, as the figure's script has them: "from row from to low high" on a line each. */
-static int spans_in(const char *script, const char *title, char *out, size_t size)
+/* The drawn spans whose names begin so, in order: "row:from-to ", times to a tenth of a second. */
+static int spans_in(const char *svg, const char *title, char *out, size_t size)
 {
-    const char *named = strstr(script, title), *at;
-    char name[32];
-    int n = 0, series = -1;
+    double left, top, across, down, from, to, x, y, wide;
+    int n = 0;
 
-    assert_non_null(named);                 /* the legend has a rectangle and a name for each kind, in their order */
-    for (at = script; (at = strstr(at, "set object rectangle")) && at < named; at++)
-        series++;
-    snprintf(name, sizeof name, "$s%d << END\n", series);
-    at = strstr(script, name);
-    assert_non_null(at);
-    at += strlen(name);
+    assert_int_equal(sscanf(strstr(svg, "data-plot="), "data-plot=\"%lf %lf %lf %lf\" data-x=\"%lf %lf", &left, &top, &across, &down, &from, &to), 6);
     out[0] = '\0';
-    for (; strncmp(at, "END", 3); at = strchr(at, '\n') + 1, n++) {
-        double from, row, again, to;
-        assert_int_equal(sscanf(at, "%lf %lf %lf %lf", &from, &row, &again, &to), 4);
-        snprintf(out + strlen(out), size - strlen(out), "%g:%g-%g ", -row, from, to);
+    for (const char *at = svg, *named; (at = strstr(at, "<rect x=")); at++) {
+        if (sscanf(at, "<rect x=\"%lf\" y=\"%lf\" width=\"%lf\"", &x, &y, &wide) != 3 || !(named = strchr(at, '>')) ||
+            strncmp(named, "><title>", 8) || strncmp(named + 8, title, strlen(title)))
+            continue;
+        double begin = from + (x - left) / across * (to - from), end = begin + wide / across * (to - from);
+        snprintf(out + strlen(out), size - strlen(out), "%.0f:%g-%g ", floor((y - top) / 18), round(10 * begin) / 10, round(10 * end) / 10);
+        n++;
     }
     return n;
 }
@@ -80,13 +76,12 @@ static void stages_have_a_figure_a_table_and_words(void **state)
     assert_non_null(strstr(words, "Stage **0** works most, **1.50 s** of **4.00 s**; predicted was stage **1**."));
     free(page);
     free(words);
-    char *all = slurp(in_scratch("pipe/figures/figures.gp")), *script = strstr(all, "Stages by time");
-    assert_non_null(script);
-    assert_int_equal(spans_in(script, "set label 'forward'", spans, sizeof spans), 4);
+    char *all = slurp(in_scratch("pipe/figures/stages-1.svg"));
+    assert_int_equal(spans_in(all, "forward", spans, sizeof spans), 4);
     assert_string_equal(spans, "1:0-1 2:2-2.5 4:0-1 5:2-2.5 ");
-    assert_int_equal(spans_in(script, "set label 'messages'", spans, sizeof spans), 8);
+    assert_int_equal(spans_in(all, "messages", spans, sizeof spans), 8);
     assert_string_equal(spans, "1:1-2 1:2-3.5 2:0-2 2:3-3.5 4:1-2 4:3-3.5 5:1-2 5:3-3.5 ");
-    assert_int_equal(spans_in(script, "set label 'bubble'", spans, sizeof spans), 4);
+    assert_int_equal(spans_in(all, "bubble", spans, sizeof spans), 4);
     assert_string_equal(spans, "2:3.5-4 4:2-3 5:0-1 5:3.5-4 ");
     free(all);
 }

@@ -31,7 +31,6 @@ static void foreign_characters_are_kept(void **state)
     (void)state;
     becomes(text_html, "Modèle 模型 модель 🦙", "Modèle 模型 модель 🦙");
     becomes(text_csv, "模型", "模型");
-    becomes(text_gnuplot, "模型", "'模型'");
 }
 
 static void what_is_not_a_character_is_replaced(void **state)
@@ -62,13 +61,6 @@ static void a_markdown_cell_is_one_cell(void **state)
     becomes(text_markdown, "[x](javascript:y)", "\\[x\\](javascript:y)");
     becomes(text_markdown, "<img>", "&lt;img&gt;");
     becomes(text_markdown, "http://x", "http\\://x");
-}
-
-static void gnuplot_sees_one_string(void **state)
-{
-    (void)state;
-    becomes(text_gnuplot, "it's `touch x` @m\n'; system('x')", "'it''s `touch x` @m ''; system(''x'')'");
-    becomes(text_gnuplot_tick, "%d 'x'", "'%%d ''x'''");
 }
 
 static void long_names_are_cut_by_what_they_take(void **state)
@@ -138,7 +130,6 @@ int main(void)
         cmocka_unit_test(what_is_not_a_character_is_replaced),
         cmocka_unit_test(a_csv_field_is_one_field_and_no_formula),
         cmocka_unit_test(a_markdown_cell_is_one_cell),
-        cmocka_unit_test(gnuplot_sees_one_string),
         cmocka_unit_test(long_names_are_cut_by_what_they_take),
         cmocka_unit_test(numbers_have_units_and_three_digits),
         cmocka_unit_test(a_table_names_its_numbers),

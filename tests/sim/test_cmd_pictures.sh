@@ -13,13 +13,9 @@ drawn() {
         grep -q "$word" "$tmp/a.svg" || echo "$*: no $word"
     done
 }
-if command -v gnuplot >/dev/null; then
-    check 'memory over a step is drawn by category, of a pipeline where it is asked for' "$(
-        drawn demo/8b-fsdp.json
-        drawn demo/8b-pipeline.json --draw memory)"
-else
-    skip 'memory over a step is drawn by category' 'there is no gnuplot'
-fi
+check 'memory over a step is drawn by category, of a pipeline where it is asked for' "$(
+    drawn demo/8b-fsdp.json
+    drawn demo/8b-pipeline.json --draw memory)"
 refused() {
     words=$1
     shift
