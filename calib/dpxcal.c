@@ -141,8 +141,8 @@ static int check_ranks(const struct cal *c)
 
     if (c->device == DEVICE_CUDA && !device_cuda_built())
         return fail("--device cuda: this dpxcal was built without CUDA");
-    if (c->device == DEVICE_CUDA && device_cuda_count() < 1 && !c->hostfile)
-        return fail("--device cuda: no CUDA device is seen here (nvidia-smi lists what the driver has)");
+    if (c->device == DEVICE_CUDA && !c->hostfile && device_cuda_need() < 0)
+        return -1;
     if (c->ranks > most && !c->hostfile)
         return fail("--ranks %lld: this machine has %d cores", (long long)c->ranks, host_cores());
     if (c->ranks > CLUSTER_MAX_RANKS)

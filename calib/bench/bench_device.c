@@ -207,12 +207,7 @@ static int weigh_ballast(struct bench *b)
 /* Ranks of a machine take its devices in turn, as dpxrun's do. */
 struct device *bench_device_open(int local_rank)
 {
-    int devices = device_cuda_count();
-
-    if (devices > 0)
-        return device_cuda_open(local_rank % devices);
-    fail("--device cuda: no CUDA device is seen here (nvidia-smi lists what the driver has)");
-    return NULL;
+    return device_cuda_need() < 0 ? NULL : device_cuda_open(local_rank % device_cuda_count());
 }
 
 int bench_timer_open(struct bench *b)

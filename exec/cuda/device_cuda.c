@@ -14,6 +14,7 @@
 
 #include "base/fail.h"
 #include "exec/cuda/kernels_cuda.h"
+#include "exec/cuda/loaded.h"
 #include "exec/cuda/nvml.h"
 #include "exec/device/lanes.h"
 
@@ -429,6 +430,22 @@ int device_cuda_count(void)
         return 0;
     }
     return n;
+}
+
+int device_cuda_need(void)
+{
+    const char *library = loaded_is_here(LOADED_CUBLASLT) ? "" : "; nor is cuBLASLt on this machine (DPX_CUBLASLT= names its file)";
+    int n = 0;
+
+    load_eagerly();
+    cudaError_t status = cudaGetDeviceCount(&n);
+    if (status == cudaSuccess && n > 0)
+        return loaded_need(LOADED_CUBLASLT);
+    cudaGetLastError();
+    if (!loaded_driver_is_here())
+        return fail("--device cuda: NVIDIA's driver is not on this machine: there is no libcuda.so.1, so no CUDA device%s", library);
+    return fail("--device cuda: no CUDA device is seen here (%s; nvidia-smi lists what the driver has)%s",
+                status == cudaSuccess ? "the driver shows none" : cudaGetErrorString(status), library);
 }
 
 /* Why there is none, as the driver has it: no driver, an old one, CUDA_VISIBLE_DEVICES empty. */

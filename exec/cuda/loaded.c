@@ -6,6 +6,7 @@
 /* The emulator has both. */
 int  loaded_need(enum loaded which) { return which < NLOADED ? 0 : -1; }
 bool loaded_is_here(enum loaded which) { return which < NLOADED; }
+bool loaded_driver_is_here(void) { return true; }
 #else
 
 #include <dlfcn.h>
@@ -188,5 +189,14 @@ static bool load(enum loaded which)
 int loaded_need(enum loaded which) { return load(which) ? 0 : fail("%s", why[which]); }
 
 bool loaded_is_here(enum loaded which) { return load(which); }
+
+bool loaded_driver_is_here(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+
+    if (driver)
+        dlclose(driver);
+    return driver != NULL;
+}
 
 #endif

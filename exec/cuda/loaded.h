@@ -18,5 +18,7 @@ enum loaded { LOADED_CUBLASLT, LOADED_NCCL, NLOADED };
 int  loaded_need(enum loaded which);
 /* The same without a word. */
 bool loaded_is_here(enum loaded which);
+/* Is libcuda.so.1, which the driver brings? */
+bool loaded_driver_is_here(void);
 
 #endif

@@ -42,6 +42,7 @@ bool device_cuda_built(void) { return true; }
 #else
 bool device_cuda_built(void) { return false; }
 int  device_cuda_count(void) { return 0; }
+int  device_cuda_need(void) { return fail("this dpxrun was built without CUDA"); }
 
 struct device *device_cuda_open(int ordinal)
 {

@@ -78,6 +78,8 @@ struct device *device_host(void);                   /* static; device_close() le
 struct device *device_cuda_open(int ordinal);
 /* Devices that this process sees; 0 without a driver or without CUDA built in, and nothing is said. */
 int            device_cuda_count(void);
+/* 0: there is one, and the library of its matrix products; else -1 reported, each thing that is not there by its name. */
+int            device_cuda_need(void);
 bool           device_cuda_built(void);
 void           device_close(struct device *d);      /* accepts NULL */
 

@@ -32,12 +32,8 @@ static struct device *open_cuda(const struct dpxrun *r)
 {
     int devices = device_cuda_count(), local = r->o.comm == COMM_NULL ? 0 : local_rank();
 
-    if (local < 0)
+    if (local < 0 || device_cuda_need() < 0)
         return NULL;
-    if (devices < 1) {
-        fail("--device cuda: no CUDA device is seen here (nvidia-smi lists what the driver has)");
-        return NULL;
-    }
     return device_cuda_open(local % devices);
 }
 
