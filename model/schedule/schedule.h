@@ -217,6 +217,7 @@ enum {
     OPF_HOOK = 4,           /* a collective, or the copy that one rank makes instead, which a Python hook issues, not C++ (a reducer, an executor) */
     OPF_LOCAL = 8,          /* an edge between two stages of one rank: a tensor is handed over, not copied */
     OPF_GRAPH = 32,         /* a collective inside a CUDA graph, whose replay issues it */
+    OPF_LAYER = 64,         /* a collective of an eager layer that computes on DTensors: Python, and more of it around the layer's operators */
     OPF_DTENSOR = 16,       /* a collective with which DTensor brings an operator's input to its place: Python, less than a hook's; or an optimizer of DTensors */
 };
 
@@ -303,6 +304,7 @@ struct schedules {
     uint8_t      chunk;         /* of the entries that are appended: sched_in_flight() */
     int32_t      step;
     bool         hooks;         /* Python hooks issue its collectives: sched_coll() marks them OPF_HOOK */
+    bool         dtensors;      /* tensor-parallel layers compute on DTensors: their collectives are OPF_LAYER, but those of a compiled graph */
     /* Python hooks around modules, whether or not they communicate, in a pass of a piece: those of forward, and of backward. */
     uint16_t     module_hooks[NPIECE][NPASS][NPASS];
     bool         steps_on_host; /* schedule_states.h follows: acts of the step are needed, whether detailed or not */

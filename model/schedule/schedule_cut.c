@@ -222,6 +222,8 @@ static void append_collective(struct cut *c, const struct op *o, const struct co
     p->record = event;
     p->flags |= k->engine ? OPF_ENGINE : 0;
     p->flags &= (uint8_t)(k->graph ? ~OPF_HOOK : ~0);
+    if (c->s->dtensors && k->group == GROUP_TENSOR && !k->graph)
+        p->flags = (uint8_t)((p->flags & ~OPF_HOOK) | OPF_LAYER);
     p->flags |= in_graph(piece_of(c, o), o->u.compute.pass, k->kernel) ? OPF_GRAPH : 0;
     if (k->onward)
         send_onward(c->s, p);

@@ -33,18 +33,18 @@ struct fit {
 
 /* Sources: MLE stas00/ml-engineering network/ (A100, H200, B200 sweeps); MIT the H200 report of
  * MIT ORCD; ALPS boeschf/nccl-benchmark-on-alps-2025; ARXIV 2411.13055's chart of H100, 4 to 512
- * nodes; GTC NVIDIA's GTC24 S62129, H100, 4 to 1024 nodes; NERSC
+ * nodes; PLOT and VULTR nccl-tests of 8 H100s and of 8 B200s (the rows of tests/sim/data/collectives_published.csv); GTC NVIDIA's GTC24 S62129, H100, 4 to 1024 nodes; NERSC
  * sparticlesteve/nccl-benchmarking (A100, Slingshot). */
 static const struct fit fits[] = {
     { ARCH_AMPERE,    false, FAM_RING,   BASIS_PUBLISHED, 1,   6,  32,  1, 0 },      /* MLE A100 */
     { ARCH_AMPERE,    false, FAM_SHARD,  BASIS_PUBLISHED, 1,   6,  32,  1, 0 },      /* as its all-reduce: the same ring */
     { ARCH_HOPPER,    false, FAM_RING,   BASIS_PUBLISHED, 1,   .5, 128, 1.03, 0 },   /* ALPS */
     { ARCH_HOPPER,    false, FAM_NVLS,   BASIS_PUBLISHED, 1,   3,  8,   1, 0 },      /* MLE H200 */
-    { ARCH_HOPPER,    false, FAM_SHARD,  BASIS_PUBLISHED, 1,   0,  8,   1, 0 },      /* MIT */
+    { ARCH_HOPPER,    false, FAM_SHARD,  BASIS_PUBLISHED, 1,   2,  256, 1, 0 },      /* MIT H200, PLOT H100; from 16 MiB on */
     { ARCH_HOPPER,    false, FAM_ROOTED, BASIS_PUBLISHED, 3,   .5, 128, .98, 0 },    /* MIT */
     { ARCH_BLACKWELL, false, FAM_RING,   BASIS_PUBLISHED, 1,   3,  64,  1.06, 0 },   /* MLE B200 */
     { ARCH_BLACKWELL, false, FAM_NVLS,   BASIS_PUBLISHED, 2,   6,  64,  1.1, 0 },    /* MLE B200 */
-    { ARCH_BLACKWELL, false, FAM_SHARD,  BASIS_DATASHEET, 1,   3,  64,  1.06, 0 },   /* as its ring all-reduce */
+    { ARCH_BLACKWELL, false, FAM_SHARD,  BASIS_PUBLISHED, 1,   1,  256, 1.06, 0 },   /* VULTR; from 16 MiB on */
     { ARCH_AMPERE,    true,  FAM_RING,   BASIS_PUBLISHED, 3,   4,  8,   1, 0 },      /* NERSC */
     { ARCH_HOPPER,    true,  FAM_RING,   BASIS_PUBLISHED, 2.5, .5, 8,   .97, 0 },    /* ARXIV, GTC */
     { ARCH_HOPPER,    true,  FAM_NVLS,   BASIS_PUBLISHED, 2.5, .5, 8,   .97, 0 },    /* ARXIV, GTC */

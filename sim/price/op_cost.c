@@ -34,6 +34,10 @@
 /* A collective with which DTensor brings an operator's input to its place (Muon under FSDP2), with what the operator itself takes more on
  * DTensors: tests/bench/issue_cost.py on a CPU, torch 2.15, 2026-11, 24.7 for tall matrices and 25.7 for wide ones. */
 #define ISSUE_DTENSOR    25
+/* A collective of an eager layer of DTensors (parallelize_module() of a Llama's blocks, as torchtitan does it), with what the operators of the
+ * layer take more on DTensors: the same script, `tensor`, on a CPU, torch 2.15, 29 November 2026, five runs: 101 in forward (91 to 109), 151
+ * in backward (126 to 160).  Their mean: a recomputed forward lies in backward.  DTensor took more before (pytorch#107305: an addmm 0.34 ms). */
+#define ISSUE_LAYER      125
 /* A hook of DeepSpeed's stage 3 before or after a module, which finds all it needs there: half of what a module takes more
  * than without DeepSpeed, 10.3 and 8.2 (0.19.6; the same script and way of counting, `deepspeed`; its work on gradients is in the
  * latter).  0.13 and 0.1 ms; 0.12 were counted back from GPTlite's rows (sim/notebook.md). */
@@ -634,6 +638,8 @@ static double issue_coll(const struct cost_cache *c, const struct op *o)
         return traced_issue(c, TRACED_COLL);
     if (o->flags & OPF_DTENSOR)
         return ISSUE_DTENSOR * issue_unit(c);
+    if (o->flags & OPF_LAYER)
+        return ISSUE_LAYER * issue_unit(c);
     if (coll_is_message((enum coll_op)o->u.coll.op))
         return ISSUE_COLL + ISSUE_MESSAGE * issue_unit(c);
     return o->flags & OPF_HOOK ? ISSUE_HOOK * issue_unit(c) : ISSUE_COLL;

@@ -3,6 +3,7 @@
 
     tests/bench/issue_cost.py        needs torch (2.9 or later) and transformers; no GPU, half a minute
     tests/bench/issue_cost.py deepspeed        the hooks of DeepSpeed's stage 3; needs deepspeed as well
+    tests/bench/issue_cost.py tensor           layers of DTensors (parallelize_module(), as torchtitan does it): a collective and its layer's operators
     tests/bench/issue_cost.py optimizer        AdamW's step and the clip of FSDP2's DTensors on one and two ranks, and without
 
 A Llama of 16 tiny blocks on the CPU, whose kernels have next to nothing to do.  The least CPU time of this thread over
@@ -64,6 +65,7 @@ if sys.argv[1:] == ["deepspeed"]:
 
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 
@@ -77,6 +79,49 @@ def sharded_over(ranks):
             fully_shard(block, mesh=over)
         fully_shard(made, mesh=over)
     return made
+
+
+def cut(made, mesh):
+    """The model with tensors cut, and the sequence between: torchtitan's plan of a block, in transformers' names."""
+    from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, parallelize_module
+    down = {"output_layouts": Shard(1)}
+    parallelize_module(made, mesh, {
+        "model.embed_tokens": RowwiseParallel(input_layouts=Replicate(), **down), "model.norm": SequenceParallel(),
+        "lm_head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate())})
+    for block in made.model.layers:
+        parallelize_module(block, mesh, {
+            "input_layernorm": SequenceParallel(), "post_attention_layernorm": SequenceParallel(),
+            "self_attn": PrepareModuleInput(input_kwarg_layouts={"hidden_states": Shard(1)},
+                                            desired_input_kwarg_layouts={"hidden_states": Replicate()}),
+            "mlp": PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)),
+            "self_attn.o_proj": RowwiseParallel(**down), "mlp.down_proj": RowwiseParallel(**down),
+            **{name: ColwiseParallel() for name in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")}})
+    return made
+
+
+if sys.argv[1:] == ["tensor"]:
+    from torch.distributed.tensor.debug import CommDebugMode
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="29744")
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    layers = cut(model(), init_device_mesh("cpu", (2,)))
+    positions = torch.arange(ids.shape[1])[None]        # of the whole sequence: the hidden states say half of it
+
+    def pass_of(made):
+        return made(input_ids=ids, labels=ids, position_ids=positions, use_cache=False).loss
+
+    pass_of(layers).backward()
+    with CommDebugMode() as issued:
+        loss = pass_of(layers)
+    there = issued.get_total_counts()
+    with CommDebugMode() as issued:
+        loss.backward()
+    back = issued.get_total_counts()
+    before, both = (seconds(lambda: pass_of(layers)), seconds(lambda: pass_of(layers).backward()))
+    plain = seconds(lambda: pass_of(m))
+    behind = seconds(lambda: pass_of(m).backward()) - plain
+    print("a collective of %d in forward, its layer's DTensors included  %6.1f" % (there, (before - plain) / there / f))
+    print("a collective of %d in backward                               %6.1f" % (back, (both - before - behind) / back / f))
+    sys.exit()
 
 
 def steps_of(made):
@@ -124,8 +169,6 @@ print("pipeline, a message                          %7.1f" % (seconds(messages) 
 
 # torch.optim.Muon of matrices that FSDP2 shards: what DTensor takes more than whole tensors, by its collectives: one of the norm, and
 # five times three gathers of a wide matrix or two sums of a tall one.
-from torch.distributed.tensor import Shard, distribute_tensor
-
 
 def muon_step(shape, place):
     p = torch.nn.Parameter(place(torch.randn(shape)))

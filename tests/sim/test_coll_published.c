@@ -63,12 +63,14 @@ static bool is(const struct coll_row *r, const char *gpu, bool across)
 
 static bool a100(const struct coll_row *r)   { return is(r, "a100", false); }
 static bool h200(const struct coll_row *r)   { return is(r, "h200", false) && r->op == COLL_ALL_REDUCE; }
-static bool h100(const struct coll_row *r)   { return is(r, "8xh100", false); }
+static bool h100(const struct coll_row *r)   { return is(r, "8xh100", false) && r->op == COLL_ALL_REDUCE; }
 static bool alps1(const struct coll_row *r)  { return is(r, "4xh100", false); }
 static bool shard(enum coll_op op)      { return op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER; }
 static bool shards(const struct coll_row *r) { return is(r, "h200", false) && shard(r->op); }
+static bool h_shards(const struct coll_row *r) { return is(r, "8xh100", false) && shard(r->op); }
+static bool b_shards(const struct coll_row *r) { return is(r, "b200", false) && shard(r->op); }
 static bool rooted(const struct coll_row *r) { return r->op == COLL_BROADCAST || r->op == COLL_REDUCE; }
-static bool b200(const struct coll_row *r)   { return is(r, "b200", false); }
+static bool b200(const struct coll_row *r)   { return is(r, "b200", false) && r->op == COLL_ALL_REDUCE; }
 static bool jax(const struct coll_row *r)    { return !strcmp(r->how, "JAX"); }
 static bool slide(const struct coll_row *r)  { return !strncmp(r->how, "NVIDIA slide", 12); }
 static bool many(const struct coll_row *r)   { return is(r, "8xh100", true) || is(r, "h200", true); }
@@ -84,8 +86,10 @@ static const struct { const char *name; bool (*keep)(const struct coll_row *); b
     { "H100, 1 node, all-reduce, profiler", h100, false },
     { "GH200 x4, 1 node, all-reduce", alps1, true },
     { "H200, 1 node, all-gather, reduce-scatter", shards, true },
+    { "H100, 1 node, all-gather, reduce-scatter", h_shards, true },
     { "H200, 1 node, broadcast, reduce", rooted, true },
     { "B200, 1 node, all-reduce", b200, true },
+    { "B200, 1 node, all-gather, reduce-scatter", b_shards, true },
     { "A100, 4-128 nodes, all-reduce", a_many, true },
     { "H100/H200, 4-512 nodes, nccl-tests", h_many, true },
     { "H100, 4-1024 nodes, NVIDIA's slide", slide, true },

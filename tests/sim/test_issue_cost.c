@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "model/lower/lower.h"
 #include "tests/sim/kernel_beds.h"
 
 /* Three kernels forward of 1.15 x 12.8 us, and of a pass's hooks the share of its kernels. */
@@ -78,6 +79,45 @@ static void hooks_cost_the_issuing_thread_more_than_dtensors_and_those_than_a_re
     assert_true(cost[0] > cost[1] && cost[1] > cost[2] && cost[2] > cost[3] && cost[3] > 0);
 }
 
+/* torchtitan's 8B cut over 8: a block gathers twice and scatters twice in forward and in backward, eight times, each at 125 of the unit.
+ * Compiled blocks hold no DTensors (embedding and head are not compiled).  A norm's gradients are summed as DTensors move: 25. */
+static void eager_layers_of_dtensors_hold_the_issuing_thread(void **state)
+{
+    (void)state;
+    static const char *const kernels[] = { "torch-sdpa", "torch-compile" };
+
+    for (int compiled = 0; compiled < 2; compiled++) {
+        struct plan p;
+        struct schedules s = { 0 };
+        struct { int layers, hooks, sums; } n = { 0 };
+        json_t *j = json_pack("{s:i, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:{s:i}}", "dpx_plan", 1, "model", "llama-3.1-8b", "cluster", "8xh100",
+                              "seq", 8192, "micro_batch", 1, "strategy", "fsdp", "dialect", "torch", "kernels", kernels[compiled],
+                              "parallel", "tensor", 8);
+
+        assert_int_equal(plan_from_json(j, "plan", &p), 0);
+        assert_int_equal(lower(&p, 0, &s), 0);
+        struct cost_cache *c = cost_cache_new(&p);
+        for (int i = 0; i < s.nops; i++) {
+            const struct op *o = &s.ops[i];
+            if (o->kind != OP_COLL || s.groups.group[o->u.coll.group].is != GROUP_TENSOR)
+                continue;
+            n.layers += (o->flags & OPF_LAYER) != 0 && !strcmp(o->of, "block");
+            n.hooks += (o->flags & OPF_HOOK) != 0;
+            n.sums += (o->flags & OPF_DTENSOR) != 0;
+            if (o->flags & OPF_LAYER)
+                assert_close(op_issue_cost(c, &s, o), 125 * 12.8e-6, 1e-12);
+            if (o->flags & OPF_DTENSOR)
+                assert_close(op_issue_cost(c, &s, o), 25 * 12.8e-6, 1e-12);
+        }
+        assert_true(compiled ? n.layers == 0 : n.layers >= 8 && n.layers % 8 == 0);
+        assert_true(n.sums > 0 && n.hooks == 0);
+        cost_cache_free(c);
+        schedules_free(&s);
+        plan_free(&p);
+        json_decref(j);
+    }
+}
+
 /* The hook of a unit that one rank has alone copies: 43 of the unit, where a copy of PyTorch's own is a kernel of one. */
 static void a_hook_of_one_rank_is_a_hook(void **state)
 {
@@ -120,6 +160,7 @@ int main(void)
         cmocka_unit_test(a_graphs_replay_is_one_call),
         cmocka_unit_test(hooks_cost_the_issuing_thread_more_than_dtensors_and_those_than_a_reducer),
         cmocka_unit_test(a_hook_of_one_rank_is_a_hook),
+        cmocka_unit_test(eager_layers_of_dtensors_hold_the_issuing_thread),
         cmocka_unit_test(an_optimizer_is_issued_tensor_by_tensor),
     };
     return cmocka_run_group_tests_name("sim/issue_cost", tests, NULL, NULL);

@@ -557,6 +557,7 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
     zro_open(&d.zro, local);
     d.param_at = room(&d, sizeof *d.param_at);
     d.late = local->share.tensor_ranks > 1;
+    s->dtensors = d.late;
     d.apart = d.alone || !d.view || (p->accumulation > 1 && !p->sync_every_micro_step);
     open_modules(&d);
     own(&d);

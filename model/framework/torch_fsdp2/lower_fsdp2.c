@@ -308,6 +308,7 @@ int lower_fsdp2(const struct local_model *local, struct schedules *s)
     int rc;
 
     s->hooks = true;
+    s->dtensors = true;
     walk_open(&f.walk, local, NULL, s, f.p->parallel.pipeline > 1 ? &fsdp2_stage_hooks : &hooks, &f);
     f.walk.first_differs = true;
     f.walk.last_differs = !f.p->sync_every_micro_step;

@@ -109,8 +109,9 @@ bool fsdp2_lay_out_grads(struct fsdp2 *f, struct at u, int from)
             take_own_rows(f, u, numel);
         if (!fsdp2_is_partial(f, t))
             continue;
-        sched_coll(f->s, STREAM_TENSOR, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TENSOR, dt, RED_SUM, numel)->after =
-            AFTER(STREAM_COMPUTE);
+        struct op *o = sched_coll(f->s, STREAM_TENSOR, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TENSOR, dt, RED_SUM, numel);
+        o->after = AFTER(STREAM_COMPUTE);
+        o->flags = OPF_DTENSOR;
         walk_name(&f->walk, u);
         sched_act(f->s, ACT_RW, from, u.i, u.by);
         sums = true;
