@@ -155,7 +155,7 @@ static int check_plugins(const json_t *config, const char *where)
 /* What dpxplan phases reads. */
 static bool refers_plans(const char *refers, enum recipe_form form)
 {
-    return form == RECIPE_TRL ? strcmp(refers, "KTO") != 0 : !strcmp(refers, "dpo") || !strcmp(refers, "ipo");
+    return form == RECIPE_TRL || !strcmp(refers, "dpo") || !strcmp(refers, "ipo") || (form == RECIPE_AXOLOTL && !strcmp(refers, "kto"));
 }
 
 int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *where)
