@@ -2,6 +2,7 @@
 #include "model/exchange/ds_names.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -69,9 +70,23 @@ json_t *ds_names_aliased(const json_t *config, const char *where, struct notes *
     return copy;
 }
 
+/* The section, or "SECTION.SECTION". */
+static json_t *within(const json_t *config, const char *path)
+{
+    const char *dot = strchr(path, '.');
+    char first[64];
+
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(path, "."), path);
+    json_t *v = json_object_get(config, first);
+    return dot ? json_object_get(v, dot + 1) : v;
+}
+
 void ds_names_list_unknown(const json_t *config, struct notes *notes)
 {
-    static const struct { const char *section, *known[12]; } sections[] = {
+    static const struct { const char *section, *known[20]; } sections[] = {
+        { "optimizer", { "type", "params", "legacy_fusion" } },
+        { "optimizer.params", { "lr", "betas", "eps", "weight_decay", "bias_correction", "adam_w_mode", "torch_adam", "fused", "foreach", "amsgrad", "momentum",
+                                "ns_method", "ns_steps", "nesterov", "muon_lr", "adam_lr", "per_head_muon", "cuda_aware", "set_grad_none" } },
         { "bf16", { "enabled", "auto_cast", "immediate_grad_update", "check_grad_overflow", "bf16_master_weights_and_grads", "bf16_optimizer_states" } },
         { "bfloat16", { "enabled", "immediate_grad_update", "check_grad_overflow" } },
         { "fp16", { "enabled", "auto_cast", "loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis", "consecutive_hysteresis",
@@ -84,9 +99,9 @@ void ds_names_list_unknown(const json_t *config, struct notes *notes)
     json_t *v;
 
     for (size_t s = 0; s < sizeof sections / sizeof *sections; s++)
-        json_object_foreach(json_object_get(config, sections[s].section), name, v) {
+        json_object_foreach(within(config, sections[s].section), name, v) {
             bool known = false;
-            for (int k = 0; k < 12 && sections[s].known[k]; k++)
+            for (int k = 0; k < 20 && sections[s].known[k]; k++)
                 known = known || !strcmp(name, sections[s].known[k]);
             if (!known)
                 notes_add(notes, "%s.%.60s is not known and was ignored", sections[s].section, name);

@@ -84,19 +84,6 @@ static const struct { const char *name, *why; } matters[] = {
     { "no_bias_gelu_fusion", "bias and activation are planned as one kernel" },
 };
 
-/* Beginnings of options that change nothing that a plan describes. */
-static const char *const beside[] = {
-    "lr", "min_lr", "weight_decay", "start_weight_decay", "end_weight_decay", "adam_", "train_iters", "train_samples", "exit_", "data_", "split", "log_", "save", "load",
-    "eval_", "seed", "init_method", "distributed_", "tokenizer", "vocab_", "merge_file", "tensorboard", "wandb", "num_workers", "mock_data", "ckpt", "use_checkpoint", "dist_ckpt",
-    "async_", "timing_", "attention_softmax_in_fp32", "no_masked_softmax_fusion", "use_mcore_models", "use_flash_attn", "use_legacy_models",
-    "manual_gc", "rampup", "no_load", "no_save", "reset_", "finetune", "override_", "norm_epsilon", "layernorm_epsilon", "rotary_", "use_rotary", "use_rope", "rope_",
-    "position_embedding_type", "no_position_embedding", "tiktoken_", "max_position_embeddings", "swiglu", "squared_relu", "normalization", "disable_bias_linear", "add_qkv_bias", "qk_layernorm", "untie_embeddings", "group_query_attention",
-    "kv_channels", "apply_layernorm_1p", "no_bias", "no_rope_fusion", "no_create_attention_mask", "check_weight_hash", "local_rank", "straggler", "profile", "nvtx", "num_dataset",
-    "ddp_num_buckets", "te_rng", "no_mmap", "legacy", "export_", "router", "use_cpu_initialization", "fp8_margin", "fp8_interval", "fp8_amax_compute_algo", "no_initialization", "cross_entropy", "no_persist", "decoupled_", "moe_router_bias_update_rate",
-    "mtp_loss_scaling_factor", "moe_router_force", "moe_router_topk_scaling_factor", "moe_per_layer_logging", "mscale", "beta_fast", "beta_slow", "original_max_position_embeddings", "cache_mla",
-    "initial_loss_scale", "min_loss_scale", "loss_scale_window", "hysteresis", "apply_query_key_layer_scaling", "cuda_graph_warmup_steps", "cuda_graph_use_single_mempool", "cuda_graph_retain_backward_graph",
-};
-
 /* What is applied below. */
 static const char *const known[] = {
     "tensor_model_parallel_size", "sequence_parallel", "pipeline_model_parallel_size", "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
@@ -133,10 +120,10 @@ static const char *const flags[] = {
     "moe_router_enable_expert_bias", "enable_cuda_graph", "external_cuda_graph", "moe_pad_experts_for_cuda_graph_inference",
 };
 
-static bool one_of(const char *name, const char *const *list, size_t n, bool begins)
+static bool one_of(const char *name, const char *const *list, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (begins ? !strncmp(name, list[i], strlen(list[i])) : !strcmp(name, list[i]))
+        if (!strcmp(name, list[i]))
             return true;
     return false;
 }
@@ -176,6 +163,11 @@ static bool is_told(const char *name)
 /* Another order of ranks moves groups between nodes: on one node all of them lie alike. */
 static bool changes_nothing(const struct import *in, const char *name) { return !strcmp(name, "use_tp_pp_dp_mapping") && in->p->cluster.nodes == 1; }
 
+bool megatron_knows(const char *name)
+{
+    return one_of(name, known, sizeof known / sizeof *known - 1) || lack_of(name) >= 0 || is_told(name) || megatron_is_beside(name);
+}
+
 int megatron_check_names(const struct import *in)
 {
     const char *name;
@@ -187,15 +179,15 @@ int megatron_check_names(const struct import *in)
         int lack = lack_of(name);
         if (lack >= 0 && !asks_nothing(lack, v) && !changes_nothing(in, name))
             return fail("%s: %s: %s", in->where, name, lacks[lack].why);
-        bool applied = one_of(name, known, sizeof known / sizeof *known - 1, false);
-        if (applied && one_of(name, flags, sizeof flags / sizeof *flags, false) && !json_is_true(v))
+        bool applied = one_of(name, known, sizeof known / sizeof *known - 1);
+        if (applied && one_of(name, flags, sizeof flags / sizeof *flags) && !json_is_true(v))
             return fail("%s: %s: it is there or not, and has no value (in YAML: true or false)", in->where, name);
         if (applied && is_variable(v))
             return fail("%s: %s: \"%s\": a shell's variable: write its value", in->where, name, json_string_value(v));
         const char *why = why_it_matters(name, v);
         if (why)
             notes_say("%s: %s is not in the plan: %s", in->where, name, why);
-        if (applied || lack >= 0 || is_told(name) || one_of(name, beside, sizeof beside / sizeof *beside, true))
+        if (megatron_knows(name))
             continue;
         const char *near = opts_nearest_word(name, known);
         if (near)

@@ -31,6 +31,10 @@ void megatron_write_states(const struct plan *p, FILE *to);
 /* An option that is refused, misspelt, a shell's variable or of another form.  What matters and is not followed is listed, and what is not known.
  * 0, or -1 reported. */
 int megatron_check_names(const struct import *in);
+/* Is it an option that Megatron-LM has, as far as we know? */
+bool megatron_knows(const char *name);
+/* Is it one that changes nothing that a plan describes? */
+bool megatron_is_beside(const char *name);
 
 /* The numbers that describe the model agree with it; and, once the plan is read, where the options make a model (num_layers), what they leave
  * out does, too.  0, or -1 reported. */

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/notes.h"
+#include "model/exchange/megatron_read.h"
 #include "model/exchange/unread.h"
 
 struct sections { const json_t *doc; const char *where; json_t *out; };
@@ -311,9 +312,11 @@ static void pass_rest(struct sections *s)
 
     for (int i = 0; i < PLACES; i++) {
         const json_t *place = at(s->doc, places[i]);
-        json_object_foreach((json_t *)(uintptr_t)place, key, v)
-            if (!is_read(key) && !json_is_object(v) && !json_is_array(v) && !unread_asks_nothing(v) && !json_object_get(s->out, key))
+        json_object_foreach((json_t *)(uintptr_t)place, key, v) {
+            bool says = !unread_asks_nothing(v) || !(megatron_knows(key) || unread_is_name(key));
+            if (!is_read(key) && !json_is_object(v) && !json_is_array(v) && says && !json_object_get(s->out, key))
                 json_object_set(s->out, key, v);
+        }
     }
 }
 
@@ -340,6 +343,22 @@ static const char *const beside[] = {
     "mixed_precision.*", "comm_overlap.*", "ddp.*", "optimizer.*",
 };
 
+/* Of one of them, names that nobody knows. */
+static void list_section(struct unread *u, const char *path, const json_t *v)
+{
+    const char *key;
+    char at[200];
+    json_t *each;
+
+    bool known = unread_is_among(path, beside, sizeof beside / sizeof *beside);
+    unread_add(u, path, NULL, known);
+    json_object_foreach((json_t *)(uintptr_t)v, key, each) {
+        snprintf(at, sizeof at, "%s.%.60s", path, key);
+        if (known && *key != '_' && !unread_is_name(key) && !megatron_knows(key))
+            unread_add(u, at, NULL, false);
+    }
+}
+
 /* What is a section of its own, and none that is read. */
 static void list_sections(const struct sections *s)
 {
@@ -353,8 +372,8 @@ static void list_sections(const struct sections *s)
     for (int i = 0; i < 3; i++)
         json_object_foreach((json_t *)(uintptr_t)(i == 0 ? s->doc : i == 1 ? at(s->doc, "model") : at(s->doc, "trainer")), key, v) {
             snprintf(path, sizeof path, "%s%.100s", within[i], key);
-            if ((i == 0 || json_is_object(v) || json_is_array(v)) && !is_place(path) && !is_read(key) && !unread_asks_nothing(v))
-                unread_add(&u, path, NULL, unread_is_among(path, beside, sizeof beside / sizeof *beside));
+            if ((i == 0 || json_is_object(v) || json_is_array(v)) && !is_place(path) && !is_read(key))
+                list_section(&u, path, v);
         }
     unread_end(&u);
     notes_print(&notes, s->where);

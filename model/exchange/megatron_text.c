@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "base/notes.h"
+#include "model/exchange/megatron_read.h"
 #include "model/exchange/megatron_sections.h"
 #include "model/exchange/unread.h"
 
@@ -95,8 +96,9 @@ static json_t *without_fields(json_t *options, const char *where)
 static void list_beside(const json_t *doc, const char *where)
 {
     static const char *const known[] = { "MODEL_ARGS", "TEST_TYPE", "LAUNCHER", "METRICS", "BEFORE_SCRIPT", "AFTER_SCRIPT", "MODE", "ENV_VARS" };
-    static const char *const variables[] = { "CUDA_DEVICE_MAX_CONNECTIONS", "NVTE_ALLOW_NONDETERMINISTIC_ALGO", "CUBLAS_WORKSPACE_CONFIG", "NCCL_*", "N_REPEAT",
-                                             "SKIP_PYTEST", "GPUS_PER_NODE", "PYTORCH_CUDA_ALLOC_CONF", "TRITON_*", "WANDB_*", "HF_*", "OMP_*" };
+    static const char *const variables[] = { "CUDA_DEVICE_MAX_CONNECTIONS", "NVTE_ALLOW_NONDETERMINISTIC_ALGO", "CUBLAS_WORKSPACE_CONFIG", "NCCL_IB_SL",
+                                             "NCCL_IB_TIMEOUT", "NCCL_DEBUG", "N_REPEAT", "SKIP_PYTEST", "GPUS_PER_NODE", "PYTORCH_CUDA_ALLOC_CONF",
+                                             "TRITON_CACHE_DIR", "WANDB_API_KEY", "WANDB_MODE", "HF_HOME", "HF_TOKEN", "OMP_NUM_THREADS" };
     struct notes notes = { 0 };
     struct unread u = { .notes = &notes };
     char path[120];
@@ -104,7 +106,7 @@ static void list_beside(const json_t *doc, const char *where)
     json_t *v;
 
     json_object_foreach((json_t *)(uintptr_t)doc, key, v)
-        if (!unread_asks_nothing(v))
+        if (!json_is_object(v) || strcmp(key, "MODEL_ARGS"))
             unread_add(&u, key, NULL, unread_is_among(key, known, sizeof known / sizeof *known));
     json_object_foreach(json_object_get(doc, "ENV_VARS"), key, v) {
         snprintf(path, sizeof path, "ENV_VARS.%.100s", key);
@@ -139,7 +141,7 @@ static json_t *from_doc(const json_t *j, const char *where)
             return NULL;
         }
         name_of(key, strlen(key), name);
-        if (!json_is_false(v) && !json_is_null(v))
+        if ((!json_is_false(v) && !json_is_null(v)) || !megatron_knows(name))
             json_object_set(out, name, v);
     }
     return out;

@@ -84,7 +84,9 @@ static const struct { const char *key, *why; } matters[] = {
     { "upcast_layernorm", "norms in fp32" }, { "upcast_lmhead_output", "logits in fp32" },
     { "quantization_type", "fp4 takes what nf4 takes" },
     { "auto_find_batch_size", "the micro-batch shrinks until it fits" },
-    { "torch_empty_cache_steps", "the allocator's cache is emptied now and then" },
+    { "torch_empty_cache_steps", "the allocator's cache is emptied now and then" }, { "gc_steps", "the allocator's cache is emptied now and then" },
+    { "batch_flattening", "samples are shorter" }, { "block_diag_attn", "every sample counts as full; its mask is left out" },
+    { "noisy_embedding_alpha", "noise as large as the embedding's output" },
     { "group_by_length", "samples are shorter" }, { "train_sampling_strategy", "samples may be shorter" },
     { "shift_attn", "attention sees parts of the sequence" },
     { "resize_vocab", "the embedding may grow" }, { "add_tokens", "the embedding may grow" },
@@ -138,7 +140,13 @@ static const char *const silent[] = {
     "jagged_restart_*", "apollo_scale*", "galore_scale", "badam_verbose", "processor_type", "streaming_*", "gptq_disable_exllama",
     "restore_callback_states_from_checkpoint", "enable_jit_checkpoint", "quantization_method", "loss_type", "qlora_sharded_model_loading",
     "batch_size", "block_size", "model_max_length", "fsdp_transformer_layer_cls_to_wrap", "data_path", "lazy_preprocess", "no_remove_unused_columns",
-    "eos_token", RECIPE_TRL_PROGRAM, "num_generations*", "max_completion_length", "max_prompt_length", "num_iterations", "epsilon*", "reward_*", "use_vllm",
+    "eos_token", "sample_packing_bin_size", "sample_packing_eff_est", "sample_packing_group_size", "sample_packing_sequentially",
+    "sample_packing_mp_start_method", "multipack_real_batches", "pretrain_multipack_attn", "pretrain_multipack_buffer_size", "excess_length_strategy", "min_sample_len",
+    "curriculum_sampling", "use_ray", "use_mlflow", "use_comet", "use_trackio", "profiler_steps", "profiler_steps_start", "trigger_file_path", "loftq_config",
+    "is_falcon_derived_model", "is_qwen_derived_model", "type_of_model", "bos_token", "pad_token", "unk_token", "train_on_eos", "train_on_eot", "roles_to_train",
+    "default_system_message", "peft_init_lora_weights", "peft_ensure_weight_tying", "lora_alpha_pattern", "relora_cpu_offload", "relora_prune_method",
+    "compute_accuracy", "disable_shuffling", "train_on_prompt", "mask_history", "default_system", "enable_thinking", "tool_format", "early_stopping_steps",
+    "ignore_pad_token_for_loss", "skip_special_tokens", "max_new_tokens", "num_beams", "length_penalty", "gptq_groupsize", "gptq_model_v1", "max_packed_sequence_len", "push_dataset_to_hub", "torchdistx_path", RECIPE_TRL_PROGRAM, "num_generations*", "max_completion_length", "max_prompt_length", "num_iterations", "epsilon*", "reward_*", "use_vllm",
     "vllm_*", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "beta", "scale_rewards", "mask_truncated_completions",
     "steps_per_generation", "generation_batch_size", "generation_kwargs", "importance_sampling_level", "sync_ref_model",
     "lora_target_parameters", "tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree", "expert_parallel_size", "dp_shard_size", "dp_replicate_size",
@@ -156,6 +164,7 @@ static void list_within(struct unread *u, const char *key, const json_t *v)
 {
     char path[96];
     const char *name;
+    bool found = false;
     json_t *each;
 
     for (size_t i = 0; json_is_object(v) && i < sizeof mappings / sizeof *mappings; i++)
@@ -165,9 +174,12 @@ static void list_within(struct unread *u, const char *key, const json_t *v)
                 for (int k = 0; k < 8 && mappings[i].known[k]; k++)
                     known = known || !strcmp(name, mappings[i].known[k]);
                 snprintf(path, sizeof path, "%.40s.%.50s", key, name);
-                if (known ? !unread_asks_nothing(each) : !unread_says_nothing(each))
-                    unread_add(u, path, NULL, known);
+                if (!known)
+                    unread_add(u, path, NULL, false);
+                found = true;
             }
+    if (!found)
+        unread_section(u, key, v);
 }
 
 /* LLaMA-Factory's stages that train one model alone. */
@@ -202,10 +214,13 @@ void recipe_list_rest(const json_t *config, enum recipe_form form, struct notes 
 
     json_object_foreach((json_t *)(uintptr_t)config, key, v) {
         bool known = why_it_matters(key) || unread_is_among(key, silent, sizeof silent / sizeof *silent);
-        if (!is_read(form, key) && (known ? !unread_asks_nothing(v) : !unread_says_nothing(v)))
+        if (is_read(form, key))
+            continue;
+        if (!known || !unread_asks_nothing(v))
             unread_add(&u, key, is_plain_stage(key, v) ? NULL : why_it_matters(key),
                        unread_is_among(key, silent, sizeof silent / sizeof *silent));
-        list_within(&u, key, v);
+        if (known)
+            list_within(&u, key, v);
     }
     unread_end(&u);
 }

@@ -120,6 +120,14 @@ static int check_method(const json_t *config, enum recipe_form form, const char 
         { "use_dora", "DoRA is" }, { "peft_use_dora", "DoRA is" }, { "ebft", "a generator beside the one that trains is" },
         { "use_asft_loss", "a reference model's forward in each step (ASFT) is" }, { "lisa_n_layers", "layers that train by turns (LISA) are" },
         { "bfloat16", "a model in bf16 without autocast is" }, { "float16", "a model in fp16 without autocast is" },
+        { "peft_layers_to_transform", "adapters of some layers alone are" }, { "peft_layer_replication", "blocks that occur several times are" },
+        { "peft_trainable_token_indices", "tokens that train are" }, { "lora_rank_pattern", "ranks that differ by layer are" },
+        { "selective_checkpointing", "checkpoints of chosen operators in a recipe are" }, { "recompute_layer_types", "checkpoints of some kinds of layers alone are" },
+        { "chunked_cross_entropy", "a loss of chunks of logits in a recipe is" }, { "tiled_mlp", "an MLP in tiles is" }, { "fp32_norms", "norms that stay in fp32 are" },
+        { "layer_offloading", "layers that wait in host memory are" }, { "deepcompile", "DeepSpeed's compiled schedule is" },
+        { "shrink_embeddings", "another size of the embedding than the model's is" }, { "overrides_of_model_config", "another config than the model's is" },
+        { "use_onebitllms", "layers of one bit are" }, { "use_mca", "LLaMA-Factory's training by Megatron-LM is" },
+        { "use_megatron_bridge", "LLaMA-Factory's training by Megatron-LM is" }, { "use_hyper_parallel", "LLaMA-Factory's training by HyperParallel is" },
         { "fp8", "float8 of torchao or Transformer Engine in a recipe is" }, { "torch_compile", "a model that torch.compile compiles as a whole is" },
     };
 
@@ -155,7 +163,7 @@ static int check_plugins(const json_t *config, const char *where)
 /* What dpxplan phases reads. */
 static bool refers_plans(const char *refers, enum recipe_form form)
 {
-    return form == RECIPE_TRL ? strcmp(refers, "KTO") != 0 : !strcmp(refers, "dpo") || !strcmp(refers, "ipo");
+    return form == RECIPE_TRL || !strcmp(refers, "dpo") || !strcmp(refers, "ipo") || (form == RECIPE_AXOLOTL && !strcmp(refers, "kto"));
 }
 
 int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *where)

@@ -181,10 +181,11 @@ static void list(const json_t *in, const char *path, int depth, struct unread *u
         char at[256];
         snprintf(at, sizeof at, "%.120s%s%.100s", path, *path ? "." : "", key);
         const char *of = !strncmp(at, "quantize.linear.float8.", 23) ? at + 16 : at;
-        if (json_is_object(v) && depth < DEEPEST)
+        bool known = is_usual(of) || unread_is_among(of, silent, COUNT(silent));
+        if (json_object_size(v) > 0 && depth < DEEPEST)
             list(v, at, depth + 1, u);
-        else if (!is_read(at) && (is_usual(of) || unread_is_among(of, silent, COUNT(silent)) ? !unread_asks_nothing(v) : !unread_says_nothing(v)))
-            unread_add(u, at, why_it_matters(at, v), is_usual(of) || unread_is_among(of, silent, COUNT(silent)));
+        else if (!is_read(at) && (!known || !unread_asks_nothing(v)))
+            unread_add(u, at, why_it_matters(at, v), known);
     }
 }
 

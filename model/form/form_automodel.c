@@ -103,7 +103,7 @@ static const struct form_row rows[] = {
     { "fp8.force_recompute_fp8_weight_in_bwd", ROW_SILENT, NULL }, { "fp8.filter_fqns", ROW_SILENT, NULL },
     { "fp8.emulate", ROW_SILENT, NULL },
     { "compile.enabled", ROW_REFUSED, "torch.compile of the whole model is not planned: compile.enabled: false is" }, { "compile", ROW_SILENT, NULL },
-    { "compile.fullgraph", ROW_SILENT, NULL }, { "compile.mode", ROW_SILENT, NULL }, { "compile.dynamic", ROW_SILENT, NULL },
+    { "compile.fullgraph", ROW_SILENT, NULL }, { "compile.backend", ROW_SILENT, NULL }, { "compile.mode", ROW_SILENT, NULL }, { "compile.dynamic", ROW_SILENT, NULL },
     { "qat.enabled", ROW_REFUSED, "quantisation-aware training is not modelled" }, { "neftune.noise_alpha", ROW_SILENT, NULL },
     { "teacher_model.*", ROW_REFUSED, "distillation holds a second model" },
     { "recipe", ROW_READ, NULL }, { "recipe._target_", ROW_READ, NULL }, { "model.dtype", ROW_READ, NULL },

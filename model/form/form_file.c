@@ -14,6 +14,7 @@
 #include "model/exchange/recipe.h"
 #include "model/form/form.h"
 #include "model/form/form_config.h"
+#include "model/form/form_launcher.h"
 
 enum { LARGEST = 16 << 20 };
 
@@ -227,6 +228,7 @@ static json_t *read_command(struct form_file *f)
     for (int i = 0; i < program; i++)
         json_array_append(before, json_array_get(command, (size_t)i));
     f->launcher = shell_options(before, 0);
+    launcher_list_unknown(command, program, f->path);
     json_decref(before);
     f->words = json_array();
     for (size_t i = program < 0 ? 0 : (size_t)program; i < json_array_size(command); i++)

@@ -19,31 +19,58 @@ static const struct form_row peft_rows[] = {
     { "alpha_pattern", ROW_SILENT, NULL }, { "layers_to_transform", ROW_REFUSED, "adapters of some layers alone are not planned" },
     { "target_parameters", ROW_READ, NULL }, { "use_rslora", ROW_SILENT, NULL },
     { "bias", ROW_READ, NULL }, { "task_type", ROW_SILENT, NULL }, { "inference_mode", ROW_SILENT, NULL }, { "fan_in_fan_out", ROW_SILENT, NULL },
-    { "init_lora_weights", ROW_SILENT, NULL }, { "revision", ROW_SILENT, NULL }, { "auto_mapping", ROW_SILENT, NULL }, { "peft_version", ROW_SILENT, NULL },
+    { "init_lora_weights", ROW_READ, NULL }, { "revision", ROW_SILENT, NULL }, { "auto_mapping", ROW_SILENT, NULL }, { "peft_version", ROW_SILENT, NULL },
     { "use_bdlora", ROW_REFUSED, "adapters of diagonal blocks are not planned" }, { "kasa_config", ROW_REFUSED, "its weights between A and B are not planned" },
     { "layer_replication", ROW_REFUSED, "blocks that occur several times are not planned" },
     { "trainable_token_indices", ROW_REFUSED, "tokens that train are not planned" }, { "lora_bias", ROW_REFUSED, "biases of adapters are not planned" },
     { "megatron_config", ROW_REFUSED, "adapters of Megatron-LM's layers are not planned" },
     { "alora_invocation_tokens", ROW_REFUSED, "adapters that begin within a sample are not planned" },
+    { "exclude_modules", ROW_REFUSED, "modules left out by name are not planned" }, { "layers_pattern", ROW_SILENT, NULL }, { "corda_config", ROW_SILENT, NULL },
+    { "eva_config", ROW_MATTERS, "EVA may give each layer a rank of its own" }, { "loftq_config", ROW_SILENT, NULL }, { "ensure_weight_tying", ROW_SILENT, NULL },
+    { "lora_ga_config", ROW_SILENT, NULL }, { "runtime_config", ROW_SILENT, NULL }, { "velora_config", ROW_REFUSED, "inputs of adapters that are kept projected are not planned" },
+    { "use_qalora", ROW_REFUSED, "adapters of pooled inputs are not planned" }, { "monteclora_config", ROW_REFUSED, "adapters that are sampled are not planned" },
+    { "arrow_config", ROW_REFUSED, "adapters that tokens are routed to are not planned" },
     { "megatron_core", ROW_SILENT, NULL }, { "qalora_group_size", ROW_SILENT, NULL },
 };
 
 static bool is_peft(const struct form_file *f)
 {
-    return json_is_string(json_object_get(f->doc, "peft_type")) && json_object_get(f->doc, "base_model_name_or_path");
+    return json_is_string(json_object_get(f->doc, "peft_type"));
 }
 
 static const char *pefts_model(const struct form_file *f) { return json_string_value(json_object_get(f->doc, "base_model_name_or_path")); }
 
+/* Where A and B begin changes neither of them; PEFT 0.21's "mica" freezes B (tuners/lora/variants.py). */
+static void check_beginning(struct form_reading *r)
+{
+    static const char *const words[] = { "gaussian", "eva", "olora", "pissa", "corda", "loftq", "orthogonal", "lora_ga", "true", "false" };
+    const json_t *v = form_value(r->file->doc, "init_lora_weights");
+    const char *word = json_string_value(v);
+    bool known = !v || json_is_boolean(v) || (word && !strncmp(word, "pissa_niter_", 12));
+
+    for (size_t i = 0; word && i < sizeof words / sizeof *words; i++)
+        known = known || !strcmp(word, words[i]);
+    if (!known)
+        form_fail(r, "init_lora_weights: \"%.40s\" is not planned: adapters of which both halves train are", word ? word : "?");
+}
+
+/* Types whose settings are other than LoRA's are refused before their keys are. */
+static int check_peft(const struct form_file *f)
+{
+    const char *type = json_string_value(form_value(f->doc, "peft_type"));
+
+    return type && strcmp(type, "LORA") ? fail("%s: peft_type: \"%.60s\" is not planned: LORA is", f->path, type) : 0;
+}
+
 static int read_peft(const struct form_file *f, struct plan *p, struct notes *notes)
 {
-    static const char *const types[] = { "LORA", NULL }, *const biases[] = { "none", NULL };
+    static const char *const biases[] = { "none", NULL };
     const json_t *targets = form_value(f->doc, "target_modules"), *saved = form_value(f->doc, "modules_to_save");
     const json_t *parameters = form_value(f->doc, "target_parameters");
     struct form_reading r;
 
     form_begin(&r, f, peft_rows, FORM_COUNT(peft_rows), notes);
-    form_word(&r, "peft_type", types, 0);
+    check_beginning(&r);
     form_word(&r, "bias", biases, 0);
     form_set(&r, "strategy", json_string("ddp"));
     form_set(&r, "dialect", json_string("torch"));
@@ -67,8 +94,8 @@ static int read_peft(const struct form_file *f, struct plan *p, struct notes *no
 }
 
 const struct form form_peft = {
-    .name = "PEFT", .sign = "peft_type with base_model_name_or_path (adapter_config.json)",
-    .claims = is_peft, .model = pefts_model, .read = read_peft, .rows = peft_rows, .nrows = FORM_COUNT(peft_rows),
+    .name = "PEFT", .sign = "peft_type (adapter_config.json)",
+    .claims = is_peft, .check = check_peft, .model = pefts_model, .read = read_peft, .rows = peft_rows, .nrows = FORM_COUNT(peft_rows),
 };
 
 /* ---- unsloth-cli.py ---- */

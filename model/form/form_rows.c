@@ -140,7 +140,8 @@ const struct form_row *form_row_of(const struct form_row *rows, int n, const cha
     for (int i = 0; i < n; i++) {
         const char *p = rows[i].path;
         size_t m = strlen(p);
-        if (p[m - 1] == '*' ? !strncmp(path, p, m - 1) : !strcmp(path, p))
+        bool whole = m > 2 && !strcmp(p + m - 2, ".*") && !strncmp(path, p, m - 2) && !path[m - 2];      /* the section itself, as where it is null */
+        if (whole || (p[m - 1] == '*' ? !strncmp(path, p, m - 1) : !strcmp(path, p)))
             return &rows[i];
     }
     return NULL;
@@ -196,6 +197,17 @@ void form_begin(struct form_reading *r, const struct form_file *f, const struct 
 
 enum { DEEPEST = 12 };
 
+/* Of a section that says nothing of a step, names that nobody knows. */
+static void list_silent(const struct form_row *row, const char *at, const char *key, const json_t *v, struct unread *u)
+{
+    bool within = strlen(at) + 2 > strlen(row->path) && row->path[strlen(row->path) - 1] == '*';
+
+    if (within && !unread_is_name(key))
+        unread_add(u, at, NULL, false);
+    else
+        unread_section(u, at, v);
+}
+
 static void list(const struct form_reading *r, const json_t *in, const char *path, int depth, struct unread *u)
 {
     const char *key;
@@ -205,12 +217,14 @@ static void list(const struct form_reading *r, const json_t *in, const char *pat
         char at[256];
         snprintf(at, sizeof at, "%.140s%s%.100s", path, *path ? "." : "", key);
         const struct form_row *row = form_row_of(r->rows, r->nrows, at);
-        if (json_is_object(v) && depth < DEEPEST && (!row || leads_on(r, at)))
+        if (json_object_size(v) > 0 && depth < DEEPEST && (!row || leads_on(r, at)))
             list(r, v, at, depth + 1, u);
         else if (row && (row->says == ROW_READ || row->says == ROW_SETS || row->says == ROW_REFUSED))
             continue;
-        else if (row ? !unread_asks_nothing(v) : !unread_says_nothing(v))
-            unread_add(u, at, row && row->says == ROW_MATTERS ? row->what : NULL, row != NULL);
+        else if (row && row->says == ROW_SILENT)
+            list_silent(row, at, key, v, u);
+        else if (!row || !unread_asks_nothing(v))
+            unread_add(u, at, row ? row->what : NULL, false);
     }
 }
 

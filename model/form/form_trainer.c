@@ -219,6 +219,8 @@ static bool is_megatron(const struct form_file *f)
 
     if (form_runs(f, "pretrain_gpt.py"))
         return true;
+    if (json_object_get(f->doc, "peft_type"))               /* prompt tuning's adapter_config.json has num_layers, too */
+        return false;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (json_object_get(f->doc, keys[i]) && recipe_form(f->doc) < 0)
             return true;

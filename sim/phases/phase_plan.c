@@ -269,11 +269,11 @@ static int read_seconds(const struct reading *r, struct phase_step *s)
 static int check_step_keys(const struct reading *r, const struct phase_step *s)
 {
     static const char *const all[] = { "name", "generate", "forward", "update", "hand_over", "to", "micro_batch", "epochs", "bucket_bytes", "samples",
-                                       "where", "time", "beside", "held_bytes", NULL };
-    static const char *const own[][8] = {
+                                       "where", "time", "beside", "beside_forwards", "held_bytes", NULL };
+    static const char *const own[][9] = {
         [DOES_GENERATE]  = { "name", "where", "generate", "samples" },
         [DOES_FORWARD]   = { "name", "where", "forward", "samples", "micro_batch" },
-        [DOES_UPDATE]    = { "name", "where", "update", "samples", "epochs", "beside", "held_bytes" },
+        [DOES_UPDATE]    = { "name", "where", "update", "samples", "epochs", "beside", "beside_forwards", "held_bytes" },
         [DOES_HAND_OVER] = { "name", "where", "hand_over", "to", "bucket_bytes" },
         [DOES_NOTHING]   = { "name", "where", "time" },
     };
@@ -309,7 +309,7 @@ static int read_step(const struct reading *r, struct phase_plan *p, struct phase
     int n = 0;
 
     s->role = s->to = s->beside = -1;
-    s->epochs = 1;
+    s->epochs = s->forwards = 1;
     s->does = DOES_NOTHING;
     for (int i = 0; i < DOES_NOTHING; i++)
         if (json_object_get(r->j, verbs[i])) {
@@ -330,12 +330,15 @@ static int read_step(const struct reading *r, struct phase_plan *p, struct phase
         return wrong(r, "beside", "a role that infers");
     if (s->beside < 0 && json_object_get(r->j, "held_bytes"))
         return wrong(r, "held_bytes", "a role \"beside\", during whose forward they are held");
+    if (s->beside < 0 && json_object_get(r->j, "beside_forwards"))
+        return wrong(r, "beside_forwards", "a role \"beside\", whose forwards they are");
     if (s->does == DOES_UPDATE && p->role[s->role].kind != ROLE_TRAINS)
         return wrong(r, "update", "a role that trains");
     if (s->does == DOES_NOTHING && read_seconds(r, s) < 0)
         return -1;
     return read_count(r, "micro_batch", 1, &s->micro_batch) < 0 || read_count(r, "epochs", 1, &s->epochs) < 0 ||
-           read_count(r, "bucket_bytes", 1, &s->bucket) < 0 || read_count(r, "held_bytes", 1, &s->held) < 0 || read_count(r, "samples", 1, &s->samples) < 0 ? -1 : read_places(r, p, s);
+           read_count(r, "bucket_bytes", 1, &s->bucket) < 0 || read_count(r, "held_bytes", 1, &s->held) < 0 ||
+           read_count(r, "beside_forwards", 1, &s->forwards) < 0 || read_count(r, "samples", 1, &s->samples) < 0 ? -1 : read_places(r, p, s);
 }
 
 static int read_steps(const json_t *steps, const char *file, struct phase_plan *p)

@@ -191,7 +191,7 @@ static int do_beside(struct phases *p, int k, const char *db, int64_t own[])
 
     if (phases_role_forward(p, k, s->beside, r->plan.micro_batch, db, &f) < 0)
         return -1;
-    struct cost all = times_of(&f.time, (double)(p->times[k] * r->plan.accumulation));
+    struct cost all = times_of(&f.time, (double)(p->times[k] * r->plan.accumulation * s->forwards));
     int64_t both = r->kept + s->held + f.peak - f.params;
     p->time[k] = (struct cost){ .s = p->time[k].s + all.s, .low_s = p->time[k].low_s + all.low_s, .high_s = p->time[k].high_s + all.high_s,
                                 .basis = basis_worst(p->time[k].basis, all.basis) };

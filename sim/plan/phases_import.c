@@ -10,7 +10,9 @@
  * without them.  Nothing moves to host memory between phases.
  *
  * DPO of TRL, of axolotl (TRL's trainer) and of LLaMA-Factory: the reference model's forward is in each micro-step (dpo_trainer.py: _compute_loss();
- * llamafactory/train/dpo/trainer.py: get_batch_loss_metrics(), which holds the policy's logits in fp32 meanwhile).
+ * llamafactory/train/dpo/trainer.py: get_batch_loss_metrics(), which holds the policy's logits in fp32 meanwhile).  KTO of TRL and axolotl
+ * (kto_trainer.py: _compute_loss()): one sequence a sample; before the step's forward one without gradients of completions that belong to other prompts,
+ * for the KL term, and behind it the reference model's of both.
  *
  * verl: the actor is offloaded as fsdp_config says, the cache is emptied; a reference model is in bf16 and always in host memory
  * (CPUOffload is forced for it), of adapters the actor itself. */
@@ -47,11 +49,20 @@ static bool is_dpo(const struct form_file *f)
     return is_trl(f, TRL_DPO) || (refers && (!strcmp(refers, "dpo") || !strcmp(refers, "ipo")));
 }
 
+/* KTO by TRL's trainer, which axolotl has, too. */
+static bool is_kto(const struct form_file *f)
+{
+    const struct form *form = f->doc ? form_of_quietly(f) : NULL;
+    const char *refers = form == &form_axolotl ? recipe_refers(f->doc, RECIPE_AXOLOTL) : NULL;
+
+    return is_trl(f, TRL_KTO) || (refers && !strcmp(refers, "kto"));
+}
+
 bool phases_beside(const struct form_file *f)
 {
     const struct form *form = f->doc ? form_of_quietly(f) : NULL;
 
-    return is_dpo(f) || (form == &form_trl && is_trl(f, TRL_GRPO) && recipe_refers(f->doc, RECIPE_TRL));
+    return is_dpo(f) || is_kto(f) || (form == &form_trl && is_trl(f, TRL_GRPO) && recipe_refers(f->doc, RECIPE_TRL));
 }
 
 /* Whose recipe it is: NeMo-RL's and prime-rl's have sections that no form here claims, or that come without what it goes by.  NULL: none's. */
@@ -75,13 +86,13 @@ void phases_not_read(const struct form_file *f)
     const char *name = whose(f);
 
     if (name)
-        fail("%s: a recipe of %s: phases are read from TRL's GRPO, from DPO of TRL, LLaMA-Factory and axolotl, and from verl: write a phase plan (docs/howto/phases.md), or take dpxplan import "
+        fail("%s: a recipe of %s: phases are read from TRL's GRPO, from DPO of TRL, LLaMA-Factory and axolotl, from KTO of TRL and axolotl, and from verl: write a phase plan (docs/howto/phases.md), or take dpxplan import "
              "where one model trains", f->path, name);
     else
-        fail("%s: neither a phase plan (\"dpx_phases\": 1) nor a config of TRL's GRPO, of DPO (TRL, LLaMA-Factory, axolotl) or of verl; the plan of one step is for dpxplan eval", f->path);
+        fail("%s: neither a phase plan (\"dpx_phases\": 1) nor a config of TRL's GRPO, of DPO (TRL, LLaMA-Factory, axolotl), of KTO (TRL, axolotl) or of verl; the plan of one step is for dpxplan eval", f->path);
 }
 
-bool phases_imports(const struct form_file *f) { return f->doc && (form_of_quietly(f) == &form_verl || is_trl(f, TRL_GRPO) || is_dpo(f)); }
+bool phases_imports(const struct form_file *f) { return f->doc && (form_of_quietly(f) == &form_verl || is_trl(f, TRL_GRPO) || is_dpo(f) || is_kto(f)); }
 
 /* ---- values ---- */
 
@@ -215,13 +226,14 @@ static json_t *document(struct importing *in, const char *framework, int64_t sam
 
 /* ---- TRL ---- */
 
-/* The same recipe as one of SFT, of which a micro-batch has the chosen and the rejected sequence of each sample. */
-static json_t *as_sft(struct importing *in)
+/* The same recipe as one of SFT, of which a micro-batch has `sequences` of each sample: DPO's chosen and rejected one, KTO's only one. */
+static json_t *as_sft(struct importing *in, int64_t sequences)
 {
     static const char *const dpos[] = {
         "beta", "precompute_ref_log_probs", "max_prompt_length", "rpo_alpha", "sync_ref_model", "reference_free", "loss_type", "ref_model_mixup_alpha", "use_weighting",
         "loss_weights", "label_smoothing",
         "pref_beta", "pref_loss", "pref_ftx", "pref_bco_weight", "dpo_label_smoothing", "ld_alpha",                    /* LLaMA-Factory's */
+        "desirable_weight", "undesirable_weight", "kto_desirable_weight", "kto_undesirable_weight",
         "rl", "rl_beta", "rl_adapter_ref_model", "dpo_use_weighting", "dpo_label_smoothing", "dpo_norm_loss", "dpo_loss_type",  /* axolotl's */
     };
     json_t *doc = json_deep_copy(in->f->doc);
@@ -236,9 +248,9 @@ static json_t *as_sft(struct importing *in)
         json_object_set_new(doc, "stage", json_string("sft"));
     else if (!json_object_get(doc, "base_model")) {
         const char *program = json_string_value(json_object_get(doc, RECIPE_TRL_PROGRAM));
-        json_object_set_new(doc, RECIPE_TRL_PROGRAM, json_sprintf("sft%.40s", program && !strncmp(program, "dpo", 3) ? program + 3 : ""));    /* dpo_vlm: sft_vlm */
+        json_object_set_new(doc, RECIPE_TRL_PROGRAM, json_sprintf("sft%.40s", program && strlen(program) > 3 ? program + 3 : ""));    /* dpo_vlm: sft_vlm */
     }
-    json_object_set_new(doc, batch, json_integer(2 * count_at(in, batch, 1, json_object_get(doc, "base_model") ? 1 : 8)));
+    json_object_set_new(doc, batch, json_integer(sequences * count_at(in, batch, 1, json_object_get(doc, "base_model") ? 1 : 8)));
     return doc;
 }
 
@@ -289,7 +301,7 @@ static json_t *dpo(struct importing *in)
     }
     if (dpo_refuses(in) < 0)
         return NULL;
-    json_t *doc = as_sft(in);
+    json_t *doc = as_sft(in, 2);
     bool before = flag_at(in, "precompute_ref_log_probs", false), trl = form_of_quietly(in->f) == &form_trl;
     int rc = read_actor(in, doc);
 
@@ -298,7 +310,7 @@ static json_t *dpo(struct importing *in)
         return NULL;
     notes_add(in->notes, "each sample is a chosen and a rejected sequence, which run as one batch");
     if (trl && !form_value(in->f->doc, RECIPE_TRL_PROGRAM) && !form_value(in->f->doc, "loss_type"))
-        notes_add(in->notes, "read as DPO's by its keys (beta, max_prompt_length ...): ORPO, CPO and KTO, whose configs have them too, are not planned");
+        notes_add(in->notes, "read as DPO's by its keys (beta, max_prompt_length ...): ORPO and CPO, whose configs have them too, are not planned; KTO is told by desirable_weight");
     if (trl)
         notes_add(in->notes, "the loss of DPO is planned as that of SFT over the same tokens: TRL 1.16 computes log-probabilities in chunks (add_fused_lm_head()), "
                   "older ones hold the logits whole");
@@ -310,6 +322,42 @@ static json_t *dpo(struct importing *in)
         add_phase(in, json_pack("{s:s, s:s}", "name", "update", "update", "policy"));
     } else
         dpo_phases(in);
+    return document(in, form_of_quietly(in->f)->name, plan_global_batch(&in->actor), 1, 0, NULL);
+}
+
+/* loss_type apo_zero_unpaired has no KL term. */
+static json_t *kto(struct importing *in)
+{
+    bool divergence = strcmp(text_at(in, "loss_type", "kto"), "apo_zero_unpaired") != 0, before = flag_at(in, "precompute_ref_log_probs", false);
+
+    if (in->a->response) {
+        fail("--response: KTO generates no responses: its samples are in the data");
+        return NULL;
+    }
+    if (dpo_refuses(in) < 0)
+        return NULL;
+    json_t *doc = as_sft(in, 1);
+    int rc = read_actor(in, doc);
+    json_decref(doc);
+    if (rc < 0)
+        return NULL;
+    if (divergence && in->actor.micro_batch < 2) {
+        fail("%s: per_device_train_batch_size: TRL's KTO takes 2 at least: its KL term is of the batch's completions, each with another prompt", in->f->path);
+        return NULL;
+    }
+    bool adapts = in->actor.model.trainable < in->actor.model.params && !flag_at(in, "rl_adapter_ref_model", false);
+    notes_add(in->notes, "the loss of KTO is planned as that of SFT over the same tokens: TRL 1.16 computes log-probabilities in chunks (add_fused_lm_head()), "
+              "older ones hold the logits whole");
+    add_role(in, "policy", json_pack("{s:o}", "train", plan_to_json(&in->actor)));
+    if (divergence)
+        add_phase(in, json_pack("{s:s, s:s, s:I}", "name", "KL", "forward", "policy", "micro_batch", (json_int_t)in->actor.micro_batch));
+    if (before) {
+        notes_add(in->notes, "precompute_ref_log_probs: the reference model has run before the training: it is not there");
+        add_phase(in, json_pack("{s:s, s:s}", "name", "update", "update", "policy"));
+    } else {
+        add_role(in, "reference", json_pack("{s:o, s:b}", "infer", reference_plan(in, adapts), "shares_weights", adapts));
+        add_phase(in, json_pack("{s:s, s:s, s:s, s:i}", "name", "update", "update", "policy", "beside", "reference", "beside_forwards", divergence ? 2 : 1));
+    }
     return document(in, form_of_quietly(in->f)->name, plan_global_batch(&in->actor), 1, 0, NULL);
 }
 
@@ -552,7 +600,7 @@ static json_t *verl(struct importing *in)
 json_t *phases_import(const struct phases_asked *a, const struct form_file *f, struct notes *notes)
 {
     struct importing in = { .a = a, .f = f, .notes = notes, .roles = json_object(), .phases = json_array() };
-    json_t *doc = form_of_quietly(f) == &form_verl ? verl(&in) : is_dpo(f) ? dpo(&in) : trl_grpo(&in);
+    json_t *doc = form_of_quietly(f) == &form_verl ? verl(&in) : is_dpo(f) ? dpo(&in) : is_kto(f) ? kto(&in) : trl_grpo(&in);
 
     if (in.failed) {
         json_decref(doc);

@@ -215,4 +215,32 @@ check "DPO is imported as a phase plan: pairs, the reference model beside, and p
     refused 'ref_model: a reference model that is another one' import "$tmp/full.yaml" --cluster 8xh100
     refused 'change it in the file' import "$tmp/lf.yaml" --cluster 8xh100 --micro-batch 1
     refused 'kto: a reference model' import "$tmp/kto.yaml" --cluster 8xh100)"
+printf 'model_name_or_path: Qwen/Qwen2.5-0.5B\nmax_length: 1024\nper_device_train_batch_size: 4\ngradient_accumulation_steps: 2\ndesirable_weight: 1.0\n' >"$tmp/trl-kto.yaml"
+check "KTO is imported as a phase plan: a forward for its KL term, and two of the reference model beside the training's" "$(
+    reads "$tmp/trl-kto.yaml" 8xh100
+    said 'a phase plan, as the step has a second model' && said 'samples of 1024 tokens' && said 'fits '
+    [ "$(phase_of '[[p["name"], p.get("forward"), p.get("beside_forwards")] for p in d["phases"]], r["policy"]["train"]["micro_batch"], d["samples"]')" = \
+        "([['KL', 'policy', None], ['update', None, 2]], 4, 64)" ] || cat "$tmp/p.json"
+    python3 - "$tmp" <<'END'
+import json, sys
+d = json.load(open(sys.argv[1] + '/p.json'))
+for n in 0, 1, 2:
+    u = d['phases'][1]
+    u.pop('beside_forwards', None)
+    u.pop('beside', None) if n == 0 else u.update(beside='reference', beside_forwards=n)
+    if n == 0:
+        d['phases'].append({'name': 'other', 'forward': 'reference'})      # each role acts somewhere
+    elif len(d['phases']) > 2:
+        d['phases'].pop()
+    json.dump(d, open('%s/n%d.json' % (sys.argv[1], n), 'w'))
+END
+    for n in 0 1 2; do "$B/dpxplan" phases "$tmp/n$n.json" --json >"$tmp/o$n.json" 2>"$tmp/err" || cat "$tmp/err"; done
+    # a second forward takes as long as the first, and no more memory
+    python3 -c 'import json, sys; t = [[p for p in json.load(open(f))["phases"] if p["name"] == "update"][0] for f in sys.argv[1:]]
+s = [x["time"]["s"] for x in t]; print("" if abs((s[2] - s[1]) - (s[1] - s[0])) < 1e-9 and s[1] > s[0] else s)' "$tmp/o0.json" "$tmp/o1.json" "$tmp/o2.json"
+    sed 's/per_device_train_batch_size: 4/per_device_train_batch_size: 1/' "$tmp/trl-kto.yaml" >"$tmp/one.yaml"
+    "$B/dpxplan" import "$tmp/one.yaml" --cluster 8xh100 -o "$tmp/p.json" 2>&1 | grep -q 'KTO takes 2 at least' || echo 'one sample is taken'
+    printf 'loss_type: apo_zero_unpaired\n' >>"$tmp/trl-kto.yaml"
+    reads "$tmp/trl-kto.yaml" 8xh100    # no KL term
+    [ "$(phase_of '[[p["name"], p.get("beside_forwards")] for p in d["phases"]]')" = "[['update', 1]]" ] || cat "$tmp/p.json")"
 finish

@@ -1,0 +1,48 @@
+/* form_launcher.c -- options of what starts a program that trains: torchrun, torch.distributed.run and .launch, deepspeed.  They say how many
+ * processes start and where, which --cluster says of a plan; one that none of them has may be misspelt, and is told.  (accelerate's are read as its
+ * config: form_file.c.) */
+#include <string.h>
+
+#include "base/notes.h"
+#include "model/exchange/unread.h"
+#include "model/form/form_launcher.h"
+
+/* torch/distributed/run.py of PyTorch 2.8, deepspeed/launcher/runner.py of DeepSpeed 0.19. */
+static const char *const known[] = {
+    "nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "standalone", "max_restarts", "monitor_interval", "start_method",
+    "event_log_handler", "role", "module", "no_python", "run_path", "log_dir", "redirects", "tee", "local_ranks_filter", "node_rank", "master_addr",
+    "master_port", "local_addr", "logs_specs", "numa_binding", "signals_to_handle", "virtual_local_rank", "use_env", "hostfile", "include", "exclude",
+    "num_nodes", "num_gpus", "min_elastic_nodes", "max_elastic_nodes", "launcher", "launcher_args", "no_local_rank", "no_ssh", "no_ssh_check",
+    "force_multi", "save_pid", "enable_each_rank_log", "autotuning", "elastic_training", "bind_cores_to_rank", "bind_core_list", "ssh_port", "venv_script",
+};
+
+static bool ends_with(const char *word, const char *end)
+{
+    size_t n = strlen(word), m = strlen(end);
+
+    return n >= m && !strcmp(word + n - m, end);
+}
+
+void launcher_list_unknown(const json_t *words, int program, const char *where)
+{
+    struct notes notes = { 0 };
+    struct unread u = { .notes = &notes };
+    bool starts = false;
+
+    for (int i = 0; i < program; i++) {
+        const char *word = json_string_value(json_array_get(words, (size_t)i));
+        char name[96];
+        size_t n = strcspn(word, "=");
+        starts = starts || ends_with(word, "torchrun") || ends_with(word, "deepspeed") || ends_with(word, "torch.distributed.run")
+              || ends_with(word, "torch.distributed.launch");
+        if (!starts || strncmp(word, "--", 2) || n < 3 || n >= sizeof name)
+            continue;
+        memcpy(name, word + 2, n - 2);
+        name[n - 2] = '\0';
+        for (char *c = name; *c; c++)
+            *c = *c == '-' ? '_' : *c;
+        unread_add(&u, name, NULL, unread_is_among(name, known, sizeof known / sizeof *known));
+    }
+    unread_end(&u);
+    notes_print(&notes, where);
+}
