@@ -128,7 +128,7 @@ static int take_row(void *of, const struct limits_row *r)
         return 0;
     }
     columns_cell(p->rows, "%s", plan_words_name(r->strategy, r->dialect));
-    columns_cell(p->rows, "%s", count_text(r->limit.max_params).s);
+    columns_cell(p->rows, "%s", r->recorded && r->limit.max_params ? "as it is" : count_text(r->limit.max_params).s);
     if (a->states_only) {
         columns_cell(p->rows, "%s", "");
         columns_cell(p->rows, "%s", "");

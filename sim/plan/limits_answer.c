@@ -165,7 +165,7 @@ static int each_cell(struct asking *q, struct refused *refused, int *nrefused)
 {
     for (int s = 0; s < NSTRATEGY; s++)
         for (int d = 0; d < NDIALECT; d++) {
-            struct limits_row r = { .asked = &q->a, .strategy = (enum strategy)s, .dialect = (enum dialect)d };
+            struct limits_row r = { .asked = &q->a, .strategy = (enum strategy)s, .dialect = (enum dialect)d, .recorded = q->base.model.recorded != NULL };
             if (!is_asked(&q->a, r.strategy, r.dialect))
                 continue;
             if (ask_cell(q, &r) < 0)

@@ -54,6 +54,7 @@ struct limits_row {
     enum dialect  dialect;
     struct limit  limit;
     bool   narrow;                          /* with weights in bf16 (limit_narrow()) */
+    bool   recorded;                        /* the model is not varied */
     bool   timed;                           /* a training was asked for, and this is its plan's: */
     struct plan   plan;
     struct timing t;
