@@ -18,6 +18,7 @@ struct builder {
     const char **root;              /* names of modules with a whole path; of those of units NULL */
     int64_t cap_root, cap_modules;
     int *of_unit;                   /* each unit's modules: the first one */
+    int *open[2]; int64_t cap_open[2];      /* per module: fetches of forward, of backward that were not released */
 };
 
 /* ---- modules ---- */
@@ -70,6 +71,10 @@ static int new_module(struct builder *b, const char *root)
 {
     b->t->modules = room_for(b->t->modules, b->t->nmodules, &b->cap_modules, sizeof *b->t->modules);
     b->root = room_for(b->root, b->t->nmodules, &b->cap_root, sizeof *b->root);
+    for (int back = 0; back < 2; back++) {
+        b->open[back] = room_for(b->open[back], b->t->nmodules, &b->cap_open[back], sizeof **b->open);
+        b->open[back][b->t->nmodules] = 0;
+    }
     b->root[b->t->nmodules] = root;
     return b->t->nmodules++;
 }
@@ -142,6 +147,10 @@ static int add_hook(struct builder *b, const struct rec_piece *p, const struct r
 
     if (module < 0)
         return -1;
+    bool back = h->kind == REC_FETCH_BACK || h->kind == REC_RELEASE_BACK, releases = h->kind == REC_RELEASE || h->kind == REC_RELEASE_BACK;
+    b->open[back][module] += h->kind == REC_TAKE ? 0 : releases ? -1 : 1;
+    if (b->open[back][module] < 0)
+        return fail("%s: programs: hooks: %s%s is released, and was not fetched", b->r->name, u < 0 || name[0] != '.' ? "" : b->r->unit[u], strcmp(name, ".") ? name : "");
     struct z3_event *e = z3_trace_event(b->t, kinds[h->kind].kind, module, u < 0 ? 0 : u);
     e->backward = kinds[h->kind].backward;
     e->kernel = h->kernel;
@@ -211,6 +220,8 @@ int z3_trace_recorded(const struct ds *d, struct z3_trace *t)
     int rc = g ? build(&b, g) : fail("%s: it was not recorded under stage 3", r->name);
 
     free(b.root);
+    free(b.open[0]);
+    free(b.open[1]);
     free(b.of_unit);
     return rc;
 }
