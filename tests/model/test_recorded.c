@@ -384,7 +384,7 @@ static void hooks_of_stage_3_are_those_of_a_step(void **state)
             fail_msg("expected \"%s\" in: %s", changes[i].said ? changes[i].said : "nothing", said);
     }
     said[0] = '\0';
-    assert_int_equal(plan_of_stage_3(json_load_file("tests/golden/module/vit.json", 0, NULL), &p, said, sizeof said), -1);
+    assert_int_equal(plan_of_stage_3(json_load_file("tests/golden/module/dit.json", 0, NULL), &p, said, sizeof said), -1);
     assert_non_null(strstr(said, "record it with --stage3"));
 }
 
