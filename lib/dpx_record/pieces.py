@@ -20,6 +20,8 @@ def structure(r):
             shape.append((e[0], name(e[1])))
         elif e[0] == "ready":
             shape.append((e[0], e[1], name(e[2])))
+        elif e[0] == "hook":
+            shape.append(e)
         else:
             shape.append(e[:2])
     return shape, numbers
@@ -103,6 +105,8 @@ class Writer:
 
     def write(self, name, unit, now, events):
         rows, does, local = [], None, self.local
+        self.hooks[now] = hooks = []
+        within = lambda path: path[len(unit):] or "." if unit and (path + ".").startswith(unit + ".") else path
         for e in events:
             if e[0] == "op":
                 *before, row = self.kernel(e[1])
@@ -121,12 +125,14 @@ class Writer:
             elif e[0] == "free" and e[1] in self.made:
                 does.append(["-" + self.made[e[1]][1], self.of_storage[e[1]]])
             elif e[0] == "ready":
-                said = e[1][len(unit):] if unit and e[1].startswith(unit + ".") else e[1]
-                does.append(["=", said, local.get(e[2])])
+                does.append(["=", within(e[1]), local.get(e[2])])
+                hooks.append([len(rows), "gradient", within(e[1])])
+            elif e[0] == "hook":
+                hooks.append([len(rows), e[1], within(e[2])])
         return rows
 
     def part(self, name):
-        part, self.local = self.chain.parts[name], {}
+        part, self.local, self.hooks = self.chain.parts[name], {}, {}
         unit = name if name in self.step.units else ""
         out = {"forward": self.write(name, unit, "forward", part["before"] + part["forward"]), "backward": []}
         if part["before"]:
@@ -135,6 +141,7 @@ class Writer:
         if name == "first":
             batch = [{"op": "batch", "class": "copy", "bytes": 0, "does": [["+", -1 - i, n] for i, n in enumerate(self.inputs)]}]
             out["forward"] = batch + out["forward"]
+            self.hooks["forward"] = [[k + 1, *rest] for k, *rest in self.hooks["forward"]]
             backward = backward + [e for e in self.chain.end if e[0] == "free" and e[1] in self.made and e[1] not in self.gradient]
             out["backward"] = self.write(name, unit, "backward", backward)
             out["backward"].append({"op": "batch", "class": "copy", "bytes": 0, "does": [["-", -1 - i] for i in range(len(self.inputs))]})
@@ -142,6 +149,8 @@ class Writer:
             out["backward"] = self.write(name, unit, "backward", backward)
         if part["after"]:
             out["after"] = len(self.counted(part["after"]))
+        if self.r.stage3:
+            out["hooks"] = self.hooks
         return out
 
     def counted(self, events):

@@ -46,6 +46,7 @@ def options(argv):
     a.add_argument("--check", type=points, default=None, metavar="B:S,...", help="where the polynomials are checked (default: one point beyond both)")
     a.add_argument("--precision", default="bf16,autocast,fp32", metavar="NAMES", help="bf16 (FSDP2's mixed precision, DeepSpeed), autocast (DDP), fp32; default all")
     a.add_argument("--recompute", default="none,full", metavar="NAMES", help="none, full (as the module itself checkpoints, else each unit under torch.utils.checkpoint); default both")
+    a.add_argument("--stage3", action="store_true", help="also under the hooks of DeepSpeed's ZeRO-3: bf16 and fp32")
     a.add_argument("--checkpoint", default="", metavar="CLASS,...", help="with recompute full: classes whose modules are checkpointed")
     a.add_argument("--unit", default="", metavar="CLASS,...", help="classes whose modules are units (default: _no_split_modules, else repeated blocks)")
     a.add_argument("--gpu", default="9.0", metavar="CAPABILITY", help="compute capability that attention chooses its kernel for (default 9.0)")
@@ -57,6 +58,7 @@ def options(argv):
             if x not in known:
                 a.error("%r is none of %s" % (x, ", ".join(known)))
     out.unit, out.checkpoint = [x for x in out.unit.split(",") if x], [x for x in out.checkpoint.split(",") if x]
+    out.stage3 = ("bf16", "fp32") if out.stage3 else ()
     if out.check is None:
         beyond = out.size[-1] + (out.size[-1] - out.size[-2] if len(out.size) > 1 else 0)
         out.check = [(out.batch[-1] + 4, beyond)]
@@ -84,15 +86,15 @@ def function(what):
 
 
 class Variant:
-    """All recordings of one precision and recompute."""
+    """All recordings of one precision and recompute; `stage3`: under the hooks of DeepSpeed's stage 3."""
 
-    def __init__(self, o, make, precision, recompute):
+    def __init__(self, o, make, precision, recompute, stage3=False):
         from dpx_record import fit, pieces
         from dpx_record.recorder import Unrecordable
         from dpx_record.step import Step
-        self.said = precision + (", recomputed" if recompute else "")
+        self.said = precision + (", recomputed" if recompute else "") + (", stage 3" if stage3 else "")
         grid, columns, inputs, self.first = [(b, s) for b in o.batch for s in o.size], [], [], None
-        step_at = lambda b, s: Step(make, o.what, b, s, precision, recompute, o.unit, o.checkpoint)
+        step_at = lambda b, s: Step(make, o.what, b, s, precision, recompute, o.unit, o.checkpoint, stage3=stage3)
         batch_of = lambda x: [n for k, n in sorted(x.live.items()) if x.r.what.get(k) == "input"]
         for b, s in grid:
             x = step_at(b, s)
@@ -123,6 +125,8 @@ class Variant:
         texts = [self.fitted.text_of(i) for i in range(len(self.fitted.of))]
         self.writer = pieces.Writer(self.first, texts, [fitted_inputs.text_of(i) for i in range(len(fitted_inputs.of))])
         self.program = dict(precision=precision, recompute="full" if recompute else "none", **self.writer.program())
+        if stage3:
+            self.program["views"] = sorted(self.first.views)
 
 
 def document(o, variants):
@@ -186,10 +190,11 @@ def dumped(doc):
         for name, piece in p["pieces"].items():
             passes = ",\n".join('      "%s": [\n        %s\n      ]' % (now, ",\n        ".join(line(k) for k in piece[now])) if piece[now] else '      "%s": []' % now
                                 for now in ("forward", "backward"))
-            more = "".join('      "%s": %d,\n' % (k, piece[k]) for k in ("before", "after") if k in piece)
+            more = "".join('      "%s": %s,\n' % (k, line(piece[k])) for k in ("before", "after", "hooks") if k in piece)
             pieces.append('    "%s": {\n%s%s\n    }' % (name, more, passes))
-        programs.append('{"precision": "%s", "recompute": "%s",\n  "units": %s,\n  "pieces": {\n%s\n  }}' %
-                        (p["precision"], p["recompute"], line(p["units"]), ",\n".join(pieces)))
+        views = '"stage3": true, "views": %s, ' % line(p["views"]) if "views" in p else ""
+        programs.append('{"precision": "%s", "recompute": "%s",\n  %s"units": %s,\n  "pieces": {\n%s\n  }}' %
+                        (p["precision"], p["recompute"], views, line(p["units"]), ",\n".join(pieces)))
     out.append('"programs": [\n%s\n]\n}' % ",\n".join(programs))
     return "\n".join(out) + "\n"
 
@@ -234,11 +239,12 @@ def recorded(o, make):
     variants, failed = [], []
     for precision in o.precision:
         for recompute in o.recompute:
-            try:
-                variants.append(Variant(o, make, precision, recompute == "full"))
-            except (Unrecordable, RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError, IndexError, KeyError) as e:
-                why = str(e) if isinstance(e, Unrecordable) else "%s: %s" % (type(e).__name__, " ".join(str(e).split())[:300])
-                failed.append((precision + (", recomputed" if recompute == "full" else ""), why))
+            for stage3 in (False, True)[:1 + (precision in o.stage3)]:
+                try:
+                    variants.append(Variant(o, make, precision, recompute == "full", stage3))
+                except (Unrecordable, RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError, IndexError, KeyError) as e:
+                    why = str(e) if isinstance(e, Unrecordable) else "%s: %s" % (type(e).__name__, " ".join(str(e).split())[:300])
+                    failed.append((precision + (", recomputed" if recompute == "full" else "") + (", stage 3" if stage3 else ""), why))
     if not variants:
         raise Unrecordable("%s: %s" % (o.what, failed[0][1]))
     return variants, failed

@@ -4,6 +4,7 @@
     ("alloc", s, bytes)         storage s comes: a result of the operator before
     ("free", s)                 the last reference to it went
     ("enter", path), ("exit", path)     of a module's forward
+    ("hook", kind, path)        of DeepSpeed's stage 3 (stage3.py)
     ("ready", parameter, s)     a parameter's gradient is complete and lies in s
     ("phase", name)             forward, backward, end
 """
@@ -64,6 +65,7 @@ class Recorder(TorchDispatchMode):
         self.values_read = collections.Counter()        # where a value decides: module -> times
         self.unclassed = collections.Counter()
         self.count = 0
+        self.stage3 = None
         self.positions, self.rows = set(), {}        # storages of 0, 1, 2 ..., and tables that such are looked up in: module -> rows
 
     # ---- storages ----
@@ -125,10 +127,14 @@ class Recorder(TorchDispatchMode):
         if id(module) in self.path_of:
             self.stack.append(self.path_of[id(module)])
             self.events.append(("enter", self.stack[-1]))
+            return self.stage3.enter(module, args) if self.stage3 else None
 
     def exit(self, module, args, out):
         if id(module) in self.path_of and self.stack:
+            stopped = sys.exc_info()[0] is not None         # a checkpoint has what it needs
+            made = self.stage3.leave(module, out) if self.stage3 and not stopped else None
             self.events.append(("exit", self.stack.pop()))
+            return made
 
     def begin(self):
         """What happened so far was a step before; what is there now was there before."""

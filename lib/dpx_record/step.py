@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_map
 
 from .build import build, to_fake
 from .recorder import Recorder, Unrecordable, settled, tensors_in
+from .stage3 import Stage3, own_linear, views_saved
 from .units import of_classes, units_of
 
 
@@ -87,7 +88,7 @@ def checkpointed(model, paths, classes=()):
 class Step:
     """The recorder behind a step, and what there was at its begin: `live`, bytes of storages."""
 
-    def __init__(self, make, name, b, s, precision="fp32", recompute=False, chosen=None, checkpoint=(), device="cuda"):
+    def __init__(self, make, name, b, s, precision="fp32", recompute=False, chosen=None, checkpoint=(), device="cuda", stage3=False):
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         torch.manual_seed(0)
         subject = Subject(build(make), name)
@@ -106,13 +107,17 @@ class Step:
             x = subject.inputs_at(b, s)
             self.size_of = what_sizes_count(x, s)
             self.r = r = Recorder(device)
+            self.views = set()
+            if stage3:
+                self.find_views(subject, model, x, precision, device)
+                r.stage3 = Stage3(r)
             r.watch(model)
             for t in tensors_in(x):
                 r.name(t, "input")
             gc.collect()
             gc.disable()
             try:
-                with r:
+                with r, own_linear() if stage3 else contextlib.nullcontext():
                     for again in range(2):          # the first step makes what stays
                         if again:
                             gc.collect()
@@ -123,6 +128,12 @@ class Step:
         r.events = settled(r.events)
         self.parameters = [(n, tuple(p.shape), p.requires_grad) for n, p in model.named_parameters()]
         self.buffers = [(n, tuple(t.shape), str(t.dtype).replace("torch.", ""), t.numel() * t.element_size()) for n, t in model.named_buffers()]
+
+    def find_views(self, subject, model, x, precision, device):
+        """By a step of its own: what is watched so lives on."""
+        with own_linear(), views_saved(model, self.views):
+            subject.loss_of(model, x).backward()
+        model.zero_grad(set_to_none=True)
 
     def run(self, subject, model, x, precision, device):
         r = self.r

@@ -90,6 +90,8 @@ def runs(step):
             unit = inside = e[1]
         elif e[0] == "op" and now in ("forward", "backward"):
             unit = unit_of(step.r.ops[e[1]]["owner"], units) if now == "backward" else inside or ""
+        elif e[0] == "hook" and now == "backward":
+            unit = unit_of((e[2],), units)
         if not out or out[-1][:2] != [unit, now]:
             out.append([unit, now, []])
         out[-1][2].append(e)

@@ -307,6 +307,26 @@ static int read_unused(const json_t *names, struct model *m, const char *where)
     return 0;
 }
 
+/* [another name, the tensor's] each */
+static int read_shared(const json_t *rows, struct recorded *r, const struct model *m, const char *where)
+{
+    size_t n = json_array_size(rows);
+
+    if (rows && (!json_is_array(rows) || n > RECORDED_TENSORS))
+        return fail("%s: shared: expected a list of up to %d", where, RECORDED_TENSORS);
+    r->shared = room_new(n, sizeof *r->shared);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *row = json_array_get(rows, i);
+        const char *name = text_of(json_array_get(row, 0), 200);
+        int t = tensor_of(m, json_string_value(json_array_get(row, 1)));
+        if (!name || t < 0 || json_array_size(row) != 2)
+            return fail("%s: shared: row %zu: expected [another name, the name of a tensor]", where, i);
+        r->shared[r->nshared].name = recorded_name(r, name);
+        r->shared[r->nshared++].tensor = t;
+    }
+    return 0;
+}
+
 /* Of tensors of no unit those whose gradient the last piece hands out are the head's. */
 static void split_root(const struct recorded *r, struct model *m)
 {
@@ -348,6 +368,7 @@ static int read_all(const json_t *doc, struct recorded *r, struct model *m, cons
     strcpy(r->name, name);
     if (read_sizes(json_object_get(doc, "size"), r, where) < 0 || read_tensors(json_object_get(doc, "tensors"), m, where) < 0 ||
         read_unused(json_object_get(doc, "unused"), m, where) < 0 || read_units(json_object_get(doc, "units"), r, m, where) < 0 || read_buffers(json_object_get(doc, "buffers"), r, where) < 0 ||
+        read_shared(json_object_get(doc, "shared"), r, m, where) < 0 ||
         recorded_read_programs(r, json_object_get(doc, "programs"), m, where) < 0)
         return -1;
     split_root(r, m);
@@ -441,6 +462,10 @@ void recorded_free(struct recorded *r)
     free(r->kernels);
     free(r->moves);
     free(r->pieces);
+    free(r->hooks);
+    free(r->modules);
+    free(r->shared);
+    free(r->viewed);
     json_decref(r->doc);
     free(r);
 }
@@ -450,10 +475,11 @@ json_t *recorded_to_config(const struct recorded *r)
     return r->path ? json_pack("{s:s}", "file", r->path) : json_incref(r->doc);
 }
 
-const struct rec_program *recorded_program(const struct recorded *r, const char *precision, bool recomputed)
+const struct rec_program *recorded_program(const struct recorded *r, const char *precision, bool recomputed, bool stage3)
 {
     for (int i = 0; i < r->nprograms; i++)
-        if (r->program[i].precision && !strcmp(r->program[i].precision, precision) && r->program[i].recomputed == recomputed)
+        if (r->program[i].precision && !strcmp(r->program[i].precision, precision) && r->program[i].recomputed == recomputed &&
+            r->program[i].stage3 == stage3)
             return &r->program[i];
     return NULL;
 }

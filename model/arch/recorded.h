@@ -56,17 +56,30 @@ struct rec_kernel {
     int             move0, nmoves;
 };
 
-/* Kernels [kernel0, kernel0 + n) of forward and of backward. */
+/* What DeepSpeed's stage 3 does before the pass's kernel number `kernel`: for a module's forward (in backward: for forward's second run), for its
+ * backward; REC_TAKE: takes a gradient that is complete. */
+enum rec_hook_kind { REC_FETCH, REC_RELEASE, REC_FETCH_BACK, REC_RELEASE_BACK, REC_TAKE, NREC_HOOK };
+struct rec_hook {
+    uint8_t kind;                   /* enum rec_hook_kind */
+    int32_t kernel;
+    int32_t of;                     /* which of the piece's modules; of REC_TAKE a tensor, as in struct rec_move */
+};
+
+/* Kernels [kernel0, kernel0 + n) of forward and of backward; the same of hooks, where stage 3 was recorded, and the modules that these name:
+ * ".attn.proj" of the unit, "." the unit itself, else a whole path, "" the root. */
 struct rec_piece {
     const char *name;
     int kernel0[2], nkernels[2];
     int before, after;              /* kernels of forward before the unit is entered, of backward behind it: the root's */
+    int hook0[2], nhooks[2];
+    int module0, nmodules;
 };
 
 /* The programs of one precision. */
 struct rec_program {
     const char *precision;          /* "bf16", "autocast", "fp32" */
     bool        recomputed;
+    bool        stage3;             /* recorded under the hooks of DeepSpeed's stage 3 */
     int         first, last;        /* its pieces */
     int        *of_unit;            /* the piece of each unit, counted among `kind` */
     int        *kind, nkinds;       /* the units' pieces */
@@ -87,11 +100,16 @@ struct recorded {
     bool    uneven;                 /* units differ in their tensors, or do not follow each other in the table */
     int     nroot, *root;           /* tensors of no unit, in the order of the table */
     int64_t *buffer, nbuffers;      /* bytes of each */
+    struct { const char *name; int tensor; } *shared;   /* another name of a tensor */
+    int     nshared;
+    bool   *viewed;                 /* of each tensor: under stage 3 backward keeps a view of it */
 
     struct rec_term   *terms;   int64_t nterms, terms_room;
     struct rec_kernel *kernels; int64_t nkernels, kernels_room;
     struct rec_move   *moves;   int64_t nmoves, moves_room;
     struct rec_piece  *pieces;  int64_t npieces, pieces_room;
+    struct rec_hook   *hooks;   int64_t nhooks, hooks_room;
+    const char       **modules; int64_t nmodules, modules_room;
     struct rec_program program[RECORDED_PROGRAMS];
     int     nprograms;
     char  **names; int64_t nnames, names_room;          /* sorted */
@@ -109,8 +127,8 @@ void recorded_free(struct recorded *r);
 /* What reads back as the same model: {"file": path}, or the document itself.  A new reference. */
 json_t *recorded_to_config(const struct recorded *r);
 
-/* The program of a precision ("bf16", "autocast", "fp32"); NULL: it was not recorded. */
-const struct rec_program *recorded_program(const struct recorded *r, const char *precision, bool recomputed);
+/* The program of a precision ("bf16", "autocast", "fp32"), under the hooks of stage 3 or without; NULL: it was not recorded. */
+const struct rec_program *recorded_program(const struct recorded *r, const char *precision, bool recomputed, bool stage3);
 
 /* Index in the model's table of tensor `i` of a unit (struct rec_move). */
 int recorded_tensor(const struct recorded *r, int64_t unit, int i);

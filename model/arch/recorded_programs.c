@@ -20,6 +20,7 @@ struct reader {
     const struct model *m;
     const char *where, *precision, *piece;
     int unit;                       /* the first unit that has the piece; -1: none */
+    bool stage3;
 };
 
 static int wrong(const struct reader *x, const char *op, const char *what)
@@ -255,6 +256,102 @@ static int check_lives(struct reader *x, const struct rec_piece *p)
     return rc;
 }
 
+/* ---- hooks of stage 3 ---- */
+
+static const char *const hook_name[NREC_HOOK] = { "fetch", "release", "fetch back", "release back", "gradient" };
+
+static int module_of(struct reader *x, struct rec_piece *p, const char *path)
+{
+    struct recorded *r = x->r;
+    const char *name = recorded_name(r, path);
+
+    for (int i = 0; i < p->nmodules; i++)
+        if (r->modules[p->module0 + i] == name)
+            return i;
+    r->modules = room_for(r->modules, r->nmodules, &r->modules_room, sizeof *r->modules);
+    r->modules[r->nmodules++] = name;
+    return p->nmodules++;
+}
+
+/* [kernel, kind, module path or tensor] */
+static int read_hook(struct reader *x, const json_t *j, int pass, int least, struct rec_piece *p)
+{
+    struct recorded *r = x->r;
+    const char *kind = json_string_value(json_array_get(j, 1)), *path = json_string_value(json_array_get(j, 2));
+    json_int_t kernel = json_integer_value(json_array_get(j, 0));
+    struct rec_hook h = { .kind = NREC_HOOK, .kernel = (int32_t)kernel };
+
+    for (int i = 0; kind && i < (pass ? NREC_HOOK : REC_FETCH_BACK); i++)
+        h.kind = strcmp(hook_name[i], kind) ? h.kind : (uint8_t)i;
+    if (json_array_size(j) != 3 || h.kind == NREC_HOOK || !path || strlen(path) > 90 || (path[0] == '.' && x->unit < 0))
+        return wrong(x, "hooks", "expected [kernel, kind, module], a kind being fetch, release, fetch back, release back or gradient");
+    if (kernel < least || kernel > p->nkernels[pass] || r->nhooks >= RECORDED_KERNELS)
+        return wrong(x, "hooks", "expected the numbers of kernels in ascending order");
+    h.of = h.kind == REC_TAKE ? find_tensor(x, path) : module_of(x, p, path);
+    if (h.of < 0)
+        return wrong(x, "hooks", "a gradient is of no tensor of the unit, nor of the root");
+    r->hooks = room_for(r->hooks, r->nhooks, &r->hooks_room, sizeof *r->hooks);
+    r->hooks[r->nhooks++] = h;
+    return 0;
+}
+
+/* Each gradient that a kernel completes is taken once, behind it. */
+static int check_gradients(const struct reader *x, const struct rec_piece *p)
+{
+    const struct recorded *r = x->r;
+    int taken = 0, ready = 0;
+
+    for (int k = p->kernel0[1]; k < p->kernel0[1] + p->nkernels[1]; k++)
+        for (int i = r->kernels[k].move0; i < r->kernels[k].move0 + r->kernels[k].nmoves; i++) {
+            bool found = r->moves[i].does != REC_READY;
+            ready += !found;
+            for (int h = p->hook0[1]; h < p->hook0[1] + p->nhooks[1] && !found; h++)
+                found = r->hooks[h].kind == REC_TAKE && r->hooks[h].of == r->moves[i].tensor && r->hooks[h].kernel > k - p->kernel0[1];
+            if (!found)
+                return wrong(x, r->kernels[k].name, "hooks: a gradient that is complete there is not taken behind it");
+        }
+    for (int h = p->hook0[1]; h < p->hook0[1] + p->nhooks[1]; h++)
+        taken += r->hooks[h].kind == REC_TAKE;
+    return taken == ready ? 0 : wrong(x, "hooks", "more gradients are taken than are complete");
+}
+
+static int read_hooks(struct reader *x, const json_t *j, struct rec_piece *p)
+{
+    struct recorded *r = x->r;
+
+    p->module0 = (int)r->nmodules;
+    if (!j != !x->stage3)
+        return wrong(x, "hooks", x->stage3 ? "expected {\"forward\": [...], \"backward\": [...]}" : "only a program of stage3 has them");
+    for (int pass = 0; pass < 2 && j; pass++) {
+        const json_t *list = json_object_get(j, pass_key[pass]);
+        p->hook0[pass] = (int)r->nhooks;
+        for (size_t i = 0; i < json_array_size(list); i++)
+            if (read_hook(x, json_array_get(list, i), pass, i > 0 ? r->hooks[r->nhooks - 1].kernel : 0, p) < 0)
+                return -1;
+        p->nhooks[pass] = (int)r->nhooks - p->hook0[pass];
+    }
+    return j ? check_gradients(x, p) : 0;
+}
+
+/* Parameters of which backward keeps a view. */
+static int read_views(struct reader *x, const json_t *names)
+{
+    struct recorded *r = x->r;
+
+    if (names && !r->viewed)
+        r->viewed = room_new((size_t)x->m->ntensors, sizeof *r->viewed);
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+        int t = 0;
+        while (name && t < x->m->ntensors && strcmp(x->m->tensors[t].name, name))
+            t++;
+        if (!name || t == x->m->ntensors)
+            return fail("%s: programs: %s: views: row %zu: expected the name of a tensor", x->where, x->precision, i);
+        r->viewed[t] = true;
+    }
+    return 0;
+}
+
 static int read_piece(struct reader *x, const json_t *j, int *index)
 {
     struct recorded *r = x->r;
@@ -276,7 +373,7 @@ static int read_piece(struct reader *x, const json_t *j, int *index)
     if (json_integer_value(before) < 0 || json_integer_value(before) > p.nkernels[0] || json_integer_value(after) < 0 || json_integer_value(after) > p.nkernels[1] ||
         (x->unit < 0 && (before || after)))
         return wrong(x, "before, after", "expected a number of its kernels, in the piece of a unit");
-    if (check_lives(x, &p) < 0)
+    if (check_lives(x, &p) < 0 || read_hooks(x, json_object_get(j, "hooks"), &p) < 0)
         return -1;
     r->pieces = room_for(r->pieces, r->npieces, &r->pieces_room, sizeof *r->pieces);
     *index = (int)r->npieces;
@@ -395,10 +492,14 @@ static int read_program(struct reader *x, const json_t *j, struct rec_program *g
         return fail("%s: programs: precision: expected \"bf16\", \"autocast\" or \"fp32\"", x->where);
     if (!again || (strcmp(again, "none") && strcmp(again, "full")))
         return fail("%s: programs: recompute: expected \"none\" or \"full\"", x->where);
-    if (recorded_program(x->r, precision, !strcmp(again, "full")))
-        return fail("%s: programs: %s with recompute %s stands there twice", x->where, precision, again);
+    x->stage3 = json_is_true(json_object_get(j, "stage3"));
+    if (recorded_program(x->r, precision, !strcmp(again, "full"), x->stage3))
+        return fail("%s: programs: %s with recompute %s%s stands there twice", x->where, precision, again, x->stage3 ? " under stage 3" : "");
     g->precision = x->precision = recorded_name(x->r, precision);
     g->recomputed = !strcmp(again, "full");
+    g->stage3 = x->stage3;
+    if (read_views(x, json_object_get(j, "views")) < 0)
+        return -1;
     if (json_array_size(units) != (size_t)x->r->nunits)
         return fail("%s: programs: %s: units: expected the pieces of the %d units", x->where, precision, x->r->nunits);
     x->unit = -1;

@@ -19,6 +19,11 @@ const char *recorded_precision(const struct plan *p)
     return r.autocast ? "autocast" : r.used == DT_BF16 ? "bf16" : r.used == DT_FP32 ? "fp32" : dtype_name(r.used);
 }
 
+bool recorded_stage3(const struct plan *p)
+{
+    return p->strategy == STRAT_ZERO3;
+}
+
 /* Keys that change what a block computes. */
 static int check_keys(const struct plan *p, const char *where)
 {
@@ -29,7 +34,7 @@ static int check_keys(const struct plan *p, const char *where)
         { p->loss != LOSS_FP32, "loss", "the module's own loss was recorded: leave it out" },
         { p->liger.rope || p->liger.rms_norm || p->liger.glu_activation, "liger", "patch the module before it is recorded" },
         { p->activation_offload != OFFLOAD_NOTHING, "activation_offload", "which tensors it moves is not known of a recorded module yet: take recompute full" },
-        { p->unit != UNIT_BLOCK && p->unit != UNIT_MODEL, "unit", "of a recorded module units are those of its file: leave it out, or record with --unit" },
+        { p->unit != UNIT_BLOCK && p->unit != UNIT_MODEL && p->strategy != STRAT_ZERO3, "unit", "of a recorded module units are those of its file: leave it out, or record with --unit" },
         { optimizer_traits(p->optimizer)->not_recorded, "optimizer", optimizer_traits(p->optimizer)->not_recorded },
     };
 
@@ -50,8 +55,6 @@ static int check_parallel(const struct plan *p, const char *where)
                         "parameters", where, axes[i].key);
     if (p->dialect != DIALECT_TORCH && p->dialect != DIALECT_TORCH_FSDP1 && p->dialect != DIALECT_DEEPSPEED)
         return fail("%s: dialect: a recorded module is PyTorch's: take torch, torch-fsdp1 or deepspeed", where);
-    if (p->strategy == STRAT_ZERO3)
-        return fail("%s: strategy: DeepSpeed's stage 3 fetches by the modules' hooks, which a recording does not have yet: take zero2, or fsdp", where);
     if (p->model.recorded->uneven && p->dialect != DIALECT_TORCH)
         return fail("%s: dialect: the units of %s have different tensors: planned in dialect torch (FSDP2, DDP) so far", where, p->model.name);
     return 0;
@@ -64,7 +67,8 @@ static void list_programs(const struct recorded *r, char *to, size_t size)
 
     to[0] = '\0';
     for (int i = 0; i < r->nprograms && n < size; i++)
-        n += (size_t)snprintf(to + n, size - n, "%s%s%s", i ? ", " : "", r->program[i].precision, r->program[i].recomputed ? " with recompute full" : "");
+        n += (size_t)snprintf(to + n, size - n, "%s%s%s%s", i ? ", " : "", r->program[i].precision, r->program[i].recomputed ? " with recompute full" : "",
+                              r->program[i].stage3 ? " under stage 3" : "");
 }
 
 static int check_program(const struct plan *p, const char *where)
@@ -74,8 +78,11 @@ static int check_program(const struct plan *p, const char *where)
 
     if ((p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL) || p->recompute_interval != 1)
         return fail("%s: recompute%s: of a recorded module none or full", where, p->recompute_interval != 1 ? "_interval" : "");
-    if (recorded_program(r, recorded_precision(p), p->recompute == RECOMPUTE_FULL))
+    if (recorded_program(r, recorded_precision(p), p->recompute == RECOMPUTE_FULL, recorded_stage3(p)))
         return 0;
+    if (recorded_stage3(p) && recorded_program(r, recorded_precision(p), p->recompute == RECOMPUTE_FULL, false))
+        return fail("%s: strategy: DeepSpeed's stage 3 fetches by the modules' hooks, which %s was recorded without: record it with --stage3, or take "
+                    "zero2, or fsdp", where, p->model.name);
     list_programs(r, has, sizeof has);
     return fail("%s: %s: %s/%s runs %s in %s%s, which was not recorded; its file has: %s", where, p->recompute == RECOMPUTE_FULL ? "recompute" : "precision",
                 strategy_name(p->strategy), dialect_name(p->dialect), p->model.name, recorded_precision(p),

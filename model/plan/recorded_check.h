@@ -7,6 +7,9 @@
 /* The precision of the program that a plan runs: "bf16", "autocast", "fp32"; another name is not recorded. */
 const char *recorded_precision(const struct plan *p);
 
+/* Does it run the program that was recorded under the hooks of DeepSpeed's stage 3? */
+bool recorded_stage3(const struct plan *p);
+
 /* Refuses, with the key named, what its recording cannot answer.  0 where the model is of a family. */
 int recorded_check(const struct plan *p, const char *where);
 

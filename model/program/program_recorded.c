@@ -23,7 +23,7 @@ static enum kernel_class kind_of(enum rec_class c)
 
 static const struct rec_program *of_plan(const struct plan *p)
 {
-    return recorded_program(p->model.recorded, recorded_precision(p), p->recompute == RECOMPUTE_FULL);
+    return recorded_program(p->model.recorded, recorded_precision(p), p->recompute == RECOMPUTE_FULL, recorded_stage3(p));
 }
 
 /* Plans are asked for their pieces before they are checked. */

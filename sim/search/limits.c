@@ -180,6 +180,18 @@ static int64_t grain(const struct question *q, int64_t low)
     return q->how == ELSEWHERE_DISK && low > 64 ? low / 64 : 1;
 }
 
+/* A recorded model has no blocks to vary: does it fit as it is? */
+static int model_as_it_is(const struct question *q, struct limit *out)
+{
+    struct plan p = *q->base, ready;
+
+    p.micro_batch = 1;
+    int yes = prepare(&p, q, &ready) < 0 ? -1 : fits(&ready, &out->bytes_per_param, out->then_short, sizeof out->then_short);
+    out->max_params = yes == 1 ? p.model.params : 0;
+    out->max_layers = yes == 1 ? p.model.layers : 0;
+    return yes < 0 ? -1 : 0;
+}
+
 static int largest_model(const struct question *q, struct limit *out)
 {
     int64_t low = 0, high = 1;
@@ -288,7 +300,7 @@ int limit_real(const struct plan *base, enum strategy s, enum dialect d, enum dt
         q.base = &one_node;
     }
     *out = (struct limit){ .strategy = s, .dialect = d };
-    if (largest_model(&q, out) < 0 || largest_micro_batch(&q, out) < 0 || fewest_gpus(&q, &out->min_gpus) < 0)
+    if ((base->model.recorded ? model_as_it_is : largest_model)(&q, out) < 0 || largest_micro_batch(&q, out) < 0 || fewest_gpus(&q, &out->min_gpus) < 0)
         return -1;
     bool other = out->min_gpus == 0 && (base->recompute != RECOMPUTE_FULL || base->recompute_interval > 1);
     out->min_gpus_recompute = other ? fewest_with_recompute(&q) : 0;

@@ -11,7 +11,7 @@ struct limit {
     enum strategy strategy;
     enum dialect  dialect;
     double  bytes_per_param;    /* model states of a rank per parameter of the model */
-    int64_t max_params;         /* largest model that fits; 0: none */
+    int64_t max_params;         /* largest model that fits, a recorded one as it is; 0: none */
     int64_t max_layers;         /* with a family: its blocks (0 with states only); with disks at most one in 64 too few */
     int64_t max_micro_batch;    /* of the model as given; 0: it does not fit */
     char    then_short[64];     /* what ends the growth of the model: "device memory", "host memory of a node"; empty: no plan was too large */

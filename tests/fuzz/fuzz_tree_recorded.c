@@ -1,4 +1,4 @@
-/* Recorded models, changed by their structure: what the reader takes is lowered and counted under DDP and FSDP2. */
+/* Recorded models, changed by their structure: what the reader takes is lowered and counted under DDP, FSDP2 and stage 3. */
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/tree.h"
 
@@ -12,12 +12,14 @@ const char *const fuzz_words[] = {
     "\"flops\": \"b^8*s^8\"", "\"bytes\": \"1152921504606846976*b\"", "\"bytes\": \"s/3\"", "\"bytes\": \"-b\"", "\"before\": 1", "\"after\": 1",
     "\"product\": [1, \"b*s\", 0, 4]", "\"product\": [\"b\", \"s^2\", 4096, 4096]", "\"does\": []", "\"does\": [[\"+\", 7, \"b*s\"], [\"-\", 7]]",
     "\"does\": [[\"+\", 7, 4, \"gradient\"]]", "\"does\": [[\"=\", \".weight\", null]]", "\"does\": [[\"-forward\", \"4096*b*s\"]]", "\"buffers\": [[\"x\", [4, 4], \"int64\"]]",
+    "\"stage3\": true", "\"views\": [\"layer.weight\"]", "\"hooks\": {\"forward\": [[0, \"fetch\", \".\"], [1, \"release\", \".\"]], \"backward\": []}",
+    "[0, \"fetch\", \"\"]", "[1, \"fetch back\", \".\"]", "[1, \"release back\", \".\"]", "[1, \"gradient\", \".weight\"]",
     "\"unused\": [\"layer.weight\"]", "\"tensors\": [[\"layer.weight\", []]]", "\"tensors\": [[\"layer.weight\", [7, 3, 3, 3], \"frozen\"]]", NULL };
 
-static void check(const struct model *m, const char *strategy)
+static void check(const struct model *m, const char *strategy, const char *dialect)
 {
     json_t *config = model_to_config(m);
-    json_t *plan = json_pack("{s:i,s:o,s:s,s:s,s:s,s:i,s:i,s:s}", "dpx_plan", 1, "model", config, "cluster", "8xh100", "strategy", strategy, "dialect", "torch",
+    json_t *plan = json_pack("{s:i,s:o,s:s,s:s,s:s,s:i,s:i,s:s}", "dpx_plan", 1, "model", config, "cluster", "8xh100", "strategy", strategy, "dialect", dialect,
                              "seq", 64, "micro_batch", 3, "precision", "fp32");
     struct plan p;
     struct evaluation e;
@@ -49,8 +51,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_quiet();
     taken = json_object_get(j, "dpx_model") && model_from_config(j, "fuzz", &m) == 0;
     if (taken) {
-        check(&m, "ddp");
-        check(&m, "fsdp");
+        check(&m, "ddp", "torch");
+        check(&m, "fsdp", "torch");
+        check(&m, "zero3", "deepspeed");
         model_free(&m);
     }
     json_decref(j);

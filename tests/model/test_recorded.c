@@ -121,7 +121,7 @@ static void a_file_by_hand_is_a_model(void **state)
     assert_int_equal(m.params, 16);
     assert_int_equal(m.layers, 1);
     assert_int_equal(m.tensors[0].block, 0);
-    const struct rec_program *g = recorded_program(m.recorded, "fp32", false);
+    const struct rec_program *g = recorded_program(m.recorded, "fp32", false, false);
     assert_non_null(g);
     const struct rec_piece *p = &m.recorded->pieces[g->kind[g->of_unit[0]]];
     const struct rec_move *saved = &m.recorded->moves[m.recorded->kernels[p->kernel0[0]].move0];
@@ -312,6 +312,8 @@ static void a_wrong_file_is_told_what_and_where(void **state)
         { FILE_OF("'dpx_model':1", W, U, "{'op':'x','class':'copy','bytes':'c*d'}", A), "expected a polynomial" },
         { FILE_OF("'dpx_model':1", W, U, "{'op':'x','class':'copy','bytes':-1}", A), "a size is from 0 to 2^60" },
         { FILE_OF("'dpx_model':1", W, U, "{'op':'x','class':'norm','product':[1,2,3,4],'bytes':1}", A), "only gemm and conv" },
+        { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[],'backward':[],'hooks':{}}"), "hooks: only a program of stage3 has them" },
+        { FILE_OF("'dpx_model':1,'shared':[['v.w','u.x']]", W, U, "", A), "shared: row 0: expected [another name, the name of a tensor]" },
     };
 
     (void)state;
@@ -322,6 +324,68 @@ static void a_wrong_file_is_told_what_and_where(void **state)
         if (!strstr(said, wrong[i].said) || strncmp(said, "m.json: ", 8))
             fail_msg("expected \"%s\" in: %s", wrong[i].said, said);
     }
+}
+
+/* ---- DeepSpeed's stage 3: the lists of collectives are in test_collectives.c (golden/module/zero3) ---- */
+
+static int plan_of_stage_3(json_t *model, struct plan *p, char *said, size_t size)
+{
+    json_t *plan = json_pack("{s:i, s:o, s:s, s:s, s:s, s:i, s:i, s:s}", "dpx_plan", 1, "model", model, "cluster", "2xh100", "strategy", "zero3", "dialect",
+                             "deepspeed", "seq", 64, "micro_batch", 2, "precision", "bf16");
+    struct schedules z = { 0 };
+
+    fail_capture(said, size);
+    int rc = plan_from_json(plan, "z3", p);
+    if (rc == 0) {
+        rc = lower(p, 0, &z);
+        schedules_free(&z);
+        plan_free(p);
+    }
+    fail_capture(NULL, 0);
+    json_decref(plan);
+    return rc;
+}
+
+/* The hooks of a pass of a piece of the program that was recorded under stage 3. */
+static json_t *hooks_of(json_t *model, const char *piece, const char *pass)
+{
+    json_t *programs = json_object_get(model, "programs");
+    size_t i = 0;
+
+    while (!json_object_get(json_array_get(programs, i), "stage3"))
+        i++;
+    return json_object_get(json_object_get(json_object_get(json_object_get(json_array_get(programs, i), "pieces"), piece), "hooks"), pass);
+}
+
+static void hooks_of_stage_3_are_those_of_a_step(void **state)
+{
+    static const struct { const char *piece, *pass; int at; const char *hook, *said; } changes[] = {     /* in place of a hook; NULL: it goes */
+        { "a", "forward", 0, "[0, \"fetch\", \".\"]", NULL },                                             /* what stands there */
+        { "a", "forward", 0, "[9, \"fetch\", \".\"]", "expected the numbers of kernels in ascending order" },
+        { "a", "forward", 0, "[0, \"fetch back\", \".\"]", "hooks: expected [kernel, kind, module]" },
+        { "a", "forward", 0, NULL, "h.0 is released, and was not fetched" },
+        { "a", "backward", 0, NULL, "h.5 is released, and was not fetched" },
+        { "a", "backward", 4, NULL, "is not taken behind it" },
+        { "a", "backward", 4, "[3, \"gradient\", \".c_ou.weight\"]", "is of no tensor of the unit" },
+        { "first", "forward", 0, "[1, \"fetch\", \".\"]", "hooks: expected [kernel, kind, module]" },         /* of no unit */
+    };
+    struct plan p;
+    char said[2000];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        json_t *model = json_load_file("tests/golden/module/nanogpt.json", 0, NULL), *list = hooks_of(model, changes[i].piece, changes[i].pass);
+        if (changes[i].hook)
+            json_array_set_new(list, (size_t)changes[i].at, json_loads(changes[i].hook, 0, NULL));
+        else
+            json_array_remove(list, (size_t)changes[i].at);
+        said[0] = '\0';
+        if (plan_of_stage_3(model, &p, said, sizeof said) != (changes[i].said ? -1 : 0) || (changes[i].said && !strstr(said, changes[i].said)))
+            fail_msg("expected \"%s\" in: %s", changes[i].said ? changes[i].said : "nothing", said);
+    }
+    said[0] = '\0';
+    assert_int_equal(plan_of_stage_3(json_load_file("tests/golden/module/dit.json", 0, NULL), &p, said, sizeof said), -1);
+    assert_non_null(strstr(said, "record it with --stage3"));
 }
 
 int main(void)
@@ -338,6 +402,7 @@ int main(void)
         cmocka_unit_test(tensors_without_a_gradient_are_told),
         cmocka_unit_test(groups_of_a_product_share_its_rows),
         cmocka_unit_test(a_wrong_file_is_told_what_and_where),
+        cmocka_unit_test(hooks_of_stage_3_are_those_of_a_step),
     };
 
     return cmocka_run_group_tests_name("model/recorded", tests, NULL, NULL);

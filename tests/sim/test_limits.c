@@ -100,6 +100,36 @@ static void the_fewest_gpus_are_those_of_the_best_way(void **state)
     plan_free(&p);
 }
 
+/* A recorded module is not varied.  Its largest micro-batch is one that fits, and one more does not. */
+static void a_recorded_module_is_asked_as_it_is(void **state)
+{
+    (void)state;
+    static const struct { enum strategy s; enum dialect d; } cells[] = {
+        { STRAT_DDP, DIALECT_TORCH }, { STRAT_FSDP, DIALECT_TORCH }, { STRAT_ZERO2, DIALECT_DEEPSPEED },
+    };
+    struct plan p = { .seq = 1024, .micro_batch = 1, .accumulation = 1, .kernels = KERNELS_TORCH_SDPA, .recompute_interval = 1 };
+
+    assert_int_equal(model_load("demo/nanogpt.json", &p.model), 0);
+    assert_int_equal(cluster_load("2xrtx4090", &p.cluster), 0);
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        struct limit l;
+        assert_int_equal(limit_real(&p, cells[i].s, cells[i].d, DT_BF16, ELSEWHERE_NOTHING, &l), 0);
+        assert_int_equal(l.max_params, p.model.params);
+        assert_int_equal(l.min_gpus, 1);
+        for (int64_t more = 0; more <= 1; more++) {
+            struct limit one_more = l;
+            struct plan q;
+            struct evaluation e;
+            one_more.max_micro_batch = l.max_micro_batch + more;
+            assert_int_equal(limit_plan(&p, &one_more, DT_BF16, ELSEWHERE_NOTHING, &q), 0);
+            assert_int_equal(evaluate(&q, &e), 0);
+            assert_int_equal(e.m.fits, !more);
+            evaluation_free(&e);
+        }
+    }
+    plan_free(&p);
+}
+
 /* ---- what the papers claim ---- */
 
 static json_t *parsed(const char *text)
@@ -292,6 +322,7 @@ int main(void)
         cmocka_unit_test(frameworks_hold_gradients_as_well),
         cmocka_unit_test(data_parallel_is_asked_on_one_node),
         cmocka_unit_test(the_fewest_gpus_are_those_of_the_best_way),
+        cmocka_unit_test(a_recorded_module_is_asked_as_it_is),
         cmocka_unit_test(zero_offload_holds_13b_on_one_v100),
         cmocka_unit_test(stage_2_holds_13b_in_a_step_but_not_in_its_start),
         cmocka_unit_test(a_trillion_is_short_of_host_memory_alone),

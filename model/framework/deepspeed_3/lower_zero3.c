@@ -58,7 +58,7 @@ static void declare(struct z3 *z)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
-    bool stay = d->m->experts > 0 || recompute_whole(d->p->recompute) || z3_linear_saves_view(d);
+    bool stay = d->m->experts > 0 || recompute_whole(d->p->recompute) || z3_linear_saves_view(d) || d->m->recorded;
     int copies = stay && d->p->kernels != KERNELS_DPX ? 2 : 1;      /* see `which` */
 
     if (!z->away.params)

@@ -1,5 +1,6 @@
 /* lower_zero3_fetch.c -- what gathering, awaiting and releasing parameters costs. */
 #include "base/room.h"
+#include "model/arch/recorded.h"
 #include "model/framework/deepspeed_3/lower_zero3.h"
 #include "model/program/torch_model.h"
 
@@ -510,10 +511,14 @@ static bool last_view(struct z3 *z, int record)
 bool z3_linear_saves_view(const struct ds *d) { return torch_linear_saves_view(d->m) || d->p->parallel.tensor > 1; }
 
 /* The head of a falcon is a plain linear layer; AutoTP has its own. */
-static bool saved_as_view(const struct z3 *z, const struct tensor *x)
+static bool saved_as_view(const struct z3 *z, int t)
 {
+    const struct recorded *r = z->d.m->recorded;
+    const struct tensor *x = &z->d.m->tensors[t];
     bool own_layer = x->block >= 0 || (x->role == ROLE_HEAD && z->d.p->parallel.tensor > 1);
 
+    if (r)
+        return r->viewed && r->viewed[t];
     return role_is_of_experts(x->role) || (own_layer && x->ndim == 2 && z3_linear_saves_view(&z->d));
 }
 
@@ -531,7 +536,7 @@ void z3_module_saves(struct z3 *z, const struct z3_module *m, bool again)
         return;
     for (int i = m->first; i < m->first + m->n; i++) {
         const struct tensor *x = &z->d.m->tensors[i];
-        z->data_saved[i] |= saved_as_view(z, x) || (again && saved_detached(z, x));
+        z->data_saved[i] |= saved_as_view(z, i) || (again && saved_detached(z, x));
     }
 }
 

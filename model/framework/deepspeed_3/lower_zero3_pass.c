@@ -116,7 +116,7 @@ static void fetch(struct z3 *z, const struct z3_event *e)
 
     settle(z);
     if (!e->late)
-        compute(z, kernel_of(z, m, again));
+        compute(z, e->kernel >= 0 ? e->kernel : kernel_of(z, m, again));
     z3_coord_fetch(&z->coord, e);
     if (again || (z->run.forward && !runs_again(z)))
         z3_module_saves(z, m, again);
@@ -134,7 +134,7 @@ static void release(struct z3 *z, const struct z3_event *e)
     for (k = z->run.k0; m->kernel_module != -1 && k < p->nkernels[pass(z)]; k++)
         if (!is_of(&p->kernels[pass(z)][k], m))
             break;
-    compute(z, k);
+    compute(z, e->kernel > k ? e->kernel : k);
     for (int i = 0; i < m->n && e->backward; i++)       /* those that have no gradient */
         z3_drop_kept_data(z, m->first + i);
     z3_coord_release(&z->coord, e);

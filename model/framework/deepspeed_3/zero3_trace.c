@@ -142,18 +142,18 @@ static int make_modules(struct builder *b)
 
 /* ---- events ---- */
 
-static struct z3_event *event(struct builder *b, enum z3_kind kind, int module, int block)
+struct z3_event *z3_trace_event(struct z3_trace *t, enum z3_kind kind, int module, int block)
 {
-    struct z3_trace *t = b->t;
-
     t->events = room_for(t->events, t->nevents, &t->cap_events, sizeof *t->events);
-    t->events[t->nevents] = (struct z3_event){ .kind = (uint8_t)kind, .module = module, .block = block };
+    t->events[t->nevents] = (struct z3_event){ .kind = (uint8_t)kind, .module = module, .block = block, .kernel = -1 };
     if (kind == Z3_FETCH) {
         t->nsteps++;
         t->nuses += t->modules[module].n;
     }
     return &t->events[t->nevents++];
 }
+
+static struct z3_event *event(struct builder *b, enum z3_kind kind, int module, int block) { return z3_trace_event(b->t, kind, module, block); }
 
 static void border(struct builder *b, enum z3_kind kind, enum piece_id piece, enum pass pass, int block)
 {
@@ -409,9 +409,12 @@ static void backward(struct builder *b)
 
 int z3_trace_build(const struct ds *d, struct z3_trace *t)
 {
-    struct builder *b = calloc(1, sizeof *b);
+    struct builder *b;
 
     *t = (struct z3_trace){ 0 };
+    if (d->m->recorded)
+        return z3_trace_recorded(d, t);
+    b = calloc(1, sizeof *b);
     if (!b)
         return fail("out of memory for the module trace");
     b->d = d;

@@ -27,6 +27,7 @@ struct z3_event {
     bool    late;                   /* FETCH: its kernels follow a recomputation */
     int     module;                 /* index into modules[] */
     int     tensor;                 /* GRAD, ASK */
+    int     kernel;                 /* of a recorded module: before which of the pass's kernels; -1: the module's own tell */
     int     block;
 };
 
@@ -56,6 +57,10 @@ void z3_trace_hooks(const struct z3_trace *t, uint16_t hooks[NPIECE][NPASS][NPAS
 
 /* 0, or -1 with the reason reported.  z3_trace_free() in any case. */
 int  z3_trace_build(const struct ds *d, struct z3_trace *t);
+/* The same of a recorded module (zero3_recorded.c); `t` is zeroed. */
+int  z3_trace_recorded(const struct ds *d, struct z3_trace *t);
+/* Appends an event. */
+struct z3_event *z3_trace_event(struct z3_trace *t, enum z3_kind kind, int module, int block);
 void z3_trace_free(struct z3_trace *t);
 
 #endif
