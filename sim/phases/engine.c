@@ -1,6 +1,7 @@
 /* engine.c -- see engine.h. */
 #include "sim/phases/engine.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -14,19 +15,56 @@
 #define GRAPHS_HIGH ((int64_t)3 << 30)
 /* DEFAULT_VOCAB_PADDING_SIZE */
 enum { VOCABULARY_ROWS = 64 };
-/* CUDA graphs count within the share since vLLM 0.21. */
-enum { GRAPHS_WITHIN = 21 };
+/* CUDA graphs count within the share since vLLM 0.20, which takes 0.92 for 0.9 from then on (config/cache.py). */
+enum { GRAPHS_WITHIN = 20 };
 
 struct engine engine_usual(enum engine_kind kind)
 {
-    /* vllm/engine/arg_utils.py on GPUs of at least 70 GiB: max_num_seqs 1024; LLM: max_num_batched_tokens 16384.  gpu_memory_utilization 0.9,
-     * block_size 16.  sglang/srt/server_args.py: mem_fraction_static by the GPU, about 0.88; chunked_prefill_size 8192, page_size 1. */
+    /* vLLM: block_size 16; SGLang: page_size 1. */
     static const struct engine usual[] = {
-        [ENGINE_VLLM]   = { ENGINE_VLLM, GRAPHS_WITHIN, 1, 0.9, DT_BF16, DT_BF16, 1024, 16384, 16, false, true, 0 },
-        [ENGINE_SGLANG] = { ENGINE_SGLANG, 5, 1, 0.88, DT_BF16, DT_BF16, 1024, 8192, 1, false, true, 0 },
+        [ENGINE_VLLM]   = { ENGINE_VLLM, GRAPHS_WITHIN, 1, -1, DT_BF16, DT_BF16, 0, 0, 16, false, true, 0 },
+        [ENGINE_SGLANG] = { ENGINE_SGLANG, 5, 1, -1, DT_BF16, DT_BF16, 0, 0, 1, false, true, 0 },
     };
 
     return usual[kind];
+}
+
+/* vllm/engine/arg_utils.py, 0.11 to 0.33, for LLM(): GPUs of 70 GiB that are no A100 take more; one of 160 GiB has the same. */
+static void fill_vllm(struct engine *e, const struct gpu *g)
+{
+    bool large = g->memory >= (int64_t)70 << 30 && (g->memory >= (int64_t)160 << 30 || !strstr(g->name, "a100"));
+
+    e->share = e->share < 0 ? (e->version < GRAPHS_WITHIN ? 0.9 : 0.92) : e->share;
+    e->sequences = e->sequences ? e->sequences : large ? 1024 : 256;
+    e->batched_tokens = e->batched_tokens ? e->batched_tokens : large ? 16384 : 8192;
+}
+
+/* sglang/srt/arg_groups/memory_hook.py, 0.5.23: what is left of 512 MiB, 1.5 MiB a token of a chunk, 128 a rank, 2 a sequence of the largest
+ * graph and 8 for each of the 42 graphs of prefill; of GPUs above 60 GiB at most all but 10 GiB. */
+static void fill_sglang(struct engine *e, const struct gpu *g)
+{
+    static const struct { double gib; int64_t chunk, graph, graph_of_four; } sizes[] = {
+        { 20, 2048, 8, 8 }, { 35, 4096, 48, 160 }, { 60, 4096, 32, 160 }, { 160, 8192, 256, 512 }, { INFINITY, 16384, 512, 512 },
+    };
+    double all = (double)g->memory / (1 << 20);
+    int i = 0;
+
+    while (all >= sizes[i].gib * 1024)
+        i++;
+    e->batched_tokens = e->batched_tokens ? e->batched_tokens : sizes[i].chunk;
+    e->sequences = e->sequences ? e->sequences : 1024;
+    int64_t tokens = e->batched_tokens < 2048 ? 2048 : e->batched_tokens, graph = e->tensor < 4 ? sizes[i].graph : sizes[i].graph_of_four;
+    double kept = 512 + 1.5 * (double)tokens + 128 * (double)e->tensor + (e->eager ? 0 : 2 * (double)graph + 8 * 42);
+    kept = all > 60 * 1024 && kept < 10 * 1024 ? 10 * 1024 : kept;
+    e->share = e->share < 0 ? round(1000 * (all - kept) / all) / 1000 : e->share;
+}
+
+void engine_fill(struct engine *e, const struct gpu *g)
+{
+    if (e->kind == ENGINE_VLLM)
+        fill_vllm(e, g);
+    else
+        fill_sglang(e, g);
 }
 
 const char *engine_kind_name(enum engine_kind kind)       { return kind == ENGINE_VLLM ? "vLLM" : "SGLang"; }

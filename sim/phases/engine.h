@@ -2,6 +2,7 @@
  *
  *     struct engine e = engine_usual(ENGINE_VLLM);
  *     e.tensor = 2; e.share = 0.5; ...
+ *     engine_fill(&e, &cluster.gpu);
  *     struct engine_memory m;
  *     if (engine_memory_of(&e, &model, &cluster, held_by_others, &m) < 0)
  *         return 2;
@@ -9,8 +10,8 @@
  *
  *     vLLM (vllm/v1/worker/gpu_worker.py: determine_available_memory(), init_device(); gpu_memory_utilization)
  *         share of the GPU's TOTAL memory = weights + what PyTorch allocates in a forward of max_num_batched_tokens + what is outside
- *         PyTorch (context, NCCL) + KV cache; from 0.21 on CUDA graphs too (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS), before that
- *         they come on top.  It does not start where less than the share is FREE.
+ *         PyTorch (context, NCCL) + KV cache; from 0.20 on CUDA graphs too (envs.py: VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS is 1; 0
+ *         in 0.18 and 0.19, not there before), before that they come on top.  It does not start where less than the share is FREE.
  *     SGLang (sglang/srt/model_executor: profile_available_bytes(); mem_fraction_static)
  *         share of the memory that is FREE when it starts = weights + KV cache; activations, CUDA graphs and what is outside PyTorch
  *         are in the rest.
@@ -36,12 +37,12 @@ enum engine_kind { ENGINE_VLLM, ENGINE_SGLANG, NENGINE };
 
 struct engine {
     enum engine_kind kind;
-    int     version;                /* 1000 * major + minor: 0.21 is 21 */
+    int     version;                /* 1000 * major + minor: 0.20 is 20 */
     int64_t tensor;                 /* ranks of one engine */
-    double  share;                  /* gpu_memory_utilization; mem_fraction_static */
+    double  share;                  /* gpu_memory_utilization; mem_fraction_static.  Below 0: the usual one */
     enum dtype weights, kv;         /* bf16, fp16, fp32; of the KV cache fp8 as well */
-    int64_t sequences;              /* max_num_seqs; max_running_requests */
-    int64_t batched_tokens;         /* max_num_batched_tokens; chunked_prefill_size */
+    int64_t sequences;              /* max_num_seqs; max_running_requests.  0: the usual number */
+    int64_t batched_tokens;         /* max_num_batched_tokens; chunked_prefill_size.  0: the usual number */
     int64_t block;                  /* tokens of a block of the KV cache */
     bool    eager;                  /* no CUDA graphs */
     bool    own_process;            /* of each GPU: a CUDA context of its own */
@@ -62,7 +63,10 @@ struct engine_memory {
     bool    starts;                 /* vLLM: the share is free */
 };
 
+/* What GPUs decide is left open: share, sequences, batched tokens. */
 struct engine engine_usual(enum engine_kind kind);
+/* What is open becomes what the engine takes on these GPUs, of the version and the ranks that are set. */
+void engine_fill(struct engine *e, const struct gpu *g);
 const char *engine_kind_name(enum engine_kind kind);
 /* "gpu_memory_utilization", "mem_fraction_static" */
 const char *engine_share_name(enum engine_kind kind);

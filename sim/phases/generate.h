@@ -10,8 +10,8 @@
  * cache, in which a running sequence has its prompt and on average E[x^2] / 2 E[x] tokens of its own (renewal theory).  When the last have begun the
  * batch empties, and the longest decides: the tail.
  *
- * The interval: below by the rates' spread; above by 1 / 0.38, the share of the time in which the GPU worked at all in vLLM 0.5 (Llama 8B on an
- * H100: 33 % was the API server, 29 % scheduling, blog.vllm.ai/2024/09/05/perf-update.html).  Nothing is fitted. */
+ * The interval: below by the rates' spread; above by 1 / 0.38, the share of the time that vLLM 0.5.3 left to the GPU (Llama 3 8B on one
+ * H100: 33 % was the HTTP server, 29 % scheduling; "vLLM v0.6.0: 2.7x Throughput Improvement", blog.vllm.ai/2024/09/05/perf-update.html).  Nothing is fitted. */
 #ifndef DPX_GENERATE_H
 #define DPX_GENERATE_H
 

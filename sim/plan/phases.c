@@ -121,7 +121,10 @@ static int open_engine(struct phases *p)
     } else
         p->engine_model = trainer->model;       /* shared: not freed */
     p->engine_cluster = p->cluster;
-    return r->cluster ? load_cluster(r->cluster, p->where, &p->engine_cluster) : 0;
+    if (r->cluster && load_cluster(r->cluster, p->where, &p->engine_cluster) < 0)
+        return -1;
+    engine_fill(&p->plan.role[p->engine].engine, &p->engine_cluster.gpu);
+    return 0;
 }
 
 /* ---- figures ---- */

@@ -1,4 +1,5 @@
-/* phases_import.c -- phase plans of TRL's GRPOConfig and DPOConfig (1.16) and of verl's ppo_trainer.yaml (fsdp_workers.py).
+/* phases_import.c -- phase plans of TRL's GRPOConfig and DPOConfig (1.16) and of verl's ppo_trainer.yaml (fsdp_workers.py),
+ * with what verl 0.7.0 takes where a file is silent (trainer/config/rollout/rollout.yaml; 0.8 and 0.9.1 differ where it is said below).
  *
  * The model that trains is read by the form's own reader (dpxplan import); what stands around it is read here.
  *
@@ -456,6 +457,8 @@ static int verl_refuses(struct importing *in)
         return fail("%s: algorithm.filter_groups.enable: how many batches are generated until enough groups differ is not known beforehand", in->f->path);
     if (!flag_at(in, "actor_rollout_ref.hybrid_engine", true))
         return fail("%s: actor_rollout_ref.hybrid_engine: false: verl's main_ppo takes true alone", in->f->path);
+    if (strcmp(text_at(in, ROLLOUT "checkpoint_engine.backend", "naive"), "naive") != 0)
+        return fail("%s: " ROLLOUT "checkpoint_engine.backend: an engine on GPUs of its own is not read from verl's files: write a phase plan", in->f->path);
     if (form_value(in->f->doc, ROLLOUT "quantization"))
         return fail("%s: " ROLLOUT "quantization: quantised weights in an engine are not planned", in->f->path);
     if (form_value(in->f->doc, REF "model.path"))
@@ -484,17 +487,29 @@ static const char *verl_dtype(struct importing *in)
     return "bf16";
 }
 
-static void verl_engine(struct importing *in)
+/* third_party/vllm/__init__.py: VLLM_SLEEP_LEVEL is 2 from vLLM 0.8.5 on; 1 where layers are summoned one by one (vllm_rollout.py), and from
+ * 0.9 on where adapters alone are handed over (engine_workers.py: update_weights()). */
+static int verl_sleep(struct importing *in, bool vllm)
 {
-    bool vllm = !strcmp(text_at(in, ROLLOUT "name", "vllm"), "vllm"), sleeps = flag_at(in, ROLLOUT "free_cache_engine", true);
+    if (!flag_at(in, ROLLOUT "free_cache_engine", true))
+        return 0;
+    return vllm && flag_at(in, ROLLOUT "layered_summon", false) ? 1 : 2;
+}
+
+static void verl_engine(struct importing *in, bool adapts)
+{
+    bool vllm = !strcmp(text_at(in, ROLLOUT "name", "vllm"), "vllm");
+    int sleep = verl_sleep(in, vllm);
 
     add_role(in, "engine", json_pack("{s:s, s:s, s:I, s:f, s:I, s:I, s:b, s:i}", "engine", vllm ? "vllm" : "sglang", "dtype", verl_dtype(in), "tensor",
                                      (json_int_t)count_at(in, ROLLOUT "tensor_model_parallel_size", 1, 2), vllm ? "gpu_memory_utilization" : "mem_fraction_static",
                                      number_at(in, ROLLOUT "gpu_memory_utilization", 0.5), "max_num_seqs", (json_int_t)count_at(in, ROLLOUT "max_num_seqs", 1, 1024),
                                      "max_num_batched_tokens", (json_int_t)count_at(in, ROLLOUT "max_num_batched_tokens", 1, 8192), "enforce_eager",
-                                     flag_at(in, ROLLOUT "enforce_eager", false), "sleep", !sleeps ? 0 : vllm ? 1 : 2));
-    if (sleeps && vllm)
-        notes_add(in->notes, "vLLM sleeps at level 1, with its weights in host memory; newer verl discards them (level 2)");
+                                     flag_at(in, ROLLOUT "enforce_eager", false), "sleep", sleep));
+    if (!form_value(in->f->doc, ROLLOUT "max_num_seqs"))
+        notes_add(in->notes, ROLLOUT "max_num_seqs: 1024, as verl 0.7 and 0.8 take it; 0.9 takes 256");
+    if (sleep == 2 && adapts)
+        notes_add(in->notes, "the engine sleeps without its weights, as with verl 0.7 and vLLM 0.8.5 or newer; verl 0.9 keeps those beneath adapters");
 }
 
 /* The reference model: bf16, always in host memory. */
@@ -547,7 +562,10 @@ static void verl_tell_reference(struct importing *in)
 
 static void verl_phases(struct importing *in, bool refers, bool adapts)
 {
-    int64_t bucket = count_at(in, ROLLOUT "update_weights_bucket_megabytes", 1, 512) << 20;
+    /* 512 and at its place until 0.7, 2048 in checkpoint_engine since 0.8 */
+    bool newer = form_value(in->f->doc, ROLLOUT "checkpoint_engine") != NULL;
+    int64_t bucket = (newer ? count_at(in, ROLLOUT "checkpoint_engine.update_weights_bucket_megabytes", 1, 2048)
+                            : count_at(in, ROLLOUT "update_weights_bucket_megabytes", 1, 512)) << 20;
 
     add_phase(in, json_pack("{s:s, s:s, s:s, s:I}", "name", "weights", "hand_over", "actor", "to", "engine", "bucket_bytes", (json_int_t)bucket));
     add_phase(in, json_pack("{s:s, s:s}", "name", "generate", "generate", "engine"));
@@ -561,7 +579,7 @@ static void verl_phases(struct importing *in, bool refers, bool adapts)
 /* The form's reader does not see the keys that are read here. */
 static int verl_actor(struct importing *in)
 {
-    static const char *const here[] = { "dtype", "update_weights_bucket_megabytes", "pipeline_model_parallel_size", "data_parallel_size", "expert_parallel_size" };
+    static const char *const here[] = { "dtype", "update_weights_bucket_megabytes", "checkpoint_engine", "layered_summon", "pipeline_model_parallel_size", "data_parallel_size", "expert_parallel_size" };
     json_t *doc = json_deep_copy(in->f->doc), *rollout = json_object_get(json_object_get(doc, "actor_rollout_ref"), "rollout");
 
     for (size_t i = 0; i < sizeof here / sizeof *here; i++)
@@ -584,7 +602,7 @@ static json_t *verl(struct importing *in)
     bool adapts = in->actor.model.trainable < in->actor.model.params;
     add_role(in, "actor", json_pack("{s:o, s:s, s:b}", "train", plan_to_json(&in->actor), "between", states && params ? "host" : states ? "states on host" : params ? "weights on host" : "device",
                                     "empties_cache", 1));
-    verl_engine(in);
+    verl_engine(in, adapts);
     if (refers && !adapts) {
         verl_reference(in);
         verl_tell_reference(in);

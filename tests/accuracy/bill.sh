@@ -11,7 +11,7 @@
 # the best interval is 117, 57 and 9.1 minutes for 24 hours, 6 hours and 15 minutes between interruptions.
 # Not judges: ByteCheckpoint (2407.20143), DataStates-LLM (2601.16956) and MegaScale (2402.15627) state speed-ups in what could be read of them, no
 # bytes or seconds of one configuration; PyTorch's and IBM's 148.8 s and 6.3 s of a 7B model (pytorch.org/blog/reducing-checkpointing-times) name
-# no storage; NVIDIA's figures of asynchronous checkpoints are from memory, unchecked.
+# no storage; NVIDIA's 782 GB of a 70B model (its blog about nvCOMP) counts gradients, and its figures of asynchronous checkpoints are speed-ups.
 # Runs from the root of the tree; $B is where it was built.
 B=${B:-build}
 tmp=$(mktemp -d) || exit 1

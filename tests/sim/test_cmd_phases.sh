@@ -151,6 +151,14 @@ verl() {
     sed 's/name: vllm/name: sglang/' "$tmp/verl.yaml" >"$tmp/sgl.yaml"
     ask "$tmp/sgl.yaml" 0 --cluster 8xh100 --response 300,1024
     holds "role['engine']['engine'] == 'SGLang' and role['engine']['host_bytes'] == 0"
+    # vLLM sleeps without its weights, but where layers are summoned one by one; checkpoint_engine is where 0.8 has the bucket
+    ask "$tmp/verl.yaml" 0 --cluster 8xh100 --response 300,1024
+    holds "role['engine']['host_bytes'] == 0 and d['plan']['roles']['engine']['sleep'] == 2"
+    sed 's/name: vllm,/name: vllm, layered_summon: true, checkpoint_engine: { update_weights_bucket_megabytes: 100 },/' "$tmp/verl.yaml" >"$tmp/new.yaml"
+    ask "$tmp/new.yaml" 0 --cluster 8xh100 --response 300,1024
+    holds "role['engine']['host_bytes'] > 0 and d['plan']['phases'][0]['bucket_bytes'] == 100 << 20"
+    sed 's/name: vllm,/name: vllm, checkpoint_engine: { backend: nccl },/' "$tmp/verl.yaml" >"$tmp/nccl.yaml"
+    says 'checkpoint_engine.backend' "$tmp/nccl.yaml" --cluster 8xh100
 }
 check "verl's GRPO: offloaded actor, reference in host memory, engine asleep" "$(verl)"
 

@@ -29,6 +29,43 @@ static int unload(void **state)
 
 /* ---- engines ---- */
 
+/* As it starts on the eight GPUs. */
+static struct engine usual(enum engine_kind kind)
+{
+    struct engine e = engine_usual(kind);
+
+    engine_fill(&e, &eight.gpu);
+    return e;
+}
+
+/* vLLM 0.33's arg_utils.py, and by hand what memory_hook.py of SGLang 0.5.23 leaves of an H100's 81,559 MiB: 512 + 1.5 x 8192 + 128 + 2 x 256 +
+ * 8 x 42 are 13,776; of 8 ranks 512 + 12,288 + 1024 + 2 x 512 + 336 are 15,184; of an RTX 4090's 24,564 MiB 512 + 1.5 x 4096 + 128 + 96 + 336. */
+static void gpus_decide_what_is_usual(void **state)
+{
+    static const struct { enum engine_kind kind; const char *gpu; int version; int64_t tensor, sequences, tokens; double share; } rows[] = {
+        { ENGINE_VLLM, "h100", 33, 1, 1024, 16384, 0.92 },      { ENGINE_VLLM, "h100", 19, 1, 1024, 16384, 0.9 },
+        { ENGINE_VLLM, "a100-80gb", 20, 1, 256, 8192, 0.92 },   { ENGINE_VLLM, "rtx4090", 11, 1, 256, 8192, 0.9 },
+        { ENGINE_SGLANG, "h100", 5, 1, 1024, 8192, 0.831 },     { ENGINE_SGLANG, "h100", 5, 8, 1024, 8192, 0.814 },
+        { ENGINE_SGLANG, "rtx4090", 5, 1, 1024, 4096, 0.706 },  { ENGINE_SGLANG, "b200", 5, 1, 1024, 16384, -1 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct engine e = engine_usual(rows[i].kind);
+        e.version = rows[i].version;
+        e.tensor = rows[i].tensor;
+        engine_fill(&e, gpu_find(rows[i].gpu));
+        assert_int_equal(e.sequences, rows[i].sequences);
+        assert_int_equal(e.batched_tokens, rows[i].tokens);
+        if (rows[i].share > 0)
+            assert_close(e.share, rows[i].share, 1e-9);
+        e.share = 0.3;
+        e.sequences = e.batched_tokens = 77;
+        engine_fill(&e, gpu_find(rows[i].gpu));             /* what is stated stays */
+        assert_true(e.share > 0.299 && e.share < 0.301 && e.sequences == 77 && e.batched_tokens == 77);
+    }
+}
+
 /* 8,030,261,248 parameters; 65 norms of 4096 are whole on each rank.  128,256 rows of the vocabulary are a multiple of 64. */
 static void weights_are_cut_but_for_norms(void **state)
 {
@@ -73,7 +110,7 @@ static void tokens_have_keys_and_values(void **state)
 /* vLLM takes its share of all memory, whatever others hold; it does not start where that is not free. */
 static void vllm_takes_of_the_whole(void **state)
 {
-    struct engine e = engine_usual(ENGINE_VLLM);
+    struct engine e = usual(ENGINE_VLLM);
     struct engine_memory m, with;
 
     (void)state;
@@ -89,8 +126,8 @@ static void vllm_takes_of_the_whole(void **state)
     assert_int_equal(engine_memory_of(&e, &llama, &eight, eight.memory / 2, &with), 0);
     assert_int_equal(with.kv, m.kv);
     assert_false(with.starts);
-    /* Before 0.21 CUDA graphs come on top of the share, and their bytes are the KV cache's. */
-    e.version = 20;
+    /* Before 0.20 CUDA graphs come on top of the share, and their bytes are the KV cache's. */
+    e.version = 19;
     assert_int_equal(engine_memory_of(&e, &llama, &eight, 0, &with), 0);
     assert_int_equal(with.awake, m.share + with.graphs);
     assert_int_equal(with.kv_tokens, m.kv_tokens + with.graphs / 131072 / 16 * 16);
@@ -99,7 +136,7 @@ static void vllm_takes_of_the_whole(void **state)
 /* SGLang takes its share of what is free: 10 GiB held by others are 5 GiB less of weights and KV cache. */
 static void sglang_takes_of_what_is_free(void **state)
 {
-    struct engine e = engine_usual(ENGINE_SGLANG);
+    struct engine e = usual(ENGINE_SGLANG);
     struct engine_memory m, with;
     const int64_t others = (int64_t)10 << 30;
 
@@ -115,7 +152,7 @@ static void sglang_takes_of_what_is_free(void **state)
 /* Asleep: level 1 has its weights in host memory, level 2 nothing; what no allocator of its own has stays. */
 static void sleepers_leave_what_is_outside(void **state)
 {
-    struct engine e = engine_usual(ENGINE_VLLM);
+    struct engine e = usual(ENGINE_VLLM);
     struct engine_memory m;
 
     (void)state;
@@ -133,7 +170,7 @@ static void sleepers_leave_what_is_outside(void **state)
 
 static void engines_are_refused_by_name(void **state)
 {
-    struct engine e = engine_usual(ENGINE_VLLM);
+    struct engine e = usual(ENGINE_VLLM);
     struct engine_memory m;
     char why[600];
 
@@ -181,7 +218,7 @@ static void lengths_have_their_mean(void **state)
 
 static void of_engine(struct engine *e, struct engine_memory *m)
 {
-    *e = engine_usual(ENGINE_VLLM);
+    *e = usual(ENGINE_VLLM);
     assert_int_equal(engine_memory_of(e, &llama, &eight, 0, m), 0);
 }
 
@@ -390,7 +427,7 @@ static void plan_of(const char *rest, struct plan *p)
 /* 291 tensors; the largest is the embedding, 128,256 x 4096, held in fp32 as it is kept and in bf16 as it is sent. */
 static void weights_are_handed_over(void **state)
 {
-    struct engine e = engine_usual(ENGINE_VLLM);
+    struct engine e = usual(ENGINE_VLLM);
     struct handover h, buckets, whole;
     struct plan p;
     const int64_t rows = 128256 * 4096;
@@ -533,6 +570,7 @@ static void verbs_have_their_own_keys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpus_decide_what_is_usual),
         cmocka_unit_test(verbs_have_their_own_keys),
         cmocka_unit_test(weights_are_cut_but_for_norms),
         cmocka_unit_test(rows_are_padded),
