@@ -20,7 +20,7 @@ static int64_t largest_tensor(const struct model *m)
 
 static bool is_shared_out(const struct plan *p) { return p->strategy == STRAT_FSDP || p->strategy == STRAT_ZERO3; }
 
-/* Parameters of experts, of which each rank of the expert group has a share. */
+/* Parameters of experts. */
 static int64_t of_experts(const struct model *m)
 {
     int64_t sum = 0;
@@ -46,20 +46,25 @@ static int add_calls(const struct plan *p, enum coll_op op, int64_t ranks, int64
     return 0;
 }
 
-/* Tensor ranks are neighbours, expert ranks the next ones, stages of a pipeline the farthest apart (Megatron's order, tp-cp-ep-dp-pp). */
+/* Tensor ranks are neighbours, expert ranks the next ones, stages of a pipeline the farthest apart (megatron-core 0.16.1, parallel_state.py:
+ * "tp-cp-ep-dp-pp").  verl 0.7.0's per_tensor_generator(): the stage that has a tensor broadcasts each rank's part of it; experts' parts are then
+ * gathered over expert ranks and over the ranks that cut an expert, other tensors' over tensor ranks. */
 static int gather(const struct plan *p, int64_t kept, struct handover *h)
 {
     const struct cluster *c = &p->cluster;
     const struct parallel_options *by = &p->parallel;
     int64_t node = c->gpus_per_node, tensor = by->tensor > 1 ? by->tensor : 1, pipe = by->pipeline > 1 ? by->pipeline : 1;
-    int64_t experts = by->expert > 1 ? of_experts(&p->model) : 0, all = p->model.params;
+    int64_t sharing = by->expert > 1 ? by->expert : 1, cut = by->expert_tensor > 1 ? by->expert_tensor : 1;
+    int64_t experts = of_experts(&p->model), all = p->model.params, rest = all - experts;
     int64_t shards = p->strategy == STRAT_FSDP && p->shard_group > 0 ? p->shard_group : c->world_size / tensor / pipe;
 
     if (is_shared_out(p) && add_calls(p, COLL_ALL_GATHER, shards, node, all * kept, h->calls, h) < 0)
         return -1;
-    return add_calls(p, COLL_ALL_GATHER, tensor, node, (all - experts) * kept, h->calls, h) < 0 ||
-           add_calls(p, COLL_ALL_GATHER, by->expert, node / tensor, experts * kept, h->calls, h) < 0 ||
-           add_calls(p, COLL_BROADCAST, pipe, node / (c->world_size / pipe), all * kept, h->calls, h) < 0 ? -1 : 0;
+    int64_t part = rest / tensor + experts / sharing / cut;
+    return add_calls(p, COLL_BROADCAST, pipe, node / (c->world_size / pipe), part * kept, h->calls, h) < 0 ||
+           add_calls(p, COLL_ALL_GATHER, sharing, node / cut, experts / cut * kept, h->calls, h) < 0 ||
+           add_calls(p, COLL_ALL_GATHER, cut, node, experts * kept, h->calls, h) < 0 ||
+           add_calls(p, COLL_ALL_GATHER, tensor, node, rest * kept, h->calls, h) < 0 ? -1 : 0;
 }
 
 /* Into the engine: its part read and written on the device, or all of it by the network. */

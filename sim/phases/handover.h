@@ -7,8 +7,8 @@
  * 1. Weights that are shared out (FSDP, ZeRO-3) are gathered over all ranks, a tensor at a time or in buckets, in the dtype in which they are
  *    kept: TRL param.full_tensor() or FSDP.summon_full_params() (trl/generation/vllm_generation.py: _iter_named_params()), verl
  *    full_tensor() into buckets of update_weights_bucket_megabytes.
- *    Megatron-LM's are gathered over tensor ranks and expert ranks, and broadcast from the stage of a pipeline that has them (verl,
- *    utils/megatron_utils.py: per_tensor_generator()).
+ *    Megatron-LM's are broadcast, each rank's part, from the stage of a pipeline that has them, and gathered over expert ranks and tensor
+ *    ranks (verl 0.7.0, utils/megatron_utils.py: per_tensor_generator()).
  * 2. Colocated, each rank of the engine takes its part: a copy within the GPU, read once and written once (load_weights(); between processes
  *    by a handle of CUDA IPC, which copies nothing).  Apart, one rank broadcasts each tensor to all ranks of all engines
  *    (trl/generation/vllm_client.py: update_named_params()): every byte crosses the network once.
