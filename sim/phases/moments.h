@@ -12,7 +12,7 @@
  * What is elsewhere than in the phase before was moved: to host memory, and back.  Weights that an engine drops (level 2) are not; nor are those
  * that come with a hand over.
  *
- * Frameworks empty the cache here: verl behind generate_sequences() and whenever it offloads (fsdp_workers.py: empty_cache();
+ * Frameworks empty the cache here: verl 0.7.0 behind generate_sequences() and whenever it offloads (fsdp_workers.py: empty_cache();
  * utils/fsdp_utils.py: offload_fsdp_model_to_cpu(empty_cache=True)); TRL before it wakes vLLM's weights, where vllm_enable_sleep_mode is set
  * (generation/vllm_generation.py: sync_weights()), else never. */
 #ifndef DPX_MOMENTS_H
