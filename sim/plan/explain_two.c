@@ -215,7 +215,7 @@ static void print_steps(const struct explained *p, const struct explained *q, FI
         for (int g = 0; g < t->groups.n; g++)
             exposed[1][op] += b->line.exposed_by[op][g];
     }
-    fprintf(to, "\none steady step (%s; %s)\n", basis_name(a->basis), basis_name(b->basis));
+    fprintf(to, "\none steady step (times rest on: %s; %s)\n", basis_name(a->basis), basis_name(b->basis));
     print_seconds("compute", a->line.compute_s, b->line.compute_s, to);
     for (int op = 0; op < NCOLL; op++) {
         snprintf(name, sizeof name, "exposed %s", coll_name((enum coll_op)op));
