@@ -173,6 +173,8 @@ static void print_keys(const json_t *rows, FILE *to)
     json_t *row;
     size_t i;
 
+    if (json_array_size(rows) == 0)
+        fputs("  none: the plans are equal (--set changes both of them)\n", to);
     json_array_foreach((json_t *)rows, i, row) {
         char *first = text_of(json_object_get(row, "first")), *second = text_of(json_object_get(row, "second"));
         fprintf(to, "  %-28s %14s   %14s\n", json_string_value(json_object_get(row, "key")), first, second);
@@ -335,6 +337,8 @@ static void print_changes(const struct explained *p, FILE *to, const json_t *row
     json_t *row;
     size_t i;
 
+    if (json_array_size(rows) == 0)
+        return;
     fprintf(to, "\nthe first plan with one option set as in the second (defaults that depend on it change too)\n");
     json_array_foreach((json_t *)rows, i, row) {
         const char *set = json_string_value(json_object_get(row, "set")), *refused = json_string_value(json_object_get(row, "refused"));
