@@ -60,9 +60,9 @@ check 'fewer GPUs with a fused loss are said, and nothing is said not to fit tha
     "$B/dpxplan" fit llama-3.1-8b rtx4090 --train lora --framework torch --loss fused-linear >"$tmp/out" 2>/dev/null
     grep -q '^  rtx4090  *1 ' "$tmp/out" && grep -q '^  *--.*--loss fused-linear' "$tmp/out" || cat "$tmp/out"
     "$B/dpxplan" fit llama-3.2-1b rtx4090 --train lora --seq 16k --batch 1 --framework torch >"$tmp/out" 2>/dev/null
-    [ $? = 0 ] && grep -q 'LoRA of rank 16, with a fused loss' "$tmp/out" || cat "$tmp/out"
+    [ $? = 0 ] && tr -s ' \n' ' ' <"$tmp/out" | grep -q 'LoRA of rank 16, with a fused loss' || cat "$tmp/out"
     "$B/dpxplan" fit llama-3.2-1b t4 --train lora --seq 8k --batch 1 --framework deepspeed >"$tmp/out" 2>/dev/null
-    [ $? = 3 ] && grep -q 'more: --batch 1 is not a multiple' "$tmp/out" || cat "$tmp/out"
+    [ $? = 3 ] && tr -s ' \n' ' ' <"$tmp/out" | grep -q 'more: --batch 1 is not a multiple' || cat "$tmp/out"
     "$B/dpxplan" search llama-3.2-1b --cluster 1xh100 --seq 1k --global-batch 8 --framework torch --dialect paper --loss fused-linear >"$tmp/out" 2>&1
     [ $? = 2 ] || cat "$tmp/out"
     "$B/dpxplan" search llama-3.2-1b --cluster 1xh100 --seq 1k --global-batch 8 --framework torch --loss fused-linear --json 2>/dev/null | grep '"loss": ' | sort -u | grep -v fused-linear)"
