@@ -85,7 +85,7 @@ static int check_base(const struct plan *p, const char *where)
     if (p->train.base == BASE_AO_INT4 || p->train.base == BASE_AO_INT4_TILED)
         return refuse_int4(p, where);
     if (p->dialect == DIALECT_TORCH ? p->strategy != STRAT_DDP && p->strategy != STRAT_FSDP : p->dialect != DIALECT_TORCH_FSDP1)
-        return fail("%s: base_dtype: weights in %s are modelled for ddp/torch, fsdp/torch and fsdp/torch-fsdp1", where, base);
+        return fail("%s: base_dtype: weights in %s are planned under PyTorch's DDP, FSDP1 and FSDP2 alone", where, base);
     if (p->train.base == BASE_AO_INT8)
         return check_torchao(p, where);
     if (p->strategy == STRAT_FSDP && (p->train.base == BASE_INT8 || p->fsdp.model_dtype != DT_BF16))

@@ -178,7 +178,7 @@ static void print_step(const struct kineto *k, const struct kineto_plan *p, FILE
     const struct measures *t = &k->median, *q = p ? &p->m : NULL;
     struct cell c;
 
-    fprintf(to, "%-40s %14s%s\n", "one step", "trace", p ? "           plan  tr/plan" : "");
+    fprintf(to, "%-40s %14s%s\n", "one step", "trace", p ? "           plan    ratio" : "");
     for (int i = 0; i < NROWS; i++) {
         double x = t->v[rows[i].m], y = q ? q->v[rows[i].m] : NAN;
         c = ms(y);
@@ -266,11 +266,11 @@ void kineto_print(const char *path, const struct kineto *k, const struct kineto_
     if (k->info.rank >= 0)
         fprintf(to, "rank %" PRId64 " of %" PRId64 "%s%s, ", k->info.rank, k->info.world_size,
                 *k->info.backend ? " on " : "", k->info.backend);
-    fprintf(to, "%s; %d step%s by %s, %.4g s (%.4g to %.4g)\n",
+    fprintf(to, "%s; %d step%s by %s, each %.4g s (%.4g to %.4g)\n",
             k->gpu ? "GPU kernels" : "operators of the host", k->nsteps, k->nsteps == 1 ? "" : "s", k->steps_by,
             k->median.v[M_STEP], extreme(k, false), extreme(k, true));
     if (p)
-        fprintf(to, "plan: %s on %" PRId64 " ranks, %s%s%.4g s (90 %%: %.4g to %.4g)\n", p->words, p->world_size, p->rank, p->rank[0] ? ", " : "", p->m.v[M_STEP], p->low_s, p->high_s);
+        fprintf(to, "plan: %s on %" PRId64 " ranks, %s%sa step %.4g s (90 %%: %.4g to %.4g)\n", p->words, p->world_size, p->rank, p->rank[0] ? ", " : "", p->m.v[M_STEP], p->low_s, p->high_s);
     fputc('\n', to);
     print_step(k, p, to);
     print_colls(k, p, to);

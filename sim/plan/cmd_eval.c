@@ -138,7 +138,8 @@ static void print_memory(const struct evaluation *e, const struct timing *t, boo
     }
     if (all)
         row(rows, "active (PyTorch's allocator)", r->active_peak);
-    row(rows, "nvidia-smi will show", r->driver);
+    if (e->m.fits)
+        row(rows, "nvidia-smi will show", r->driver);
     columns_print(rows, to, page_width(stdout));
 }
 
@@ -259,6 +260,8 @@ static int print_answer(const struct eval_args *a, const struct eval_answer *e, 
 {
     print_plan(&e->plan, to);
     answer_memory(&e->plan, &e->e, &e->t, to);
+    if (!e->e.m.fits)
+        fputs("  If there were room for it:\n", to);
     answer_step(&e->plan, &e->t, to);
     print_memory(&e->e, &e->t, all, to);
     if (elsewhere_note(&e->plan))

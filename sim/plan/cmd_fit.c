@@ -152,7 +152,15 @@ static void print_plan(const struct fit_row *r, FILE *to)
     char words[PLAN_WORDS];
 
     plan_words(&r->plan, words, sizeof words);
-    fprintf(to, "      " PAGE_HANG "%s%s%s\n", words, r->tight ? "; tight" : "", r->waits ? "; " ANSWER_WAITS : "");
+    fprintf(to, "      " PAGE_HANG "%s%s%s%s\n", words, r->plan.loss == LOSS_FUSED_LINEAR ? ", with a fused loss" : "", r->tight ? "; tight" : "", r->waits ? "; " ANSWER_WAITS : "");
+}
+
+/* What most people would turn on next. */
+static void print_fused(const struct fit_row *r, FILE *to)
+{
+    if (r->gpus)
+        fprintf(to, "      " PAGE_HANG "with a fused loss %" PRId64 " hold%s it: %.1f of %.1f GiB, %.0f %s%s\n", r->gpus, r->gpus == 1 ? "s" : "", gib(r->taken),
+                gib(r->usable), three(sample_rate(&r->plan.model, r->plan.seq, r->tokens_per_s)), sample_rate_unit(&r->plan.model), r->tight ? "; tight" : "");
 }
 
 static void print_table(const struct fit_answer *f, FILE *to)
@@ -162,10 +170,13 @@ static void print_table(const struct fit_answer *f, FILE *to)
 
     for (int i = -1; i < f->n && *line; i++, line += strcspn(line, "\n") + 1) {
         fprintf(to, "%.*s\n", (int)strcspn(line, "\n"), line);
-        if (i >= 0 && f->row[i].gpus)
+        if (i < 0)
+            continue;
+        if (f->row[i].gpus)
             print_plan(&f->row[i], to);
-        else if (i >= 0)
+        else
             print_why_not(&f->row[i], f->stopped, to);
+        print_fused(&f->fused[i], to);
     }
     free(text);
 }
@@ -175,10 +186,11 @@ static void print_table(const struct fit_answer *f, FILE *to)
 static void print_remarks(const struct fit_asked *a, const struct fit_answer *f, FILE *to)
 {
     double low = 0, high = 0;
-    bool tight = false;
+    bool tight = false, fused = false;
 
     for (int i = 0; i < f->n; i++)
         if (f->row[i].gpus) {
+            fused |= f->fused[i].gpus > 0 || f->row[i].plan.loss == LOSS_FUSED_LINEAR;
             low = fmin(low, f->row[i].low_s / f->row[i].step_s - 1);
             high = fmax(high, f->row[i].high_s / f->row[i].step_s - 1);
             tight |= f->row[i].tight;
@@ -187,6 +199,8 @@ static void print_remarks(const struct fit_asked *a, const struct fit_answer *f,
         fprintf(to, "\nReserved memory is what decides. Times are predictions: nine in ten lie between %.0f %% below and %.0f %% above them.\n", -100 * low, 100 * high);
     if (tight)
         fprintf(to, "Tight: less than 5 %% of the card stays free, or PyTorch's allocator runs full.\n");
+    if (fused)
+        fputs("Fused loss: head and cross-entropy in one kernel that keeps no logits, an option of most trainers (transformers: use_liger_kernel). To ask for it: --loss fused-linear.\n", to);
     if (!a->offload)
         fprintf(to, "All is kept in GPU memory; --offload also tries host memory, which is slower.\n");
 }

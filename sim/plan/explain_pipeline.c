@@ -118,7 +118,7 @@ static void print_balance(const struct plan *p, const struct timing *t, FILE *to
                 found.step_s, 100 * (1 - found.step_s / t->line.step_s), found.imbalance_s, found.busiest,
                 size_text(found.needed).s);
     else
-        fprintf(to, "Balance: none of %d other numbers of blocks of the first and last stage is faster by 1 %%.\n", tried);
+        fprintf(to, "Balance: %d other numbers of blocks for the first and last stage were tried; none is faster by 1 %%.\n", tried);
 }
 
 void explain_pipeline(const struct plan *p, const struct evaluation *e, const struct timing *t, const struct run *runs,

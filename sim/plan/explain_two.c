@@ -173,6 +173,8 @@ static void print_keys(const json_t *rows, FILE *to)
     json_t *row;
     size_t i;
 
+    if (json_array_size(rows) == 0)
+        fputs("  none: the plans are equal (--set changes both of them)\n", to);
     json_array_foreach((json_t *)rows, i, row) {
         char *first = text_of(json_object_get(row, "first")), *second = text_of(json_object_get(row, "second"));
         fprintf(to, "  %-28s %14s   %14s\n", json_string_value(json_object_get(row, "key")), first, second);
@@ -215,7 +217,7 @@ static void print_steps(const struct explained *p, const struct explained *q, FI
         for (int g = 0; g < t->groups.n; g++)
             exposed[1][op] += b->line.exposed_by[op][g];
     }
-    fprintf(to, "\none steady step (%s; %s)\n", basis_name(a->basis), basis_name(b->basis));
+    fprintf(to, "\none steady step (times rest on: %s; %s)\n", basis_name(a->basis), basis_name(b->basis));
     print_seconds("compute", a->line.compute_s, b->line.compute_s, to);
     for (int op = 0; op < NCOLL; op++) {
         snprintf(name, sizeof name, "exposed %s", coll_name((enum coll_op)op));
@@ -335,6 +337,8 @@ static void print_changes(const struct explained *p, FILE *to, const json_t *row
     json_t *row;
     size_t i;
 
+    if (json_array_size(rows) == 0)
+        return;
     fprintf(to, "\nthe first plan with one option set as in the second (defaults that depend on it change too)\n");
     json_array_foreach((json_t *)rows, i, row) {
         const char *set = json_string_value(json_object_get(row, "set")), *refused = json_string_value(json_object_get(row, "refused"));

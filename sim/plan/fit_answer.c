@@ -13,6 +13,7 @@
 #include "base/notes.h"
 #include "base/parallel.h"
 #include "model/arch/sample.h"
+#include "model/plan/liger.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/search_words.h"
 #include "sim/search/lack.h"
@@ -205,6 +206,7 @@ static int open_question(const struct fit_asked *a, struct fit_answer *f)
     ask->framework = a->framework;
     ask->in_place = !a->offload;
     ask->db = a->db;
+    ask->loss = a->loss;
     if (choose_training(a, &f->of) < 0 || name_gpus(a, f) < 0 || named_model(ask->model, ask->model_doc, &f->model) < 0)
         return -1;
     ask->seq = a->seq ? a->seq : ask->seq ? ask->seq : search_usual_seq(&f->model);
@@ -351,8 +353,30 @@ static bool is_hopeless(const struct asking *q, struct fit_row *r, int64_t gpus)
     return true;
 }
 
+/* Is there a loss of Liger-Kernel without logits that was not asked for, nor ruled out? */
+static bool may_fuse(const struct asking *q)
+{
+    struct liger_options kernels;
+    enum loss_kind usual;
+    const char *lacks;
+
+    return q->a->loss < 0 && q->a->framework != FRAMEWORK_MEGATRON && liger_usual(&q->f->model, &kernels, &usual, &lacks) && usual == LOSS_FUSED_LINEAR;
+}
+
+/* With the name that fit's option has. */
+static void keep_reason(const char *why, struct fit_row *r)
+{
+    static const char of_search[] = "--global-batch";
+    const char *at = strstr(why, of_search);
+
+    if (at)
+        snprintf(r->why, sizeof r->why, "%.*s--batch%s", (int)(at - why), why, at + strlen(of_search));
+    else
+        snprintf(r->why, sizeof r->why, "%s", why);
+}
+
 /* What the search refuses (a batch that these ranks cannot share, say) is no answer: r->why.  0, or -1 reported. */
-static int ask_number(struct asking *q, struct fit_row *r, int64_t gpus)
+static int ask_number(struct asking *q, struct fit_row *r, int64_t gpus, int loss)
 {
     struct search_args ask = q->f->of.ask;
     struct question one;
@@ -366,6 +390,7 @@ static int ask_number(struct asking *q, struct fit_row *r, int64_t gpus)
         snprintf(r->cluster, sizeof r->cluster, "%" PRId64 "x%" PRId64 "x%s", gpus / per, per, r->gpu->name);
     ask.global_batch = batch_on(q->a, &q->f->of, gpus);
     ask.threads = q->threads;
+    ask.loss = loss;
     if (cluster_load(r->cluster, &c) < 0 || search_args_options(&ask, &q->f->model, &c, &one) != EXIT_DONE)
         return -1;
     one.options.answer_only = true;
@@ -379,10 +404,40 @@ static int ask_number(struct asking *q, struct fit_row *r, int64_t gpus)
     if (rc == 0)
         rc = look(&s, r);
     else if (!r->why[0] && !q->stopped)
-        memcpy(r->why, why, sizeof r->why);
+        keep_reason(why, r);
     search_free(&s);
     measured_unload(&one.cluster);
     return why[0] ? 0 : rc;
+}
+
+/* The number that was asked about before n; 0: none. */
+static int64_t number_before(const struct gpu *g, int64_t n)
+{
+    int64_t before = 0;
+
+    for (int64_t k = 1; k < n && k <= FIT_MOST; k = limit_next_gpus(k, g->node_gpus))
+        before = k;
+    return before;
+}
+
+/* Fewer GPUs than the row's, downwards as long as they hold it; where none holds it the first that does. */
+static int ask_fused(struct asking *q, const struct fit_row *r, struct fit_row *out)
+{
+    bool down = r->gpus > 0;
+    int64_t n = down ? number_before(r->gpu, r->gpus) : 1;
+    int rc = 0;
+
+    *out = (struct fit_row){ .gpu = r->gpu, .money = r->money };
+    while (rc == 0 && n > 0 && n <= FIT_MOST && !q->stopped && may_fuse(q)) {
+        struct fit_row one = { .gpu = r->gpu, .money = r->money };
+        rc = is_hopeless(q, &one, n) ? 0 : ask_number(q, &one, n, LOSS_FUSED_LINEAR);
+        if (one.gpus)
+            *out = one;
+        if (one.gpus ? !down : down)
+            break;
+        n = down ? number_before(r->gpu, n) : limit_next_gpus(n, r->gpu->node_gpus);
+    }
+    return rc;
 }
 
 static int ask_row(void *of, int64_t i)
@@ -394,11 +449,17 @@ static int ask_row(void *of, int64_t i)
     int rc = 0;
 
     for (int64_t n = 1; rc == 0 && r->gpus == 0 && n <= FIT_MOST && !q->stopped; n = limit_next_gpus(n, r->gpu->node_gpus)) {
-        rc = is_hopeless(q, r, n) ? 0 : ask_number(q, r, n);
+        rc = is_hopeless(q, r, n) ? 0 : ask_number(q, r, n, q->a->loss);
         q->done++;
         left--;
     }
     q->done += left;
+    struct fit_row *fused = &q->f->fused[i];
+    rc = rc < 0 ? rc : ask_fused(q, r, fused);
+    if (!r->gpus && fused->gpus) {
+        *r = *fused;
+        fused->gpus = 0;
+    }
     notes_divert(before);
     json_decref(notes);
     return rc;

@@ -12,7 +12,8 @@
  *     }
  *
  * Each number of a GPU is a search: 1, 2, 4 ... GPUs of a node, then 2, 4, 8 ... nodes, up to FIT_MOST GPUs; the first number that has
- * a plan that fits is the answer, and the first of its ranking the plan.  States, parameters and activations stay on the GPUs unless
+ * a plan that fits is the answer, and the first of its ranking the plan.  Where that is more than one, or none, fewer are asked about with
+ * Liger-Kernel's loss without logits, which frameworks have as an option; where nothing else fits it is the row's plan.  States, parameters and activations stay on the GPUs unless
  * offload is asked for. */
 #ifndef DPX_FIT_ANSWER_H
 #define DPX_FIT_ANSWER_H
@@ -29,14 +30,14 @@ struct fit_asked {
     struct opt_pairs gpus;
     int64_t seq, batch, tokens, samples, lora;      /* 0: not given */
     double  epochs;                                 /* below 0: not given */
-    int     train, framework;                       /* -1: not given */
+    int     train, framework, loss;                 /* -1: not given */
     bool    offload;
     /* Asked now and then, by any thread: may it go on?  `done` of `total` numbers of GPUs are known.  NULL: it goes on. */
     bool  (*go_on)(void *of, int64_t done, int64_t total);
     void   *go_on_of;
 };
 
-#define FIT_ASKED { .train = -1, .framework = FRAMEWORK_ANY, .epochs = -1 }
+#define FIT_ASKED { .train = -1, .loss = -1, .framework = FRAMEWORK_ANY, .epochs = -1 }
 extern const char *const fit_trains[];
 #define FIT_OPTS(a) \
     OPTS_EXAMPLE("dpxplan fit llama-3.1-8b"), \
@@ -55,6 +56,8 @@ extern const char *const fit_trains[];
     { "epochs", "how often the samples or tokens are trained on (1)", .num = &(a).epochs, .group = "How long" }, \
     { "lora", "rank of the adapters (16); alone it asks for --train lora", .i = &(a).lora, .min = 1, .group = "What may be tried" }, \
     { "framework", "what you can run: torch, deepspeed, megatron, or any of them", .word = &(a).framework, .words = search_frameworks, .group = "What may be tried" }, \
+    { "loss", "only plans with this loss, such as fused-linear, Liger-Kernel's without logits (what the framework does)", .word = &(a).loss, \
+      .words = knob_words("loss"), .group = "What may be tried" }, \
     { "offload", "also plans that keep states, parameters or activations in host memory", .flag = &(a).offload, .group = "What may be tried" }, \
     { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }
 
@@ -82,6 +85,7 @@ struct fit_answer {
     bool    stopped;                /* by go_on(): rows without a number are not known */
     int     n, best;                /* best: the row of the next commands, the cheapest or that with the fewest GPUs; -1: none fits */
     struct fit_row row[FIT_ROWS];
+    struct fit_row fused[FIT_ROWS]; /* gpus above 0: so many hold it, fewer than the row's, where the loss keeps no logits (Liger-Kernel's) */
 };
 
 /* EXIT_DONE, EXIT_NO where no number of any type holds it, or another exit status with the reason reported and nothing to free. */

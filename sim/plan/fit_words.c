@@ -93,6 +93,8 @@ void fit_search_command(const struct fit_answer *f, const struct fit_asked *a, c
     add_training(&l, &ask->tuned);
     if (ask->precision >= 0)
         add(&l, "--precision %s", knob_words("precision")[ask->precision]);
+    if (r->plan.loss == LOSS_FUSED_LINEAR || a->loss >= 0)
+        add(&l, "--loss %s", knob_words("loss")[a->loss >= 0 ? a->loss : (int)r->plan.loss]);
     if (a->framework != FRAMEWORK_ANY)
         add(&l, "--framework %s", search_frameworks[a->framework]);
     if (!a->offload)
@@ -114,6 +116,19 @@ void fit_search_command(const struct fit_answer *f, const struct fit_asked *a, c
 }
 
 /* ---- the document ---- */
+
+/* Fewer GPUs with a loss without logits; null where that changes nothing. */
+static json_t *fused_json(const struct fit_row *r)
+{
+    char words[PLAN_WORDS];
+
+    if (!r->gpus)
+        return json_null();
+    plan_words(&r->plan, words, sizeof words);
+    return json_pack("{s:I, s:s, s:s, s:I, s:b, s:f, s:f, s:o}", "gpus", (json_int_t)r->gpus, "cluster", r->cluster, "words", words, "taken_bytes",
+                     (json_int_t)r->taken, "tight", r->tight, "step_s", r->step_s, sample_has_tokens(&r->plan.model) ? "tokens_per_s" : "samples_per_s",
+                     sample_rate(&r->plan.model, r->plan.seq, r->tokens_per_s), "plan", plan_to_json(&r->plan));
+}
 
 static json_t *row_json(const struct fit_row *r)
 {
@@ -149,8 +164,10 @@ json_t *fit_json(const struct fit_asked *a, const struct fit_answer *f)
     json_t *rows = json_array(), *next = json_array();
     char command[FIT_COMMAND];
 
-    for (int i = 0; i < f->n; i++)
+    for (int i = 0; i < f->n; i++) {
         json_array_append_new(rows, row_json(&f->row[i]));
+        json_object_set_new(json_array_get(rows, (size_t)i), "with_fused_loss", fused_json(&f->fused[i]));
+    }
     if (f->best >= 0) {
         fit_search_command(f, a, &f->row[f->best], 0, command);
         json_array_append_new(next, json_string(command));

@@ -48,9 +48,9 @@ static void say_planned(const struct plan *p, bool fits)
     char words[PLAN_WORDS];
 
     plan_words(p, words, sizeof words);
-    notes_say("dpx: %s on %s, %s: %s; %" PRId64 " samples of %s a step", p->model.name, p->cluster.name,
-              fits ? "as search recommends" : "of which no plan fits; the nearest", words,
-              plan_global_batch(p), sample_text(&p->model, p->seq).s);
+    notes_say(fits ? "dpx: %s on %s, as search recommends: %s; %" PRId64 " samples of %s a step" :
+              "dpx: no plan of %s fits on %s; this is the nearest, which does not fit: %s; %" PRId64 " samples of %s a step", p->model.name, p->cluster.name,
+              words, plan_global_batch(p), sample_text(&p->model, p->seq).s);
 }
 
 static int of_model(const struct plan_given *g, const json_t *config, struct plan *out)

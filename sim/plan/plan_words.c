@@ -127,7 +127,7 @@ static int say_expert(const struct plan *p, char *to, size_t size)
 
 static int say_expert_tensor(const struct plan *p, char *to, size_t size)
 {
-    return p->parallel.expert_tensor == 1 ? snprintf(to, size, "no expert cut")
+    return p->parallel.expert_tensor == 1 ? snprintf(to, size, "each expert whole on its GPU")
                                           : snprintf(to, size, "each expert cut over %" PRId64 " %s", p->parallel.expert_tensor, plan_words_gpu(p, 2));
 }
 

@@ -131,8 +131,9 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
     if (measured_load(a->db, precision, kernels, &q->cluster) < 0)
         return measured_status();
     q->optimizer = a->tuned.optimizer;
+    q->loss = a->loss >= 0 ? (enum loss_kind)a->loss : LOSS_FP32;
     q->options = (struct search_options){
-        .model = &q->model, .cluster = &q->cluster, .optimizer = &q->optimizer, .seq = a->seq, .global_batch = a->global_batch,
+        .model = &q->model, .cluster = &q->cluster, .optimizer = &q->optimizer, .loss = a->loss >= 0 ? &q->loss : NULL, .seq = a->seq, .global_batch = a->global_batch,
         .strategies = a->strategies ? a->strategies : ~0ull,
         .dialects = a->dialect >= 0 ? 1ull << a->dialect : framework_dialects[framework_of(a)],
         .kernels = kernels, .usual_kernels = a->kernels < 0 && !c->is_host,

@@ -37,7 +37,7 @@ struct search_args {
     const struct json_t *model_doc, *cluster_doc;       /* in the place of names */
     int64_t  seq, global_batch, micro_batch, memory, host_memory, threads;
     double   headroom;
-    int      framework, dialect, kernels, precision, recompute, export_to;      /* -1: not given */
+    int      framework, dialect, kernels, precision, recompute, loss, export_to;        /* -1: not given */
     uint64_t strategies;
     bool     in_place, grid, no_grid;
     struct search_tuned tuned;
@@ -45,7 +45,7 @@ struct search_args {
 
 enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY, FRAMEWORK_MEGATRON };
 
-#define SEARCH_ARGS { .framework = FRAMEWORK_ANY, .dialect = -1, .kernels = -1, .precision = -1, .recompute = NRECOMPUTE, \
+#define SEARCH_ARGS { .framework = FRAMEWORK_ANY, .dialect = -1, .kernels = -1, .precision = -1, .recompute = NRECOMPUTE, .loss = -1, \
                       .headroom = -1, .export_to = -1, .tuned = SEARCH_TUNED }
 
 /* The number format where none is asked for: bf16, or what the GPU has in its place. */
@@ -85,6 +85,7 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
     { "micro-batch", "only this micro-batch", .i = &(a).micro_batch, .min = 1, .group = SEARCH_TRIES }, \
     { "precision", "number format (bf16, or fp16 where the GPU has no bf16)", .word = &(a).precision, .words = knob_words("precision"), .group = SEARCH_TRIES }, \
     { "recompute", "activation recompute: none, selective, full, all of these, or op (torchtitan's selective op)", .word = &(a).recompute, .words = search_recomputes, .group = SEARCH_TRIES }, \
+    { "loss", "only plans with this loss, such as fused-linear, Liger-Kernel's without logits (what the framework does)", .word = &(a).loss, .words = knob_words("loss"), .group = SEARCH_TRIES }, \
     { "no-offload", "keep states, parameters and activations in device memory", .flag = &(a).in_place, .group = SEARCH_TRIES }, \
     { "grid", "plans with tensor, context and pipeline parallelism, of every dialect that has them (torch, megatron, deepspeed, paper), and nothing else", .flag = &(a).grid, .group = SEARCH_TRIES }, \
     { "no-grid", "no tensor, context or pipeline parallelism (they are searched where dialect torch or megatron may run)", .flag = &(a).no_grid, .group = SEARCH_TRIES }, \
@@ -101,6 +102,7 @@ struct question {
     struct cluster cluster;
     struct search_options options;
     struct optimizer_choice optimizer;
+    enum loss_kind loss;
     bool           chosen;          /* the precision was not asked for */
 };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/page.h"
 #include "base/size.h"
 #include "base/sort.h"
 #include "model/plan/elsewhere.h"
@@ -356,7 +357,7 @@ static void print_ways(const struct plan *p, const struct evaluation *e, FILE *t
         fprintf(to, "What is short is a node's %s, not device memory.\n", s == SPACE_DISK ? "disk space" : "host memory");
     sort_stable(tried, (size_t)n, sizeof *tried, by_peak);
     for (int i = 0, told = 0; i < n && told < 4 && tried[i].peak < now; i++, told++)
-        fprintf(to, "%s %s%s: %s, %s less\n", told ? "             " : "To lower it: ", tried[i].words, tried[i].what,
+        fprintf(to, "%s " PAGE_HANG "%s%s: %s, %s less\n", told ? "             " : "To lower it: ", tried[i].words, tried[i].what,
                 size_text(tried[i].peak).s, size_text(now - tried[i].peak).s);
 }
 

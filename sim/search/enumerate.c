@@ -152,11 +152,21 @@ void enumerate_as_trainers_do(struct plan *p, bool config)
         p->ddp.wrapped = config || p->cluster.world_size > 1;
 }
 
-/* false: the cell has no such optimizer, and no candidate. */
+int enumerate_choose_loss(const struct search_options *o, struct plan *p)
+{
+    if (!o->loss)
+        return 0;
+    if (!knob_find("", "loss", knob_cell(p)))
+        return fail("search: loss: the textbook's is computed in fp32, there is no other");
+    p->loss = *o->loss;
+    return 0;
+}
+
+/* false: the cell has no such optimizer, or no such loss, and no candidate. */
 static bool choose_optimizer(struct walk *w, struct plan *p)
 {
     struct fail_sink before = fail_divert(w->refusal, sizeof w->refusal);
-    int rc = optimizer_choose(p, w->o->optimizer, "search");
+    int rc = optimizer_choose(p, w->o->optimizer, "search") < 0 || enumerate_choose_loss(w->o, p) < 0 ? -1 : 0;
 
     fail_restore(before);
     if (rc < 0)

@@ -26,6 +26,9 @@ enum kernel_set enumerate_kernels(const struct search_options *o, const struct p
  * gradients a second time (but in a tool's config, which is what it is). */
 void enumerate_as_trainers_do(struct plan *p, bool config);
 
+/* Sets the loss of the options, if any.  0, or -1 reported: the plan's cell has its framework's own alone. */
+int enumerate_choose_loss(const struct search_options *o, struct plan *p);
+
 /* A cell that was asked for and has no candidate: why the first of its plans was refused.  How many there are. */
 struct left_out { enum strategy strategy; enum dialect dialect; char why[256]; };
 int enumerate_left_out(const struct search_options *o, struct left_out out[NSTRATEGY * NDIALECT]);

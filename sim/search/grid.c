@@ -241,7 +241,7 @@ static bool choose_optimizer(struct grid *g, struct plan *p)
 {
     char why[256];
     struct fail_sink before = fail_divert(why, sizeof why);
-    int rc = optimizer_choose(p, g->o->optimizer, "search");
+    int rc = optimizer_choose(p, g->o->optimizer, "search") < 0 || enumerate_choose_loss(g->o, p) < 0 ? -1 : 0;
 
     fail_restore(before);
     if (rc < 0)

@@ -43,6 +43,7 @@ struct search_options {
     int64_t      micro_batch;               /* 0: any that divides */
     uint64_t     recompute;                 /* bit set of enum recompute; 0: the usual ones, which are others for a grid */
     const struct optimizer_choice *optimizer;           /* of all plans; cells without it have none (enumerate_left_out()).  NULL: not chosen */
+    const enum loss_kind *loss;             /* of all plans; cells without it have none.  NULL: what each framework does */
     bool         in_place;                  /* no variants that keep data elsewhere than in device memory */
     int          threads;                   /* 0: as many as cores */
     enum grid_use grid;

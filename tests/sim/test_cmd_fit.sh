@@ -53,6 +53,20 @@ check 'QLoRA of 8 billion parameters: one RTX 4090' "$(same llama-3.1-8b rtx4090
 # 3.21e9 frozen parameters in 16 bits are 6.4 GB.
 check 'LoRA of 3 billion parameters: one A10G' "$(
     same llama-3.2-3b a10g 1xa10g - --train lora --seq 1k --batch 8)"
+# Logits of 128,256 words are 4 GiB for 4096 tokens, and 16 GiB for 16384: a loss without them is an option of most trainers.
+check 'fewer GPUs with a fused loss are said, and nothing is said not to fit that fits so' "$(
+    "$B/dpxplan" fit llama-3.1-8b rtx4090 --train lora --framework torch >"$tmp/out" 2>/dev/null
+    grep -q '^  rtx4090  *2 ' "$tmp/out" && grep -q '^      with a fused loss 1 holds it' "$tmp/out" && grep -q -- '--loss fused-linear' "$tmp/out" || cat "$tmp/out"
+    "$B/dpxplan" fit llama-3.1-8b rtx4090 --train lora --framework torch --loss fused-linear >"$tmp/out" 2>/dev/null
+    grep -q '^  rtx4090  *1 ' "$tmp/out" && grep -q '^  *--.*--loss fused-linear' "$tmp/out" || cat "$tmp/out"
+    "$B/dpxplan" fit llama-3.2-1b rtx4090 --train lora --seq 16k --batch 1 --framework torch >"$tmp/out" 2>/dev/null
+    [ $? = 0 ] && tr -s ' \n' ' ' <"$tmp/out" | grep -q 'LoRA of rank 16, with a fused loss' || cat "$tmp/out"
+    "$B/dpxplan" fit llama-3.2-1b t4 --train lora --seq 8k --batch 1 --framework deepspeed >"$tmp/out" 2>/dev/null
+    [ $? = 3 ] && tr -s ' \n' ' ' <"$tmp/out" | grep -q 'more: --batch 1 is not a multiple' || cat "$tmp/out"
+    "$B/dpxplan" search llama-3.2-1b --cluster 1xh100 --seq 1k --global-batch 8 --framework torch --dialect paper --loss fused-linear >"$tmp/out" 2>&1
+    [ $? = 2 ] || cat "$tmp/out"
+    "$B/dpxplan" search llama-3.2-1b --cluster 1xh100 --seq 1k --global-batch 8 --framework torch --loss fused-linear --json 2>/dev/null | grep '"loss": ' | sort -u | grep -v fused-linear)"
+
 check 'with offload one is enough where two are without' "$(same llama-3.1-8b h100 1xh100 - --offload --seq 2k --batch 8 --framework deepspeed)"
 
 check 'a recipe: its model, seq, batch a GPU and what it trains' "$(
