@@ -70,8 +70,9 @@ async function streams(page) {
     });
     await holds('an entry says what it is and how long it takes', async () => {
         const at = await middle(page, "document.querySelector('#streams svg')"),
-            top = await page.evaluate("document.querySelector('#streams svg').getBoundingClientRect().y");
-        await page.mouse('mouseMoved', { x: at.x, y: top + 20 });
+            row = await page.evaluate("(() => { const s = document.querySelector('#streams svg'); "
+                + "return s.getBoundingClientRect().y + Number(s.dataset.rows.split(' ')[0]); })()");
+        await page.mouse('mouseMoved', { x: at.x, y: row + 10 });
         has(await tip(page, 'streams'), 'from ');
     });
     await holds('what is exposed is marked', async () => {
@@ -134,7 +135,7 @@ async function what_if(page) {
             await page.until("document.querySelector('#whatif .words').textContent");
             const words = await page.evaluate("document.querySelector('#whatif .words').textContent");
             has(words, 'the 90 % interval');
-            if (await page.evaluate("!document.querySelector('#whatif .band') || !document.querySelector('#whatif .curve')"))
+            if (await page.evaluate("!document.querySelector('#whatif .interval') || !document.querySelector('#whatif .curve')"))
                 throw new Error('no curve, or no interval');
         });
 }
