@@ -7,11 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/room.h"
 #include "base/sort.h"
 
 struct meter {
     const struct schedules *s;
     unsigned in;                    /* spaces of this account */
+    const uint8_t *acting;          /* of each entry, ACT_ALLOC and ACT_FREE where they move memory of this account; NULL: of any */
     enum sched_id sched;
     int64_t live[NCAT], total;
     struct peak *peak;              /* of the running schedule */
@@ -36,16 +38,22 @@ static bool has_inner(const struct meter *m, const struct op *o)
     return o->kind == OP_COMPUTE && (m->in & IN(SPACE_DEVICE));
 }
 
-static void move(struct meter *m, const struct op *o, int bit, int sign)
+static void move_all(struct meter *m, const struct op *o, int bit, int sign)
 {
-    if (!(o->acting & bit))
-        return;
     for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++) {
         const struct act *a = &m->s->acts[i];
         const struct buf *b = &m->s->bufs[a->buf];
         if ((a->what & bit) && (m->in & IN(b->space)) && op_moves(o, b))
             add(m, (int)b->category, sign * b->bytes * a->n);
     }
+}
+
+static inline int acting(const struct meter *m, const struct op *o) { return m->acting ? m->acting[o - m->s->ops] : o->acting; }
+
+static inline void move(struct meter *m, const struct op *o, int bit, int sign)
+{
+    if (acting(m, o) & bit)
+        move_all(m, o, bit, sign);
 }
 
 /* What is live at the fullest moment inside an entry, after its allocations: in all, and
@@ -107,17 +115,19 @@ static void note_peak(struct meter *m, int i, int64_t iteration)
     }
 }
 
+/* What is live was as much before, and nothing comes inside the entry: there is nothing to note. */
+static inline bool is_quiet(const struct meter *m, const struct op *o)
+{
+    return !m->left && !has_inner(m, o) && m->total <= m->highest && m->total <= m->peak->bytes && m->peak->op >= 0 && !(m->most && m->rose);
+}
+
 static void step(struct meter *m, int i, int64_t iteration)
 {
     const struct op *o = &m->s->ops[i];
 
-    /* Nothing came and nothing comes: nothing to note. */
-    if (!(o->acting & ACT_ALLOC) && o->kind != OP_COMPUTE && !m->left && m->peak->op >= 0 && m->highest >= m->total) {
-        move(m, o, ACT_FREE, -1);
-        return;
-    }
     move(m, o, ACT_ALLOC, 1);
-    note_peak(m, i, iteration);
+    if (!is_quiet(m, o))
+        note_peak(m, i, iteration);
     m->left = has_inner(m, o);
     if (m->left) {
         int64_t net[NMEM];
@@ -164,13 +174,12 @@ static void run(struct meter *m, int from, int to, int64_t iteration)
 {
     for (int i = from; i < to && !m->over; i++) {
         const struct op *o = &m->s->ops[i];
-        if (o->kind != OP_REPEAT) {
-            if (o->kind != OP_END)
-                step(m, i, iteration);
-            continue;
+        if (o->kind == OP_REPEAT) {
+            run_repeat(m, i);
+            i = o->u.repeat.other;
+        } else if (o->kind != OP_END && ((acting(m, o) & (ACT_ALLOC | ACT_FREE)) || !is_quiet(m, o))) {
+            step(m, i, iteration);
         }
-        run_repeat(m, i);
-        i = o->u.repeat.other;
     }
 }
 
@@ -187,9 +196,26 @@ static void run_all(struct meter *m, struct peak phase[NSCHED])
 
 void ledger_run(const struct schedules *s, struct ledger *out) { ledger_run_in(s, IN(SPACE_DEVICE), out); }
 
+/* Most entries move device memory alone. */
+static uint8_t *acting_in(const struct schedules *s, unsigned in)
+{
+    uint8_t *all = room_new((size_t)s->nops + 1, sizeof *all);
+
+    for (int i = 0; i < s->nops; i++) {
+        const struct op *o = &s->ops[i];
+        for (uint32_t k = o->act0; (o->acting & (ACT_ALLOC | ACT_FREE)) && k < o->act0 + o->nacts; k++) {
+            const struct buf *b = &s->bufs[s->acts[k].buf];
+            if ((in & IN(b->space)) && op_moves(o, b))
+                all[i] |= s->acts[k].what & (ACT_ALLOC | ACT_FREE);
+        }
+    }
+    return all;
+}
+
 void ledger_run_in(const struct schedules *s, unsigned in, struct ledger *out)
 {
-    struct meter m = { .s = s, .in = in, .limit = INT64_MAX };
+    uint8_t *acts = in & IN(SPACE_DEVICE) ? NULL : acting_in(s, in);
+    struct meter m = { .s = s, .in = in, .acting = acts, .limit = INT64_MAX };
 
     memset(out, 0, sizeof *out);
     for (int i = 0; i < NSCHED; i++) {
@@ -204,6 +230,7 @@ void ledger_run_in(const struct schedules *s, unsigned in, struct ledger *out)
             out->peak = out->phase[id];
     }
     memcpy(out->persistent, m.live, sizeof m.live);
+    free(acts);
 }
 
 int ledger_first_over(const struct schedules *s, int64_t limit, struct peak *at)
