@@ -40,7 +40,7 @@ static const struct fit fits[] = {
     { ARCH_AMPERE,    false, FAM_SHARD,  BASIS_PUBLISHED, 1,   6,  32,  1, 0 },      /* as its all-reduce: the same ring */
     { ARCH_HOPPER,    false, FAM_RING,   BASIS_PUBLISHED, 1,   .5, 128, 1.03, 0 },   /* ALPS */
     { ARCH_HOPPER,    false, FAM_NVLS,   BASIS_PUBLISHED, 1,   3,  8,   1, 0 },      /* MLE H200 */
-    { ARCH_HOPPER,    false, FAM_SHARD,  BASIS_PUBLISHED, 1,   2,  256, 1, 0 },      /* MIT H200, PLOT H100; from 16 MiB on */
+    { ARCH_HOPPER,    false, FAM_SHARD,  BASIS_PUBLISHED, 1,   1.5, 256, 1, 0 },      /* MIT H200 and PLOT H100, either half; from 16 MiB on */
     { ARCH_HOPPER,    false, FAM_ROOTED, BASIS_PUBLISHED, 3,   .5, 128, .98, 0 },    /* MIT */
     { ARCH_BLACKWELL, false, FAM_RING,   BASIS_PUBLISHED, 1,   3,  64,  1.06, 0 },   /* MLE B200 */
     { ARCH_BLACKWELL, false, FAM_NVLS,   BASIS_PUBLISHED, 2,   6,  64,  1.1, 0 },    /* MLE B200 */

@@ -124,6 +124,30 @@ static void every_row_of_the_table_is_complete(void **state)
     assert_true(n >= 20);
 }
 
+/* What nvidia-smi shows is the memory, to the MiB, and what is not reserved of it is torch's total_memory, to a hundredth of a GiB.  Names count
+ * in GiB or nearly so: a "270GB" that is read as 270e9 bytes is 7 % too small. */
+static void memory_is_what_the_driver_and_pytorch_report(void **state)
+{
+    const struct gpu *g;
+    int seen = 0;
+
+    (void)state;
+    for (int i = 0; (g = gpu_at(i)); i++) {
+        const char *smi = strstr(g->source, "nvidia-smi "), *torch = strstr(g->source, "torch "), *size = strrchr(g->title, ' ');
+        if (smi)
+            assert_int_equal(g->memory, atoll(smi + strlen("nvidia-smi ")) * MiB);
+        if (torch) {
+            char *unit;
+            double total = strtod(torch + strlen("torch "), &unit);
+            assert_true(fabs((double)(g->memory - g->reserved) / (1 << 30) - total / (strncmp(unit, " MiB", 4) ? 1 : 1024)) <= .0065);
+        }
+        if (size && strstr(size, "GB"))
+            assert_in_range((double)g->memory / (1 << 30) / atof(size) * 1000, 935, 1005);
+        seen += smi && torch;
+    }
+    assert_true(seen >= 20);
+}
+
 /* Multiply-accumulates per SM and clock times SMs times clock: H100's 4096 dense bf16
  * FLOP at 1.83 GHz on 132 SMs, A100's 2048 at 1.41 GHz on 108. */
 static void peaks_follow_from_sms_and_clock(void **state)
@@ -600,6 +624,7 @@ int main(void)
         cmocka_unit_test(adapters_follow_the_size_of_the_node),
         cmocka_unit_test(names_and_aliases_in_any_case),
         cmocka_unit_test(every_row_of_the_table_is_complete),
+        cmocka_unit_test(memory_is_what_the_driver_and_pytorch_report),
         cmocka_unit_test(peaks_follow_from_sms_and_clock),
         cmocka_unit_test(available_is_memory_less_context_less_headroom),
         cmocka_unit_test(builtins_load_and_multiply),

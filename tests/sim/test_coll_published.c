@@ -71,6 +71,7 @@ static bool h_shards(const struct coll_row *r) { return is(r, "8xh100", false) &
 static bool b_shards(const struct coll_row *r) { return is(r, "b200", false) && shard(r->op); }
 static bool rooted(const struct coll_row *r) { return r->op == COLL_BROADCAST || r->op == COLL_REDUCE; }
 static bool b200(const struct coll_row *r)   { return is(r, "b200", false) && r->op == COLL_ALL_REDUCE; }
+static bool flux(const struct coll_row *r)   { return !strcmp(r->how, "torch between products"); }
 static bool jax(const struct coll_row *r)    { return !strcmp(r->how, "JAX"); }
 static bool slide(const struct coll_row *r)  { return !strncmp(r->how, "NVIDIA slide", 12); }
 static bool many(const struct coll_row *r)   { return is(r, "8xh100", true) || is(r, "h200", true); }
@@ -95,6 +96,7 @@ static const struct { const char *name; bool (*keep)(const struct coll_row *); b
     { "H100, 4-1024 nodes, NVIDIA's slide", slide, true },
     { "B200, 4 nodes, all-reduce", b_many, true },
     { "H100, 4-128 nodes, reduce-scatter", s_many, true },
+    { "A800, H800, between products (not fitted)", flux, false },
     { "H100, 2 nodes, JAX (not fitted)", jax, false },
     { "GH200, 4-64 nodes, Slingshot (not fitted)", alps, false },
 };
