@@ -15,7 +15,6 @@
 #include "model/exchange/ds_names.h"
 #include "model/exchange/ds_optimizer.h"
 #include "model/exchange/ds_removed.h"
-#include "model/exchange/unread.h"
 #include "model/plan/knob.h"
 #include "model/plan/parallel_check.h"
 
@@ -567,15 +566,6 @@ static int read_shares(const struct import *in, const json_t *config)
     return parallel_check_ranks(in->p, in->where);
 }
 
-/* Of a section that is off, or that says nothing of a step: names that nobody knows. */
-static void list_within(const struct import *in, const char *name, const json_t *v)
-{
-    struct unread u = { .notes = in->notes };
-
-    unread_section(&u, name, v);
-    unread_end(&u);
-}
-
 static int read_top(const struct import *in, const char *name, const json_t *v)
 {
     if (!strcmp(name, "gradient_clipping") && is_auto(v))
@@ -602,7 +592,7 @@ static int read_top(const struct import *in, const char *name, const json_t *v)
         return 0;
     }
     if (strcmp(name, "zero_optimization") && strcmp(name, "dpx"))
-        list_within(in, name, v);
+        ds_names_list_within(name, v, in->notes);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (!strcmp(refused[i].name, name))
             return is_on(v) ? fail("%s: %s: %s", in->where, name, refused[i].why) : 0;

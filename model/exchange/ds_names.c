@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/exchange/unread.h"
 
 /* runtime/zero/config.py and runtime/tensor_parallel/config.py of DeepSpeed 0.19.8: every field with an alias. */
 static const struct name { const char *section, *field, *alias; } names[] = {
@@ -106,4 +107,12 @@ void ds_names_list_unknown(const json_t *config, struct notes *notes)
             if (!known)
                 notes_add(notes, "%s.%.60s is not known and was ignored", sections[s].section, name);
         }
+}
+
+void ds_names_list_within(const char *section, const json_t *v, struct notes *notes)
+{
+    struct unread u = { .notes = notes };
+
+    unread_section(&u, section, v);
+    unread_end(&u);
 }

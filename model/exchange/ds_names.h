@@ -20,5 +20,7 @@ bool ds_names_has_auto(const json_t *config);
 
 /* Notes what its sections of a fixed content (bf16, fp16, data_types, activation_checkpointing) have that DeepSpeed does not know. */
 void ds_names_list_unknown(const json_t *config, struct notes *notes);
+/* Of a section that is off, or that says nothing of a step. */
+void ds_names_list_within(const char *section, const json_t *v, struct notes *notes);
 
 #endif

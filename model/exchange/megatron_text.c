@@ -116,6 +116,26 @@ static void list_beside(const json_t *doc, const char *where)
     notes_print(&notes, where);
 }
 
+/* "2 2" or "[2 2]", as a file of options may have what a command line has as several words: a list of them; else the value (new reference). */
+static json_t *several(json_t *v)
+{
+    const char *s = json_string_value(v), *at = s && *s == '[' ? s + 1 : s;
+    json_t *out = json_array();
+    char *end;
+
+    for (; at && *(at += strspn(at, " ")) && *at != ']'; at = end) {
+        long long n = strtoll(at, &end, 10);
+        if (end == at || (*end && *end != ' ' && *end != ']'))
+            break;
+        json_array_append_new(out, json_integer(n));
+    }
+    bool whole = at && json_array_size(out) > 1 && (*s == '[' ? !strcmp(at, "]") : !*at);
+    if (whole)
+        return out;
+    json_decref(out);
+    return json_incref(v);
+}
+
 /* Below MODEL_ARGS, or at the top. */
 static json_t *from_doc(const json_t *j, const char *where)
 {
@@ -142,7 +162,7 @@ static json_t *from_doc(const json_t *j, const char *where)
         }
         name_of(key, strlen(key), name);
         if ((!json_is_false(v) && !json_is_null(v)) || !megatron_knows(name))
-            json_object_set(out, name, v);
+            json_object_set_new(out, name, several(v));
     }
     return out;
 }

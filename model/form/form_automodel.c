@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/hf_notes.h"
 #include "model/family/family.h"
 #include "model/form/form_rows.h"
 
@@ -131,6 +132,25 @@ static const char *model(const struct form_file *f)
     const char *named = json_string_value(form_value(f->doc, "model.pretrained_model_name_or_path"));
 
     return named ? named : json_string_value(form_value(f->doc, "model.config.pretrained_model_name_or_path"));
+}
+
+/* from_config() of a config class of transformers, with the fields of a config.json: "transformers.models.qwen3_moe.configuration_qwen3_moe.Qwen3MoeConfig"
+ * is of model_type qwen3_moe. */
+static json_t *config(const struct form_file *f)
+{
+    static const char folder[] = "transformers.models.";
+    const json_t *stated = form_value(f->doc, "model.config");
+    const char *class = json_string_value(form_value(stated, "_target_"));
+
+    if (!class || strncmp(class, folder, sizeof folder - 1)) {
+        fail("%s: NeMo Automodel's file names no model: give --model", f->path);
+        return NULL;
+    }
+    class += sizeof folder - 1;
+    json_t *out = json_deep_copy(stated);
+    json_object_del(out, "_target_");
+    json_object_set_new(out, "model_type", json_stringn(class, strcspn(class, ".")));
+    return out;
 }
 
 /* A size of the mesh: "none" and null leave it to the others. */
@@ -349,17 +369,32 @@ static int check_recipe(const struct form_file *f)
     return 0;
 }
 
-/* Fields over those of the config that is named make another model. */
-static void check_config(struct form_reading *r)
+/* Takes the fields of a config.json out of the document, whose rows are Automodel's keys.  One that no config class of transformers has is told; sizes over
+ * those of a config that is named make another model. */
+static void take_config(struct form_reading *r, json_t *doc, const struct model *m)
 {
-    static const char *const sizes[] = {
-        "model.config.num_hidden_layers", "model.config.hidden_size", "model.config.intermediate_size", "model.config.vocab_size", "model.config.num_attention_heads",
-        "model.config.num_key_value_heads", "model.config.num_experts", "model.config.n_routed_experts", "model.config.moe_intermediate_size",
-    };
+    static const char *const own[] = { "_target_", "pretrained_model_name_or_path", "trust_remote_code" };
+    static const char *const sizes[] = { "num_hidden_layers", "hidden_size", "intermediate_size", "vocab_size", "num_attention_heads", "num_key_value_heads",
+                                         "num_experts", "n_routed_experts", "moe_intermediate_size" };
+    json_t *model = json_object_get(doc, "model"), *config = json_object_get(model, "config"), *rest = json_object(), *v;
+    json_t *fields = json_object();
+    const char *key;
 
-    for (size_t i = 0; form_value(r->file->doc, "model.config.pretrained_model_name_or_path") && i < sizeof sizes / sizeof *sizes; i++)
-        if (form_value(r->file->doc, sizes[i]))
-            form_fail(r, "%s: another size than the model has: give its config.json with --model, and leave it out", sizes[i]);
+    json_object_foreach(config, key, v) {
+        bool ours = *key == '_';                /* of no config.json: unknown, or one of these */
+        for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+            ours = ours || !strcmp(key, own[i]);
+        json_object_set(ours ? rest : fields, key, v);
+    }
+    for (size_t i = 0; json_object_get(rest, own[1]) && i < sizeof sizes / sizeof *sizes; i++)
+        if (json_object_get(fields, sizes[i]))
+            form_fail(r, "model.config.%s: another size than the model has: give its config.json with --model, and leave it out", sizes[i]);
+    if (json_object_size(fields) > 0)
+        hf_notes_say(fields, r->file->path, m->family);
+    if (config)
+        json_object_set(model, "config", rest);
+    json_decref(rest);
+    json_decref(fields);
 }
 
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
@@ -367,11 +402,13 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     static const char *const strategies[] = { "fsdp2", "ddp", NULL };
     static const char *const dtypes[] = { "bf16", "bfloat16", "torch.bfloat16", "auto", "float32", "fp32", "torch.float32", NULL };
     static const char *const policies[] = { "bfloat16", "bf16", "torch.bfloat16", "float32", "fp32", "torch.float32", NULL };
+    struct form_file own = *f;
     struct form_reading r;
     int64_t trains = 0;
 
-    form_begin(&r, f, rows, FORM_COUNT(rows), notes);
-    check_config(&r);
+    own.doc = json_deep_copy(f->doc);
+    form_begin(&r, &own, rows, FORM_COUNT(rows), notes);
+    take_config(&r, own.doc, &p->model);
     const char *named = form_value(f->doc, "model.dtype") ? "model.dtype" : "model.torch_dtype";
     int strategy = form_word(&r, "distributed.strategy", strategies, 0), dtype = form_word(&r, named, dtypes, 3);
     if (dtype == 3 && !strstr(form_text(&r, "model._target_", ""), "from_config"))
@@ -399,7 +436,9 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     read_kernels(&r);
     if (form_value(f->doc, "peft._target_") || form_value(f->doc, "peft.dim"))
         trains = read_adapters(&r, p);
-    if (form_end(&r, p) < 0)
+    int rc = form_end(&r, p);
+    json_decref(own.doc);
+    if (rc < 0)
         return -1;
     return trains == 0 || trains == p->model.trainable ? 0
          : fail("%s: peft.target_modules: adapters of %lld parameters in Automodel, which knows no experts' weights by these names; a plan's would have %lld",
@@ -408,5 +447,5 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 
 const struct form form_automodel = {
     .name = "NeMo Automodel", .sign = "step_scheduler.local_batch_size with model.pretrained_model_name_or_path",
-    .claims = claims, .check = check_recipe, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
+    .claims = claims, .check = check_recipe, .model = model, .config = config, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
 };

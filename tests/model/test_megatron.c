@@ -482,6 +482,12 @@ static void options_are_read_as_yaml_or_refused(void **state)
         { "--micro-batch-size 1 --seq-length 512 --num-layers 8 --swiglu", "txt", "normalization RMSNorm (left out it is LayerNorm): llama-3.1-8b has it" },
         { "--tensor-model-parallel-size 2 --micro-batch-size 1 --seq-length 512 --bf16 --save \"$CHECKPOINTS\" --decoupled-lr 1e-4 --empty-unused-memory-level 0 "
           "--expert-model-parallel-size 1", "txt", NULL },
+        { "tensor_model_parallel_size: 2\nbf16: true\ncontext_parallel_size: 4\ncp_comm_type: a2a+p2p\nhierarchical_context_parallel_sizes: 2 2\nmicro_batch_size: 1\n"
+          "seq_length: 512\n", "yaml", NULL },              /* a command's two words */
+        { "tensor_model_parallel_size: 2\nbf16: true\ncontext_parallel_size: 4\ncp_comm_type: a2a+p2p\nhierarchical_context_parallel_sizes: '[2 2]'\nmicro_batch_size: 1\n"
+          "seq_length: 512\n", "yaml", NULL },
+        { "tensor_model_parallel_size: 2\nbf16: true\ncontext_parallel_size: 4\ncp_comm_type: a2a+p2p\nhierarchical_context_parallel_sizes: 2 x2\nmicro_batch_size: 1\n"
+          "seq_length: 512\n", "yaml", "whose product is context_parallel_size 4" },
     };
     struct plan model;
 
