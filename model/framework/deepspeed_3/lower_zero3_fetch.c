@@ -534,7 +534,8 @@ void z3_module_saves(struct z3 *z, const struct z3_module *m, bool again)
 {
     if (z->d.p->kernels == KERNELS_DPX || !m->has_backward)
         return;
-    for (int i = m->first; i < m->first + m->n; i++) {
+    for (int k = 0; k < m->n; k++) {
+        int i = z3_own_tensor(m, k);
         const struct tensor *x = &z->d.m->tensors[i];
         z->data_saved[i] |= saved_as_view(z, i) || (again && saved_detached(z, x));
     }

@@ -41,8 +41,8 @@ void z3_compute(void *zero3, const struct walk_run *r)
     const struct z3_module *m = z->using >= 0 ? &z->trace.modules[z->using] : NULL;
 
     for (int i = 0; m && i < m->n; i++)
-        if (z->coord.status[m->first + i] == Z3_AVAILABLE)
-            z3_use(z, ACT_R, m->first + i);
+        if (z->coord.status[z3_own_tensor(m, i)] == Z3_AVAILABLE)
+            z3_use(z, ACT_R, z3_own_tensor(m, i));
     if (r->forward)
         return;
     if (r->piece == PIECE_HEAD && d->tied_kernel >= r->k0 && d->tied_kernel < r->k1)
@@ -136,7 +136,7 @@ static void release(struct z3 *z, const struct z3_event *e)
             break;
     compute(z, e->kernel > k ? e->kernel : k);
     for (int i = 0; i < m->n && e->backward; i++)       /* those that have no gradient */
-        z3_drop_kept_data(z, m->first + i);
+        z3_drop_kept_data(z, z3_own_tensor(m, i));
     z3_coord_release(&z->coord, e);
     if (z->using == e->module)
         z->using = -1;

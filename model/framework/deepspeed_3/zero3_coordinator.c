@@ -42,10 +42,10 @@ static void index_uses(struct z3_coord *c)
         c->before[step + 1] = c->before[step];
         c->fetched[step] = (int)(m - c->t->modules);
         for (int k = 0; k < m->n; k++) {
-            c->queue_tensor[n] = m->first + k;
+            c->queue_tensor[n] = z3_own_tensor(m, k);
             c->queue_step[n++] = step;
-            c->before[step + 1] += m->more_modules ? 0 : numel(c, m->first + k);
-            c->use_first[m->first + k + 1]++;
+            c->before[step + 1] += m->more_modules ? 0 : numel(c, z3_own_tensor(m, k));
+            c->use_first[z3_own_tensor(m, k) + 1]++;
         }
         step++;
     }
@@ -71,7 +71,7 @@ int z3_coord_init(struct z3_coord *c, const struct local_model *local, const str
     c->queue_tensor = calloc(3 * uses, sizeof *c->queue_tensor);
     c->before = calloc((size_t)t->nsteps + 1, sizeof *c->before);
     c->fetched = calloc((size_t)t->nsteps + 1, sizeof *c->fetched);
-    c->cache = calloc((size_t)t->nevents + 1, 1);
+    c->cache = calloc((size_t)t->nevents + 1, sizeof *c->cache);
     c->open = calloc((size_t)t->nmodules + 1, sizeof *c->open);
     if (!c->status || !c->recent || !c->queue_tensor || !c->before || !c->fetched || !c->cache || !c->open)
         return fail("out of memory for the parameter coordinator");
@@ -181,7 +181,7 @@ static void pop_own(struct z3_coord *c, const struct z3_module *m)
     int n = 0;
 
     for (int k = 0; k < m->n; k++)
-        n += c->recent[m->first + k] < c->step;
+        n += c->recent[z3_own_tensor(m, k)] < c->step;
     for (; n > 0 && c->head < c->t->nuses; n--, c->head++)
         c->recent[c->queue_tensor[c->head]] = c->queue_step[c->head];
 }
@@ -215,11 +215,11 @@ void z3_coord_fetch(struct z3_coord *c, const struct z3_event *e)
     if (e->backward)
         c->open[c->nopen++] = e->module;
     for (int k = 0; k < own; k++)
-        if (c->status[m->first + k] == Z3_ABSENT)
-            c->batch[n++] = m->first + k;
+        if (c->status[z3_own_tensor(m, k)] == Z3_ABSENT)
+            c->batch[n++] = z3_own_tensor(m, k);
     gather(c, n);
     for (int k = 0; k < own; k++) {
-        int t = m->first + k;
+        int t = z3_own_tensor(m, k);
         c->active[t] |= (uint8_t)m->bit;
         hold_again(c, e, t);
         if (c->status[t] != Z3_INFLIGHT)
@@ -277,19 +277,19 @@ static bool leaf_needed_soon(const struct z3_coord *c, int t)
 }
 
 /* __params_to_release, computed once for each event (lru_cache). */
-static uint8_t to_release(struct z3_coord *c, const struct z3_event *e, const struct z3_module *m)
+static uint32_t to_release(struct z3_coord *c, const struct z3_event *e, const struct z3_module *m)
 {
-    uint8_t *known = &c->cache[e - c->t->events];
+    uint32_t *known = &c->cache[e - c->t->events];
 
     if (*known)
-        return (uint8_t)(*known - 1);
+        return *known - 1;
     *known = 1;
     for (int k = 0; k < m->n; k++) {
-        int t = m->first + k;
+        int t = z3_own_tensor(m, k);
         if (!c->persistent[t] && c->recent[t] <= c->step && !(m->more_modules ? leaf_needed_soon(c, t) : needed_soon(c, t)))
-            *known = (uint8_t)(*known + (1 << k));
+            *known += UINT32_C(1) << k;
     }
-    return (uint8_t)(*known - 1);
+    return *known - 1;
 }
 
 /* What a recomputation fetched is its owner's no more, then goes unless it persists. */
@@ -312,7 +312,7 @@ static void release_again(struct z3_coord *c, int module)
 void z3_coord_release(struct z3_coord *c, const struct z3_event *e)
 {
     const struct z3_module *m = &c->t->modules[e->module];
-    uint8_t which = c->mode == Z3_COMPLETE ? to_release(c, e, m) : 0xff;
+    uint32_t which = c->mode == Z3_COMPLETE ? to_release(c, e, m) : UINT32_MAX;
 
     if (e->backward)
         let_go_again(c, e->module);
@@ -323,9 +323,9 @@ void z3_coord_release(struct z3_coord *c, const struct z3_event *e)
             break;
         }
     for (int k = 0; k < m->n; k++) {
-        c->active[m->first + k] &= (uint8_t)~m->bit;
-        if (which & (1 << k))
-            release(c, m->first + k);
+        c->active[z3_own_tensor(m, k)] &= (uint8_t)~m->bit;
+        if (which >> k & 1)
+            release(c, z3_own_tensor(m, k));
     }
     if (e->backward)
         release_again(c, e->module);
@@ -346,9 +346,9 @@ void z3_coord_end(struct z3_coord *c)
         let_go_again(c, c->open[c->nopen]);
         release_again(c, c->open[c->nopen]);
         for (int k = 0; k < m->n; k++) {
-            c->active[m->first + k] &= (uint8_t)~m->bit;
-            if (!c->persistent[m->first + k])
-                release(c, m->first + k);
+            c->active[z3_own_tensor(m, k)] &= (uint8_t)~m->bit;
+            if (!c->persistent[z3_own_tensor(m, k)])
+                release(c, z3_own_tensor(m, k));
         }
     }
 }

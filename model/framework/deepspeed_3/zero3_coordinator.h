@@ -43,7 +43,7 @@ struct z3_coord {
     int64_t  *before;               /* per step: elements used by the steps before it, but leaves' */
     int      *fetched;              /* per step: its module */
     int      *use_first, *use_next, *uses;      /* per tensor: its steps, ascending */
-    uint8_t  *cache;                /* per event: 1 + own tensors that its release frees */
+    uint32_t *cache;                /* per event: 1 + own tensors that its release frees */
     int      *open, nopen;          /* modules fetched in backward, not released */
     int      *again, nagain, owner; /* frozen parameters that a recomputation fetched, and the module that releases them, too */
     int      *batch;

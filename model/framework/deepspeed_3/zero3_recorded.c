@@ -32,38 +32,68 @@ static bool is_of(const char *tensor, const char *path, bool below)
     return own && (below || !strchr(own, '.'));
 }
 
-/* First tensor and how many of the module at `path`, which follow each other. */
-static void find(const struct model *m, const char *path, bool below, int *first, int *n)
+/* All tensors below a module follow each other. */
+static void find_below(const struct model *m, const char *path, struct z3_module *own)
 {
-    *first = *n = 0;
     for (int i = 0; i < m->ntensors; i++) {
-        if (!is_of(m->tensors[i].name, path, below))
+        if (!is_of(m->tensors[i].name, path, true))
             continue;
-        *first = *n == 0 ? i : *first;
-        *n = i + 1 - *first;
+        own->all_first = own->all_n == 0 ? i : own->all_first;
+        own->all_n = i + 1 - own->all_first;
     }
 }
 
-static int own_tensors(const struct builder *b, const char *path, struct z3_module *own)
+/* Its tensors, ascending, by their own names and by others; which is -1 where there are too many. */
+static int list_own(const struct builder *b, const char *path, int *list, bool *shared)
 {
     const struct model *m = b->d->m;
-    int shared = 0;
+    const struct recorded *r = b->r;
+    int n = 0;
 
-    *own = (struct z3_module){ .kernel_module = -1, .bit = 1 };
-    find(m, path, false, &own->first, &own->n);
-    find(m, path, true, &own->all_first, &own->all_n);
-    for (int i = 0; i < b->r->nshared; i++)
-        if (is_of(b->r->shared[i].name, path, false)) {
-            shared++;
-            own->first = b->r->shared[i].tensor;
-        }
-    if (shared == 0)
+    for (int i = 0; i < m->ntensors; i++) {
+        bool mine = is_of(m->tensors[i].name, path, false);
+        for (int k = 0; k < r->nshared && !mine; k++)
+            if (r->shared[k].tensor == i && is_of(r->shared[k].name, path, false))
+                mine = *shared = true;
+        if (mine && n == Z3_MOST_OWN)
+            return -1;
+        if (mine)
+            list[n++] = i;
+    }
+    return n;
+}
+
+/* Two modules have a tensor at most: the bit is theirs. */
+static int check_shared(const struct builder *b, const int *list, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int names = 0;
+        for (int k = 0; k < b->r->nshared; k++)
+            names += b->r->shared[k].tensor == list[i];
+        if (names > 1)
+            return fail("%s: %s has more than two names: what stage 3 does with it is not followed", b->r->name, b->d->m->tensors[list[i]].name);
+    }
+    return 0;
+}
+
+static int own_tensors(struct builder *b, const char *path, struct z3_module *own)
+{
+    int list[Z3_MOST_OWN];
+    bool shared = false;
+    int n = list_own(b, path, list, &shared);
+
+    *own = (struct z3_module){ .kernel_module = -1, .bit = shared ? 2 : 1, .n = n, .first = n > 0 ? list[0] : 0 };
+    find_below(b->d->m, path, own);
+    if (n < 0)
+        return fail("%s: %s has more than %d parameters of its own: what stage 3 releases of them is not followed", b->r->name, path, Z3_MOST_OWN);
+    if (shared && check_shared(b, list, n) < 0)
+        return -1;
+    if (n == 0 || list[n - 1] == list[0] + n - 1)
         return 0;
-    if (shared > 1 || own->n > 0)
-        return fail("%s: %s has a shared parameter beside others: what stage 3 fetches for it is not followed", b->r->name, path);
-    own->n = own->all_n = 1;
-    own->all_first = own->first;
-    own->bit = 2;
+    int *kept = room_new((size_t)n, sizeof *kept);
+    memcpy(kept, list, (size_t)n * sizeof *kept);
+    b->t->lists = room_for(b->t->lists, b->t->nlists, &b->t->cap_lists, sizeof *b->t->lists);
+    own->own = b->t->lists[b->t->nlists++] = kept;
     return 0;
 }
 
@@ -96,10 +126,9 @@ static int root_module(struct builder *b, const char *path)
 static void shift(const struct builder *b, struct z3_module *x, int from, int to)
 {
     int by = b->r->first[to] - b->r->first[from];
-    bool own = x->first >= b->r->first[from] && x->first < b->r->first[from] + b->r->ntensors[from];
 
-    x->first += own ? by : 0;
-    x->all_first += own || x->bit == 1 ? by : 0;
+    x->first += x->n > 0 ? by : 0;
+    x->all_first += x->all_n > 0 ? by : 0;
 }
 
 /* The modules of a unit follow each other, in the order of its piece's; those with a whole path have a place there, which is not used. */
@@ -118,7 +147,7 @@ static int add_unit(struct builder *b, const struct rec_program *g, int u)
         int at = new_module(b, NULL);
         struct z3_module *own = &b->t->modules[at];
         *own = b->t->modules[b->of_unit[twin] + i];
-        if (twin < u)
+        if (twin < u && own->bit == 1 && !own->own)
             shift(b, own, twin, u);
         else if (own_tensors(b, path, own) < 0)
             return -1;

@@ -454,5 +454,8 @@ void z3_trace_free(struct z3_trace *t)
 {
     free(t->events);
     free(t->modules);
+    for (int64_t i = 0; i < t->nlists; i++)
+        free(t->lists[i]);
+    free(t->lists);
     *t = (struct z3_trace){ 0 };
 }

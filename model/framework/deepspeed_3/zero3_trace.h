@@ -31,8 +31,11 @@ struct z3_event {
     int     block;
 };
 
+enum { Z3_MOST_OWN = 30 };
+
 struct z3_module {
-    int first, n;                   /* its own tensors in model->tensors */
+    int first, n;                   /* its own tensors in model->tensors, up to Z3_MOST_OWN, */
+    const int *own;                 /* or, where they do not follow each other, these */
     int all_first, all_n;           /* with all below it */
     int kernel_module;              /* as in struct kernel, or -1 */
     int more_modules;               /* of a leaf: so many that follow it are in it too */
@@ -41,6 +44,9 @@ struct z3_module {
     bool external;                  /* they are its own from when it first asks for them, in the first forward of all */
 };
 
+/* Tensor k of n. */
+static inline int z3_own_tensor(const struct z3_module *m, int k) { return m->own ? m->own[k] : m->first + k; }
+
 struct z3_trace {
     struct z3_event  *events;
     int               nevents;
@@ -48,6 +54,8 @@ struct z3_trace {
     int               backward;     /* the first event of backward */
     struct z3_module *modules;
     int               nmodules;
+    int             **lists;        /* modules' `own` */
+    int64_t           nlists, cap_lists;
     int               nsteps;       /* fetches */
     int               nuses;        /* their modules' own tensors, added up */
 };
