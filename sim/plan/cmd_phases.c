@@ -15,6 +15,15 @@
 
 /* ---- who ---- */
 
+/* What a model does between its phases: "it is in host memory". */
+static const char *between_words(enum role_where w)
+{
+    static const char *const words[] = { [WHERE_DEVICE] = "it stays on the GPU", [WHERE_STATES_AWAY] = "its optimizer states are in host memory",
+                                         [WHERE_HOST] = "it is in host memory", [WHERE_WEIGHTS_AWAY] = "its weights are in host memory" };
+
+    return words[w];
+}
+
 static void print_model(const struct phases *p, int i, FILE *to)
 {
     const struct phase_role *r = &p->plan.role[i];
@@ -24,11 +33,11 @@ static void print_model(const struct phases *p, int i, FILE *to)
 
     plan_words(plan, words, sizeof words);
     if (r->kind == ROLE_INFERS) {
-        fprintf(to, "  %s: %s without gradients, %s of weights on a GPU; between phases: %s.\n", r->name, plan->model.name, size_text(b->params).s, role_where_name(r->between));
+        fprintf(to, "  %s: %s without gradients, %s of weights on a GPU. Between phases %s.\n", r->name, plan->model.name, size_text(b->params).s, between_words(r->between));
         return;
     }
-    fprintf(to, "  %s: %s, %s.\n    %s of weights and %s of optimizer states on a GPU; between phases: %s; %s.\n", r->name, plan->model.name, words,
-            size_text(b->params).s, size_text(b->states).s, role_where_name(r->between), r->empties ? "empties PyTorch's cache" : "PyTorch's cache stays");
+    fprintf(to, "  %s: %s, %s.\n    %s of weights and %s of optimizer states on a GPU. Between phases %s, and PyTorch's cache %s.\n", r->name, plan->model.name, words,
+            size_text(b->params).s, size_text(b->states).s, between_words(r->between), r->empties ? "is emptied" : "stays");
 }
 
 static void print_engine(const struct phases *p, FILE *to)
@@ -87,12 +96,13 @@ static void print_steps(const struct phases *p, FILE *to)
 {
     struct columns *t = columns_new(step_columns, 7);
 
-    fputs("Memory of a GPU in GiB: what the trainers' process has, what the engine has, both with NCCL,\nand that with what PyTorch's allocator keeps reserved.\n", to);
+    fputs("Memory of a GPU in GiB: what the trainers' process has, what the engine has, both with NCCL (needs), and that with what PyTorch's allocator keeps (reserved).\n", to);
     for (int k = 0; k < p->plan.nsteps; k++)
         print_step(t, p, k);
     columns_print(t, to, page_width(stdout));
-    fprintf(to, "* The largest moment: %s of a GPU's %s (%s usable).\n", size_text(p->moment[p->largest].needed).s, size_text(p->limit).s,
-            size_text(p->available).s);
+    int64_t needed = p->moment[p->largest].needed;
+    fprintf(to, "* The largest moment: %s of %s usable%s.\n", size_text(needed).s, size_text(p->available).s,
+            needed > p->limit ? ", more than the whole card" : needed > p->available ? ", so little of the card stays free" : "");
 }
 
 /* What the largest moment consists of. */

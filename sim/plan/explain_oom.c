@@ -326,13 +326,13 @@ static int64_t nodes_that_fit(const struct plan *p, struct size_text *needed)
     return found;
 }
 
-static void print_way(FILE *to, const struct plan *p)
+static void print_way(FILE *to, const struct plan *p, bool fits)
 {
     char change[160];
     struct size_text needed;
 
     if (advice_that_fits(p, change, sizeof change)) {
-        fprintf(to, "; to make it fit: %s.\n", change);
+        fprintf(to, "; to %s: %s.\n", fits ? "give it room" : "make it fit", change);
         return;
     }
     int64_t nodes = nodes_that_fit(p, &needed);
@@ -366,7 +366,7 @@ static void print_verdict(FILE *to, const char *where, const struct plan *p, int
     if (e.m.fits && e.verdict != VERDICT_TIGHT)
         fputs(".\n", to);
     else
-        print_way(to, &q);
+        print_way(to, &q, e.m.fits);
     evaluation_free(&e);
 }
 
