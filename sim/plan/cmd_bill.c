@@ -236,15 +236,6 @@ static void print_spares(const struct bill_asked *a, const struct bill *b, FILE 
     fputs(".\n", to);
 }
 
-/* "45,207", "3.24" */
-static const char *hours_text(double hours, char *to, size_t size)
-{
-    if (hours >= 100)
-        return money_grouped(hours, to, size);
-    snprintf(to, size, "%.3g", hours);
-    return to;
-}
-
 static void print_end(const struct bill_asked *a, const struct bill *b, FILE *to)
 {
     const struct cluster *c = &b->e.plan.cluster;
@@ -260,8 +251,8 @@ static void print_end(const struct bill_asked *a, const struct bill *b, FILE *to
     if (b->time.interruptions > 0)
         fprintf(to, "; %.3g interruptions", b->time.interruptions);
     fputs(".\n", to);
-    fprintf(to, "  %s GPU-hours are paid for, %s of them useful", hours_text(hours, sum, sizeof sum),
-            hours_text(b->time.useful_s / 3600 * (double)c->world_size, useful, sizeof useful));
+    fprintf(to, "  %s GPU-hours are paid for, %s of them useful", money_hours(hours, sum, sizeof sum),
+            money_hours(b->time.useful_s / 3600 * (double)c->world_size, useful, sizeof useful));
     if (a->eval.money.price >= 0) {
         money_sum(&a->eval.money, cost_of(a, b, bill_paid_s(b, b->time.total_s), spares), sum, sizeof sum);
         money_sum(&a->eval.money, cost_of(a, b, bill_paid_s(b, b->low_s), spares), low, sizeof low);

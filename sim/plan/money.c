@@ -180,6 +180,14 @@ const char *money_grouped(double x, char *to, size_t size)
     return to;
 }
 
+const char *money_hours(double hours, char *to, size_t size)
+{
+    if (hours >= 1000)
+        return money_grouped(hours, to, size);
+    snprintf(to, size, "%.4g", hours);
+    return to;
+}
+
 /* "$2,381,400", "2,381,400 EUR", "12.50".  Cents matter in small sums. */
 static const char *cost_text(const struct money_question *q, double x, char *to, size_t size)
 {
@@ -254,7 +262,7 @@ int money_print(const struct money_question *q, const struct plan *p, const stru
     fprintf(to, "\n%s token%s: %s step%s of %s tokens, %.4g %s (90 %%: %.4g to %.4g), %s GPU-hours\n",
             count_text(q->tokens).s, q->tokens == 1 ? "" : "s", money_grouped((double)m.steps, a, sizeof a), m.steps == 1 ? "" : "s",
             money_grouped((double)(plan_global_batch(p) * p->seq), b, sizeof b), unit * m.days, name, unit * m.low_days, unit * m.high_days,
-            money_grouped(m.gpu_hours, c, sizeof c));
+            money_hours(m.gpu_hours, c, sizeof c));
     if (m.cost >= 0)
         fprintf(to, "cost %s (90 %%: %s to %s) at %s a GPU-hour\n", cost_text(q, m.cost, a, sizeof a),
                 cost_text(q, m.cost * m.low_days / m.days, b, sizeof b),

@@ -69,6 +69,8 @@ json_t *money_json(const struct money_question *q, const struct plan *p, const s
 
 /* 2381400 as "2,381,400"; whole.  Returns `to`. */
 const char *money_grouped(double x, char *to, size_t size);
+/* GPU-hours: four digits, of thousands all. */
+const char *money_hours(double hours, char *to, size_t size);
 
 /* "$2,381,400", "2,381,400 EUR", "12.50"; "-" of a sum below 0. */
 void money_sum(const struct money_question *q, double x, char *to, size_t size);

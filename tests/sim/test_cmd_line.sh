@@ -62,6 +62,13 @@ check 'days, GPU-hours and cost follow from the step by multiplication' "$(
         if (c / (2.5 * h) - 1 > 1e-9 || 2.5 * h / c - 1 > 1e-9) print "cost " c }'
     says '--price needs --tokens' eval "$tmp/plan.json" --price 2
     says 'give --tokens' search --model gpt2 --cluster 8xh100 --seq 1k --global-batch 8 --days 2)"
+# What is printed adds up as it stands: few hours are not rounded to whole ones (4 GPU-hours at 2.10 are not 7.56).
+check 'printed GPU-hours times the price are the printed cost' "$(
+    "$B/dpxplan" eval demo/8b-fsdp.json --tokens 100M --price 2 >"$tmp/out" 2>/dev/null
+    "$B/dpxplan" bill demo/8b-fsdp.json --tokens 100M --price 2 --mtbf 50000h --storage 20GB/s >"$tmp/bill" 2>/dev/null
+    awk '/GPU-hours$/ { h = $(NF - 1) } /^cost/ { if (h < 1 || $2 / h > 2.01 || $2 / h < 1.99) print }' "$tmp/out"
+    grep -q 'GPU-hours are paid' "$tmp/bill" || cat "$tmp/bill"
+    awk '/GPU-hours are paid/ { h = $1; sub(/.*useful: /, ""); if ($1 / h > 2.01 || $1 / h < 1.99) print h, $0 }' "$tmp/bill")"
 check 'search and limits say days and cost, too' "$(
     "$B/dpxplan" search --model gpt2 --cluster 8xh100 --seq 1k --global-batch 64 --strategy ddp --tokens 1T --price 2 --days 9 >"$tmp/out" 2>&1
     grep -q '^1.00T tokens: 15,258,790 steps of 65,536 tokens' "$tmp/out" && grep -q '^in 9 days: ' "$tmp/out" || cat "$tmp/out"
