@@ -51,6 +51,17 @@ static void note_adapters(const struct recipe_about *of, const struct plan *p, s
                   packed ? "TRL keeps adapters of packed weights" : "pure_bf16 keeps adapters", (double)p->model.trainable * 8 / 1e9);
 }
 
+/* TRL hands bnb_4bit_quant_storage on as it is, transformers' own is uint8; axolotl and LLaMA-Factory give that of the other weights. */
+static void note_storage(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    const char *storage = json_string_value(json_object_get(of->config, "bnb_4bit_quant_storage"));
+    bool codes = p->train.base == BASE_NF4 || p->train.base == BASE_NF4_DOUBLE;
+
+    if (of->form == RECIPE_TRL && codes && p->strategy == STRAT_FSDP && (!storage || !strstr(storage, "float")))
+        notes_add(notes, "bnb_4bit_quant_storage is %s: FSDP shards weights in 4 bits only where it is the dtype of the others; planned so: write %s",
+                  storage ? storage : "not given (uint8)", p->precision == DT_BF16 ? "bfloat16" : "float16");
+}
+
 /* check_auto_enable_lora_kernels(). */
 static void note_kernels(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
@@ -162,5 +173,6 @@ void recipe_note(const struct recipe_about *of, const struct plan *p, struct not
     if (of->form == RECIPE_FACTORY)
         note_dtype(of, p, notes);
     note_adapters(of, p, notes);
+    note_storage(of, p, notes);
     note_attention(of, p, notes);
 }

@@ -405,6 +405,21 @@ static void trls_recipe_trains_everything_unless_it_uses_peft(void **state)
     assert_string_equal(p.train.target_modules, "all-linear");
     assert_int_equal(p.seq, 8192);
     plan_free(&p);
+    /* FSDP shards codes as elements of the other weights' dtype; without FSDP it does not matter how they are stored. */
+    static const struct { const char *says; bool told; } storage[] = {
+        { "", true }, { "bnb_4bit_quant_storage: uint8\n", true }, { "bnb_4bit_quant_storage: bfloat16\n", false },
+    };
+    for (int fsdp = 0; fsdp < 2; fsdp++)
+        for (int i = 0; i < 3; i++) {
+            char text[400];
+            memset(&notes, 0, sizeof notes);
+            snprintf(text, sizeof text, "model_name_or_path: Qwen/Qwen2.5-7B\nuse_peft: true\nload_in_4bit: true\nmax_length: 512\nbf16: true\n%s%s",
+                     storage[i].says, fsdp ? "fsdp: full_shard\n" : "");
+            assert_int_equal(read_recipe(text, NULL, "4xa100-80gb", 0, &p, &notes), 0);
+            assert_int_equal(noted(&notes, "bnb_4bit_quant_storage is"), fsdp && storage[i].told);
+            assert_false(noted(&notes, "may matter to memory or time: bnb_4bit_quant_storage"));
+            plan_free(&p);
+        }
     refuses("model_name_or_path: x\nload_in_4bit: true\nmax_length: 512\n", 0, "load_in_4bit: packed weights do not train");
 }
 
