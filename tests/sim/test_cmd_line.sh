@@ -367,4 +367,17 @@ adapters() {
 echo '{"dpx_plan": 1, "model": "llama-3.2-1b", "cluster": "8xh100", "strategy": "ddp", "dialect": "torch", "seq": 2048, "micro_batch": 1,
     "precision": "bf16", "train": "lora"}' >"$tmp/lora.json"
 check 'adapters beside other ways of parallelism: one refusal, with what would be right' "$(adapters)"
+
+# What is freed in a micro-step is free some micro-steps later, whatever makes the issuing thread wait: more of them reserve no more.
+accumulated() {
+    for cell in 'fsdp torch-fsdp1' 'fsdp torch' 'zero3 deepspeed' 'ddp torch'; do
+        for n in 4 16; do
+            "$B/dpxplan" eval gpt2 --cluster 1xh100 --set strategy=${cell% *} dialect=${cell#* } micro_batch=1 accumulation=$n sync_every_micro_step=true --json \
+                2>/dev/null >"$tmp/out" || "$B/dpxplan" eval gpt2 --cluster 1xh100 --set strategy=${cell% *} dialect=${cell#* } micro_batch=1 accumulation=$n \
+                --json 2>/dev/null >"$tmp/out"
+            sed -n 's/.*"reserved_peak_bytes": *\([0-9]*\).*/\1/p' "$tmp/out"
+        done | uniq | { read -r a; read -r b && echo "$cell: $a of 4, $b of 16"; }
+    done
+}
+check 'more micro-steps reserve no more' "$(accumulated)"
 finish

@@ -131,10 +131,16 @@ static void compute(void *fsdp1, const struct walk_run *r)
 
 /* ---- micro-steps ---- */
 
+/* NO_SHARD frees what it casts without an event for the rate limiter, so nothing of FSDP1's makes the issuing thread wait.  What does is
+ * CUDA's queue of launches, which is shorter than a backward: when that is issued, the device has come to its start. */
+static bool only_the_queue_waits(const struct fsdp1 *f) { return !f->sharded && f->r.used != f->r.kept && !f->offload; }
+
 static void begin_pass(void *fsdp1)
 {
     struct fsdp1 *f = fsdp1;
 
+    if (only_the_queue_waits(f) && !f->walk.forward)
+        sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "backward begins")->record = f->ev_half;
     f->now.reduce = f->p->sync_every_micro_step || f->walk.last;
 }
 
@@ -142,6 +148,8 @@ static void end_of_micro_step(void *fsdp1)
 {
     struct fsdp1 *f = fsdp1;
 
+    if (only_the_queue_waits(f))
+        sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_BACKWARD, "full queue of launches")->wait[0] = f->ev_half;
     f->now.has_reduced |= f->now.reduce;
     f->now.has_unsharded = !f->now.reduce;
     /* no_sync leaves what SHARD_GRAD_OP gathered: _should_free_in_backward() */
@@ -435,6 +443,7 @@ static void setup(struct fsdp1 *f)
         f->ev_backward[i] = sched_event(s);
     }
     f->ev_root = sched_event(s);
+    f->ev_half = sched_event(s);
     if (f->p->fsdp.forward_prefetch)
         sched_note(s, "forward_prefetch makes a unit's views one unit early, so autograd finishes its "
                    "gradient one unit late: three units are live in backward, not two");

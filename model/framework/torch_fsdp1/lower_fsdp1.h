@@ -73,7 +73,7 @@ struct fsdp1 {
     bool               frees_after_forward;     /* FULL_SHARD, HYBRID_SHARD: all units but the root */
     bool               offload;         /* CPUOffload(offload_params=True) */
     double             predivide, postdivide;
-    uint16_t           ev_forward[RING], ev_backward[RING], ev_root;
+    uint16_t           ev_forward[RING], ev_backward[RING], ev_root, ev_half;
     uint16_t           ev_adapter[NWAYS][RING][ADAPTERS_MOST];
     int                module[ADAPTERS_MOST];   /* adapters that are units, as kernels count modules; map.nadapters of them */
     struct fsdp1_now   now, begun[2];   /* and as it was where a repeated micro-step, or step, begins */
