@@ -474,6 +474,7 @@ int knob_say_reshard(const struct plan *p, char *to, size_t size)
 int knob_say_sharding(const struct plan *p, char *to, size_t size)
 {
     return p->fsdp.sharding_strategy == FSDP1_SHARD_GRAD_OP ? snprintf(to, size, ", SHARD_GRAD_OP")
+         : p->fsdp.sharding_strategy == FSDP1_NO_SHARD ? snprintf(to, size, ", NO_SHARD")
          : p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD_ZERO2 ? snprintf(to, size, ", _HYBRID_SHARD_ZERO2") : 0;
 }
 

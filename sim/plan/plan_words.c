@@ -148,7 +148,8 @@ static int say_reshard(const struct plan *p, char *to, size_t size)
 
 static int say_sharding(const struct plan *p, char *to, size_t size)
 {
-    return snprintf(to, size, "parameters stay gathered after forward (%s)",
+    return p->fsdp.sharding_strategy == FSDP1_NO_SHARD ? snprintf(to, size, "nothing is sharded (NO_SHARD)")
+         : snprintf(to, size, "parameters stay gathered after forward (%s)",
                     p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD_ZERO2 ? "_HYBRID_SHARD_ZERO2" : "SHARD_GRAD_OP");
 }
 

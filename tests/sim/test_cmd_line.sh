@@ -380,4 +380,14 @@ accumulated() {
     done
 }
 check 'more micro-steps reserve no more' "$(accumulated)"
+
+check 'FSDP1: each sharding strategy has a label and words of its own' "$(
+    for how in FULL_SHARD SHARD_GRAD_OP NO_SHARD HYBRID_SHARD _HYBRID_SHARD_ZERO2; do
+        "$B/dpxplan" eval gpt2 --cluster 2x8xh100 --set strategy=fsdp dialect=torch-fsdp1 fsdp.sharding_strategy=$how >"$tmp/words" 2>/dev/null
+        "$B/dpxplan" eval gpt2 --cluster 2x8xh100 --set strategy=fsdp dialect=torch-fsdp1 fsdp.sharding_strategy=$how --json 2>/dev/null |
+            grep '^  "label"' >>"$tmp/labels"
+        sed -n '2,/  A step/p' "$tmp/words" | tr -d '\n' >>"$tmp/said"; echo >>"$tmp/said"
+    done
+    [ "$(sort -u "$tmp/labels" | wc -l)" = 5 ] || cat "$tmp/labels"
+    [ "$(sort -u "$tmp/said" | wc -l)" = 5 ] || cat "$tmp/said")"
 finish
