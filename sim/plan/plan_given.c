@@ -64,7 +64,8 @@ static int of_model(const struct plan_given *g, const json_t *config, struct pla
         return fail("%s: it is a model itself: leave out --model", g->path);
     if (!g->cluster && !g->cluster_doc)
         return fail("%s: a model: say on which GPUs: --cluster 8xh100", g->path ? g->path : "plan");
-    if (named_model(g->path, config, &m) < 0)
+    bool file = g->path && strcmp(g->path, "-");        /* which has a name, and is what notes name */
+    if (named_model(g->path, file ? NULL : config, &m) < 0)
         return -1;
     if (named_cluster(g->cluster, g->cluster_doc, &c) < 0) {
         model_free(&m);

@@ -382,6 +382,7 @@ accumulated() {
 check 'more micro-steps reserve no more' "$(accumulated)"
 
 check 'FSDP1: each sharding strategy has a label and words of its own' "$(
+    rm -f "$tmp/labels" "$tmp/said"
     for how in FULL_SHARD SHARD_GRAD_OP NO_SHARD HYBRID_SHARD _HYBRID_SHARD_ZERO2; do
         "$B/dpxplan" eval gpt2 --cluster 2x8xh100 --set strategy=fsdp dialect=torch-fsdp1 fsdp.sharding_strategy=$how >"$tmp/words" 2>/dev/null
         "$B/dpxplan" eval gpt2 --cluster 2x8xh100 --set strategy=fsdp dialect=torch-fsdp1 fsdp.sharding_strategy=$how --json 2>/dev/null |
@@ -390,4 +391,10 @@ check 'FSDP1: each sharding strategy has a label and words of its own' "$(
     done
     [ "$(sort -u "$tmp/labels" | wc -l)" = 5 ] || cat "$tmp/labels"
     [ "$(sort -u "$tmp/said" | wc -l)" = 5 ] || cat "$tmp/said")"
+
+check "a model's file gives the model its name, in notes, too" "$(
+    echo '{"model_type": "gpt2", "n_embd": 128, "n_layer": 2, "n_head": 4, "n_positions": 1024, "vocab_size": 512, "my_block": "custom"}' >"$tmp/tiny.json"
+    "$B/dpxplan" eval "$tmp/tiny.json" --cluster 1xh100 --seq 64 >"$tmp/out" 2>"$tmp/err"
+    head -1 "$tmp/out" | grep -v '^tiny '
+    grep -q "^dpx: $tmp/tiny.json: note: \"my_block\"" "$tmp/err" || cat "$tmp/err")"
 finish

@@ -215,7 +215,7 @@ static void what_another_strategy_drops_is_said_and_what_is_named_is_not_dropped
     struct plan q;
 
     (void)state;
-    assert_string_equal(noted(to_ddp, &q, 0), "dpx: ddp of torch has no fsdp.reshard_after_forward: dropped\n");
+    assert_string_equal(noted(to_ddp, &q, 0), "dpx: left out of the plan, because PyTorch DDP has no such key: fsdp.reshard_after_forward\n");
     plan_free(&q);
     assert_string_equal(noted(to_ddp_and_named, &q, -1), "");
     assert_string_equal(said, "fsdp.reshard_after_forward=true: ddp of torch has no such key");
@@ -223,7 +223,7 @@ static void what_another_strategy_drops_is_said_and_what_is_named_is_not_dropped
     assert_int_equal(q.fsdp.reshard_after_forward, 0);
     plan_free(&q);
     assert_string_equal(noted(with_a_version, &q, 0), "dpx: dialect torch has no zero3: taken as dialect deepspeed has it\n"
-                                                      "dpx: zero3 of deepspeed has no fsdp.reshard_after_forward: dropped\n");
+                                                      "dpx: left out of the plan, because DeepSpeed ZeRO-3 has no such key: fsdp.reshard_after_forward\n");
     assert_string_equal(q.framework_version, "0.19.6");
     plan_free(&q);
 }
@@ -248,7 +248,7 @@ static void all_that_is_dropped_is_named(void **state)
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         snprintf(key, sizeof key, "deepspeed.%s", keys[i]);
         const char *at = strstr(text, key);
-        assert_true(at && (at[strlen(key)] == ',' || at[strlen(key)] == ':'));
+        assert_true(at && (at[strlen(key)] == ',' || at[strlen(key)] == '\n'));
     }
     plan_free(&q);
 }
