@@ -91,7 +91,7 @@ static void print_question(const struct limits_row *r, FILE *to)
     }
     fprintf(to, "%s (%s parameters), ", p->model.name, count_text(p->model.params).s);
     answer_training(&a->tuned, to);
-    fprintf(to, ", samples of %s, on ", sample_text(&p->model, p->seq).s);
+    fprintf(to, ", samples of %s.\nOn ", sample_text(&p->model, p->seq).s);
     answer_cluster(&p->cluster, to);
     fputs(".\nEach column varies one thing alone: the model's blocks, samples a GPU, or the number of GPUs. The rest stays as asked, with 1 sample a GPU", to);
     fprintf(to, p->accumulation > 1 ? " and %" PRId64 " accumulation steps.\n\n" : " and no accumulation.\n\n", p->accumulation);
