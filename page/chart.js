@@ -164,7 +164,7 @@ async function chart_streams(box, d) {
     const kinds = [...new Set(d.rows.flatMap(r => r.entries.map(e => e.kind)))];
     const parts = kinds.map(k => ({ name: k, colour: d.colours[k] }));
     if (d.rows.some(r => r.exposed && r.exposed.length))
-        parts.push({ name: 'exposed: communication that compute waits for', colour: BARE });
+        parts.push({ name: 'exposed: compute waits for it', colour: BARE });
     const c = await drawn(box, { kind: 'spans', title: 'The step on its streams: compute above communication', x: { unit: 'seconds' },
         range: [from, to], parts, rows: d.rows.map(r => ({ name: r.name, main: Boolean(r.main) })),
         spans: d.rows.flatMap((r, i) => [...r.entries.filter(e => within(e.s, e.e)).map(e => [i, d.colours[e.kind], e.s, e.e]),

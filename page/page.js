@@ -16,7 +16,12 @@ function say(words) {
     $('said').textContent = words || '';
 }
 
-function old(yes) { $('plan').classList.toggle('old', yes); }
+// Whoever says that it is out of date takes it from the pictures on their way to say that it is not.
+function old(yes) {
+    if (yes)
+        state.showing = null;
+    $('plan').classList.toggle('old', yes);
+}
 
 function later(f, ms) {
     let timer;
@@ -55,9 +60,13 @@ async function explain(plan, by, wrong = say, set) {
     state.plan = { document: a.doc.plan, of: plan_kind(state.q) };
     state.by = by;
     state.answer = a.doc;
-    await show();
+    if (a.late)
+        show();             // a newer question waits: it stays grey
+    else
+        await show();
     state.first_ms ??= performance.now();       // since the page began to open
-    old(a.late);
+    if (a.late)
+        old(true);
     if (curves) {
         grey('whatif', true);       // at once, not when its turn comes
         curve_soon();
@@ -65,8 +74,10 @@ async function explain(plan, by, wrong = say, set) {
     return true;
 }
 
-// Words at once, pictures as they are drawn; a promise of all.
-function show() {
+// Words at once, pictures as they are drawn: grey until all are there.
+async function show() {
+    old(true);
+    const turn = state.showing = {};
     const d = state.answer, step = d.step;
     const of_rank = step && state.rank !== null ? step.roles.findIndex(r => r.rank === state.rank) : -1;
     state.role = of_rank >= 0 ? of_rank : step ? Math.min(state.role, step.roles.length - 1) : 0;
@@ -82,7 +93,9 @@ function show() {
     show_take(d);
     show_sources();
     link();
-    return Promise.all(pictures);
+    await Promise.all(pictures);
+    if (state.showing === turn)
+        old(false);
 }
 
 // What the GPU's figures rest on.
@@ -133,7 +146,7 @@ function roles(step) {
         if (id === 'streams')
             for (const [words, k] of [['+', 1 / 2], ['−', 2], ['whole step', 1e9]]) {
                 const b = el('button', { type: 'button', ariaLabel: 'zoom ' + words }, words);
-                b.addEventListener('click', () => section('streams').zoom.zoom(k));
+                b.addEventListener('click', () => section('streams').zoom.zoom?.(k));
                 pick.append(b);
             }
     }

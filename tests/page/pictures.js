@@ -134,7 +134,7 @@ async function what_if(page) {
             await page.until("document.querySelector('#whatif .words').textContent");
             const words = await page.evaluate("document.querySelector('#whatif .words').textContent");
             has(words, 'the 90 % interval');
-            if (await page.evaluate("!document.querySelector('#whatif .band') || !document.querySelector('#whatif .curve')"))
+            if (await page.evaluate("!document.querySelector('#whatif .interval') || !document.querySelector('#whatif .curve')"))
                 throw new Error('no curve, or no interval');
         });
 }
