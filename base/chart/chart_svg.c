@@ -285,7 +285,7 @@ static double legend(const struct drawing *d, double top, bool draw)
 static struct drawing layout_of(const struct chart *c, enum chart_look look, double width, struct text *to)
 {
     struct drawing d = { .to = to, .c = c, .look = look, .width = width, .height = 1, .x = chart_scale(c, AXIS_X) };
-    double right = 16, title = look == CHART_FILE ? 28 : 0;
+    double right = 24, title = look == CHART_FILE ? 28 : 0;
 
     d.left = width < 480 ? 62 : 92;
     if (c->kind == CHART_XY)

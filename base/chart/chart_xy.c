@@ -30,23 +30,23 @@ static int64_t *moments(const struct drawing *d, const struct curve *top, int pi
 /* One of the stack: along its tops, and back along its feet. */
 static void area(const struct drawing *d, const struct curve *s, const int64_t *at, int pixels)
 {
-    const char *begin = "<path d=\"M";
-    int last = -1;
+    bool any = false;
 
     for (int back = 0; back < 2; back++)
         for (int k = 0, q; k < pixels; k = q) {
             int p = back ? pixels - 1 - k : k;
             for (q = k + 1; q < pixels && at[back ? pixels - 1 - q : q] == at[p]; q++)
                 ;
-            int end = back ? pixels - q : q, start = back ? p + 1 : p;
             if (at[p] < 0)
                 continue;
-            double y = svg_y(d, back ? s->spot[at[p]].low : s->spot[at[p]].y);
-            text_add(d->to, "%s%.0f %.1fL%.0f %.1f", begin, d->left + start, y, d->left + end, y);
-            begin = "L";
-            last = p;
+            double y = svg_y(d, back ? s->spot[at[p]].low : s->spot[at[p]].y), end = d->left + (back ? pixels - q : q);
+            if (!any)
+                text_add(d->to, "<path d=\"M%.0f %.1fH%.0f", d->left + p, y, end);
+            else
+                text_add(d->to, "V%.1fH%.0f", y, end);
+            any = true;
         }
-    if (last >= 0)
+    if (any)
         text_add(d->to, "Z\" fill=\"%s\"/>", svg_colour(d, s->colour).s);
 }
 

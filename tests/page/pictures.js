@@ -70,8 +70,9 @@ async function streams(page) {
     });
     await holds('an entry says what it is and how long it takes', async () => {
         const at = await middle(page, "document.querySelector('#streams svg')"),
-            top = await page.evaluate("document.querySelector('#streams svg').getBoundingClientRect().y");
-        await page.mouse('mouseMoved', { x: at.x, y: top + 20 });
+            row = await page.evaluate("(() => { const s = document.querySelector('#streams svg'); "
+                + "return s.getBoundingClientRect().y + Number(s.dataset.rows.split(' ')[0]); })()");
+        await page.mouse('mouseMoved', { x: at.x, y: row + 10 });
         has(await tip(page, 'streams'), 'from ');
     });
     await holds('what is exposed is marked', async () => {

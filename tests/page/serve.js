@@ -19,6 +19,7 @@ const said = page => page.evaluate("document.getElementById('said').textContent"
     try {
         const page = await browser.page(address.trim());
         await holds('the served page answers', () => page.until("document.querySelector('#verdict .word')"));
+        await holds('dpxplan draws its figures', () => page.until("['memory', 'streams', 'comm', 'time'].every(id => document.querySelector(`#${id} .box svg`))"));
         await holds('it searches with the native library', () => page.until("state.found && state.by === 'search'", 240));
         await holds('recorded runs stand beside their predictions', async () => {
             await page.until("!document.getElementById('runs').hidden");

@@ -67,7 +67,7 @@ static void a_peak_shorter_than_a_pixel_is_drawn(void **state)
     const char *peak = strstr(svg.s, "class=\"peak\""), *cy;
     assert_non_null(peak);
     assert_non_null(cy = strstr(peak, "cy=\""));
-    snprintf(top, sizeof top, " %.1fL", strtod(cy + 4, NULL));      /* the area's edge is as high as the mark */
+    snprintf(top, sizeof top, "V%.1fH", strtod(cy + 4, NULL));      /* the area's edge is as high as the mark */
     assert_non_null(strstr(svg.s, top));
     assert_non_null(strstr(svg.s, "params 1000 B"));
     text_free(&svg);
