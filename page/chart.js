@@ -205,8 +205,9 @@ function streams_pointer(c, d, from, to, pan) {
     c.s.addEventListener('pointerleave', () => { box.held = null; c.tip.hidden = true; });
     c.s.addEventListener('pointermove', e => {
         const r = c.s.getBoundingClientRect(), py = (e.clientY - r.top) * c.height / r.height, t = from + fraction(c, e) * (to - from);
-        if (typeof box.held === 'number' && e.buttons && Math.abs(e.clientX - box.held) > 6 && to - from < d.end_s) {
-            const by = (box.held - e.clientX) / r.width * c.width / c.plot.w * (to - from);
+        const seen = d.view.to - d.view.from;       // which may be on its way yet
+        if (typeof box.held === 'number' && e.buttons && Math.abs(e.clientX - box.held) > 6 && seen < d.end_s) {
+            const by = (box.held - e.clientX) / r.width * c.width / c.plot.w * seen;
             box.held = e.clientX;
             return pan(by);
         }
