@@ -18,4 +18,10 @@ static inline uint64_t hash_mix(uint64_t h, uint64_t v)
     return h ^ h >> 29;
 }
 
+/* The same of four numbers at once. */
+static inline uint64_t hash_mix4(uint64_t h, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+{
+    return hash_mix(h, a * 0xd6e8feb86659fd93u + b * 0xa0761d6478bd642fu + c * 0xe7037ed1a0b428dbu + d * 0x8ebc6af09c88c6e3u);
+}
+
 #endif

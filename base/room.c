@@ -12,12 +12,10 @@ void *room_new(size_t n, size_t size)
     return p;
 }
 
-void *room_for(void *array, int64_t n, int64_t *room, size_t size)
+void *room_grow(void *array, int64_t n, int64_t *room, size_t size)
 {
     enum { FIRST = 64 };
 
-    if (n < *room)
-        return array;
     *room = 2 * n > FIRST ? 2 * n : FIRST;
     array = realloc(array, (size_t)*room * size);
     if (!array)

@@ -58,13 +58,23 @@ bool plan_quantises(const struct plan *p)
     return (p->ds.zero_quantized_weights && plan_data_ranks(p) > 1) || plan_quantised_node(p) > 0;
 }
 
+/* The number of at most so many digits that begins here, which *v passes; -1: none does. */
+static int number_at(const char **v, int digits)
+{
+    int n = **v >= '0' && **v <= '9' ? 0 : -1;
+
+    for (; digits > 0 && **v >= '0' && **v <= '9'; digits--, ++*v)
+        n = 10 * n + **v - '0';
+    return n;
+}
+
 int plan_version(const struct plan *p)
 {
     const struct framework_tool *tool = framework_tool(p->dialect);
     const char *v = p->framework_version[0] ? p->framework_version : plan_version_at(p->dialect, tool->usual, NULL);
-    int major = 0, minor = 0;
+    int major, minor;
 
-    if (!v || sscanf(v, "%4d.%3d", &major, &minor) != 2)
+    if (!v || (major = number_at(&v, 4)) < 0 || *v++ != '.' || (minor = number_at(&v, 3)) < 0)
         return 0;
     return major * 1000 + minor;
 }

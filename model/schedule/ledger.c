@@ -36,16 +36,20 @@ static bool has_inner(const struct meter *m, const struct op *o)
     return o->kind == OP_COMPUTE && (m->in & IN(SPACE_DEVICE));
 }
 
-static void move(struct meter *m, const struct op *o, int bit, int sign)
+static void move_all(struct meter *m, const struct op *o, int bit, int sign)
 {
-    if (!(o->acting & bit))
-        return;
     for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++) {
         const struct act *a = &m->s->acts[i];
         const struct buf *b = &m->s->bufs[a->buf];
         if ((a->what & bit) && (m->in & IN(b->space)) && op_moves(o, b))
             add(m, (int)b->category, sign * b->bytes * a->n);
     }
+}
+
+static inline void move(struct meter *m, const struct op *o, int bit, int sign)
+{
+    if (o->acting & bit)
+        move_all(m, o, bit, sign);
 }
 
 /* What is live at the fullest moment inside an entry, after its allocations: in all, and
@@ -107,17 +111,19 @@ static void note_peak(struct meter *m, int i, int64_t iteration)
     }
 }
 
+/* What is live was as much before, and nothing comes inside the entry: there is nothing to note. */
+static inline bool is_quiet(const struct meter *m, const struct op *o)
+{
+    return !m->left && !has_inner(m, o) && m->total <= m->highest && m->total <= m->peak->bytes && m->peak->op >= 0 && !(m->most && m->rose);
+}
+
 static void step(struct meter *m, int i, int64_t iteration)
 {
     const struct op *o = &m->s->ops[i];
 
-    /* Nothing came and nothing comes: nothing to note. */
-    if (!(o->acting & ACT_ALLOC) && o->kind != OP_COMPUTE && !m->left && m->peak->op >= 0 && m->highest >= m->total) {
-        move(m, o, ACT_FREE, -1);
-        return;
-    }
     move(m, o, ACT_ALLOC, 1);
-    note_peak(m, i, iteration);
+    if (!is_quiet(m, o))
+        note_peak(m, i, iteration);
     m->left = has_inner(m, o);
     if (m->left) {
         int64_t net[NMEM];
@@ -164,13 +170,12 @@ static void run(struct meter *m, int from, int to, int64_t iteration)
 {
     for (int i = from; i < to && !m->over; i++) {
         const struct op *o = &m->s->ops[i];
-        if (o->kind != OP_REPEAT) {
-            if (o->kind != OP_END)
-                step(m, i, iteration);
-            continue;
+        if (o->kind == OP_REPEAT) {
+            run_repeat(m, i);
+            i = o->u.repeat.other;
+        } else if (o->kind != OP_END && ((o->acting & (ACT_ALLOC | ACT_FREE)) || !is_quiet(m, o))) {
+            step(m, i, iteration);
         }
-        run_repeat(m, i);
-        i = o->u.repeat.other;
     }
 }
 

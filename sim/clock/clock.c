@@ -118,8 +118,11 @@ static void finish(struct clock *k, struct actor *a, struct item *it)
         clock_lanes_end(a, (int)(it - a->items), took, it->beside + (it->slow > 1 ? t - it->since : 0));
     bits_set(k->dirty, a->index);
     a->head[it->stream] = it->next;
+    a->begun &= ~(1u << a->place[it->stream]);
     if (it->next < 0)
         a->pending &= ~(1u << it->stream);
+    else
+        a->waiting |= 1u << a->place[it->stream];
     a->out->busy_s[it->stream] += took;
     if (o->kind == OP_COLL)
         a->out->comm_s += took;
@@ -253,6 +256,8 @@ static bool start(struct clock *k, struct actor *a, int head)
         return false;
     bool by_issue = last < 0 || it->issued - a->items[last].end > TIE * it->issued;
     a->wins += by_issue;
+    a->waiting &= ~(1u << a->place[it->stream]);
+    a->begun |= 1u << a->place[it->stream];
     start_after(a, it, by_issue, last, k->t);
     if (it->stream == STREAM_COMPUTE) {
         account_gap(a, by_issue ? it->issue_cause : last, k->t);
@@ -275,9 +280,9 @@ static bool start(struct clock *k, struct actor *a, int head)
 
 static void start_heads(struct clock *k, struct actor *a)
 {
-    for (int u = 0; u < a->nused; u++) {
-        int st = a->used[u];
-        while (a->head[st] >= 0 && a->items[a->head[st]].state == WAITING && start(k, a, a->head[st]))
+    for (unsigned left = a->waiting; left; left &= left - 1) {
+        int u = __builtin_ctz(left);
+        while ((a->waiting >> u & 1) && start(k, a, a->head[a->used[u]]))
             ;
     }
 }
@@ -285,10 +290,9 @@ static void start_heads(struct clock *k, struct actor *a)
 /* Finishes the entries and meets whose end is now. */
 static void end_due(struct clock *k, struct actor *a)
 {
-    for (int u = 0; u < a->nused; u++) {
-        int head = a->head[a->used[u]];
-        struct item *it = head < 0 ? NULL : &a->items[head];
-        if (it && it->state == RUNNING && it->meet < 0 && it->end - k->t <= REST * k->t)
+    for (unsigned left = a->begun; left; left &= left - 1) {
+        struct item *it = &a->items[a->head[a->used[__builtin_ctz(left)]]];
+        if (it->meet < 0 && it->end - k->t <= REST * k->t)
             finish(k, a, it);
     }
     touch(k, a);
@@ -304,15 +308,17 @@ static void look_forward(struct clock *k, struct actor *a)
     int ops[NSTREAM], n = 0;
     double next = INFINITY;
 
-    for (int u = 0; u < a->nused; u++) {
-        int head = a->head[a->used[u]];
-        struct item *it = head < 0 ? NULL : &a->items[head];
-        if (it && it->state == RUNNING) {
+    for (unsigned left = a->begun; left; left &= left - 1) {
+        struct item *it = &a->items[a->head[a->used[__builtin_ctz(left)]]];
+        if (it->state == RUNNING) {
             ops[n] = it->op;
             running[n++] = it;
-        } else if (it && it->state == WAITING && it->issued > k->t && it->issued < next) {
-            next = it->issued;
         }
+    }
+    for (unsigned left = a->waiting; left; left &= left - 1) {
+        const struct item *it = &a->items[a->head[a->used[__builtin_ctz(left)]]];
+        if (it->issued > k->t && it->issued < next)
+            next = it->issued;
     }
     for (int r = 0; r < n; r++) {
         struct item *it = running[r];
@@ -337,6 +343,8 @@ static void look_forward(struct clock *k, struct actor *a)
 /* The first from `from` on; k->n: none. */
 static int first_of(const struct clock *k, struct bits b, int from)
 {
+    if (from >= k->n)
+        return k->n;
     uint64_t mask = ~UINT64_C(0) << from % 64;
 
     for (int w = from / 64; w < k->words; w++, mask = ~UINT64_C(0))
@@ -347,9 +355,9 @@ static int first_of(const struct clock *k, struct bits b, int from)
 
 static bool any_computes(const struct actor *a)
 {
-    for (int u = 0; u < a->nused; u++) {
-        int head = a->head[a->used[u]];
-        if (head >= 0 && a->items[head].state == RUNNING && computes(a, a->items[head].op))
+    for (unsigned left = a->begun; left; left &= left - 1) {
+        const struct item *it = &a->items[a->head[a->used[__builtin_ctz(left)]]];
+        if (it->state == RUNNING && computes(a, it->op))
             return true;
     }
     return false;
@@ -404,6 +412,8 @@ static double least_of(const double *v, int n)
     double least[4] = { INFINITY, INFINITY, INFINITY, INFINITY };
     int i = 0;
 
+    if (n == 1)
+        return v[0];
     for (; i + 4 <= n; i += 4)
         for (int j = 0; j < 4; j++)
             least[j] = v[i + j] < least[j] ? v[i + j] : least[j];

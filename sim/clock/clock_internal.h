@@ -76,6 +76,8 @@ struct actor {
     int head[NSTREAM];              /* first item of each stream that is not done, -1 */
     unsigned pending;               /* streams that have a head */
     uint8_t used[NSTREAM]; int nused;
+    uint8_t place[NSTREAM];         /* of each stream in used[] */
+    unsigned waiting, begun;        /* by place, a bit each: streams whose head waits; whose head arrived or runs */
     double compute_end;
     struct actor_lanes *lanes;      /* NULL: none are asked for */
     int instance[PLAN_GROUPS];      /* the channel of a group's collectives, -1: no other role has a part; -2: not asked yet */

@@ -1,5 +1,6 @@
 /* clock_pull.c -- a role's entries, unrolled one by one in issue order. */
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -221,10 +222,13 @@ static void unroll(struct clock *k, struct actor *a, int op, int64_t iteration)
         if (a->pending >> o->stream & 1) {
             a->items[before].next = i;
         } else {
-            if (before < 0)
+            if (before < 0) {
+                a->place[o->stream] = (uint8_t)a->nused;
                 a->used[a->nused++] = o->stream;
+            }
             a->head[o->stream] = i;
             a->pending |= 1u << o->stream;
+            a->waiting |= 1u << a->place[o->stream];
         }
         it->coll = before >= 0 && o->stream != STREAM_COMPUTE ? a->items[before].coll : -1;
         depend(a, it, before);
@@ -310,7 +314,8 @@ void clock_pull_open(struct actor *a, const struct role *r, int nroles, enum sch
         a->instance[g] = -2;
     }
     double all = clock_entries(r->s, a->pc, a->end), twice = 2 * (double)(a->end - a->pc);     /* repeats settle soon */
-    a->room = (int64_t)(a->whole || all < twice ? all : twice) + 1;
+    double most = a->whole ? all : fmax(twice, a->most);                                       /* what is not used costs nothing */
+    a->room = (int64_t)(all < most ? all : most) + 1;
     a->deps_room = 4 * a->room;
     a->items = malloc((size_t)a->room * sizeof *a->items);
     a->deps = malloc((size_t)a->deps_room * sizeof *a->deps);

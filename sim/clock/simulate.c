@@ -154,13 +154,13 @@ int simulate_price(const struct plan *p, const struct schedules *s, enum sched_i
     if (space_cost_known(p, s, id) < 0)
         return -1;
     double *store = malloc(((own ? 5 : 4) * n + 1) * sizeof *store);
-    struct beside *beside = overlaps ? calloc(n + 1, sizeof *beside) : NULL;
-    struct shares *shares = s->spaces && !p->cluster.is_host ? calloc(n + 1, sizeof *shares) : NULL;
-    struct op_held *held = !overlaps && holds_sms(p) ? room_new(n + 1, sizeof *held) : NULL;
+    struct beside *beside = overlaps ? step_room(s, id, sizeof *beside) : NULL;
+    struct shares *shares = s->spaces && !p->cluster.is_host ? step_room(s, id, sizeof *shares) : NULL;
+    struct op_held *held = !overlaps && holds_sms(p) ? step_room(s, id, sizeof *held) : NULL;
     const int left[2] = { overlap_left(&p->cluster, COLL_ALL_REDUCE), overlap_left(&p->cluster, COLL_ALL_GATHER) };
     struct shape shapes[PLAN_GROUPS];
 
-    if (!store || (overlaps && !beside) || (s->spaces && !p->cluster.is_host && !shares))
+    if (!store)
         abort();
     for (int g = 0; g < s->groups.n; g++) {
         coll_group_shape(p, &s->groups, g, &shapes[g].ranks, &shapes[g].per_node);

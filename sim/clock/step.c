@@ -10,6 +10,17 @@
 #include "base/parallel.h"
 #include "base/room.h"
 
+void *step_room(const struct schedules *s, enum sched_id id, size_t size)
+{
+    size_t before = (size_t)s->begin[id] * size, all = ((size_t)s->end[id] + 1) * size;
+    char *room = malloc(all);
+
+    if (!room)
+        abort();
+    memset(room + before, 0, all - before);
+    return room;
+}
+
 int step_open(const struct plan *p, const struct schedules *const *of, int n, struct cost_cache *cache,
               struct coll_memo *memo, struct step *out)
 {
@@ -69,7 +80,7 @@ static void hold(const struct step_role *r, double part, struct seen *out)
 {
     int n = r->s->end[SCHED_STEADY];
 
-    out->slow.held = out->held = room_new((size_t)n + 1, sizeof *out->held);
+    out->slow.held = out->held = step_room(r->s, SCHED_STEADY, sizeof *out->held);
     for (int i = r->s->begin[SCHED_STEADY]; i < n; i++) {
         double alone = 1 - r->slow.held[i].streams;
         out->held[i].streams = r->slow.held[i].streams;
@@ -91,7 +102,7 @@ static void slow_down(const struct step_role *r, double part, struct seen *out)
         hold(r, part, out);
     if (!r->slow.beside)
         return;
-    out->slow.beside = out->beside = room_new((size_t)n + 1, sizeof *out->beside);
+    out->slow.beside = out->beside = step_room(r->s, SCHED_STEADY, sizeof *out->beside);
     for (int i = r->s->begin[SCHED_STEADY]; i < n; i++) {
         out->beside[i] = r->slow.beside[i];
         for (int k = 0; k < 2; k++) {
@@ -106,8 +117,10 @@ static void see(const struct step_role *r, const struct step_view *as, struct se
     size_t n = (size_t)r->s->end[SCHED_STEADY];
     const struct priced *p = &r->prices;
     const double *ends = as->high ? p->high.work : p->low.work;
-    double *work = out->store = room_new(2 * n + 1, sizeof *work), *issue = work + n;
+    double *work = out->store = malloc((2 * n + 1) * sizeof *work), *issue = work + n;     /* of other schedules it stays unset */
 
+    if (!work)
+        abort();
     out->slow = r->slow;
     for (int i = r->s->begin[SCHED_STEADY]; i < r->s->end[SCHED_STEADY]; i++) {
         work[i] = (part_of(&r->s->ops[i]) & as->parts ? ends : p->middle.work)[i];

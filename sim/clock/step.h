@@ -42,6 +42,9 @@ struct step_view {
     double   issue;                 /* so many times the issuing thread's time */
 };
 
+/* One of each entry of a schedule, indexed like ops[]: zero from its first entry on, not set before.  free() it. */
+void *step_room(const struct schedules *s, enum sched_id id, size_t size);
+
 enum { STEP_KNOWN = 16 };
 
 struct step {

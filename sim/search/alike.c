@@ -9,11 +9,11 @@ uint64_t alike_key(const struct schedules *s, int program)
 
     for (int i = 0; i < s->nops; i++) {
         const struct op *o = &s->ops[i];
-        h = hash_mix(h, (uint64_t)o->kind | (uint64_t)o->stream << 8 | (uint64_t)o->phase << 16 |
-                   (uint64_t)o->after << 24 | (uint64_t)o->flags << 40);
-        h = hash_mix(h, (uint64_t)o->wait[0] | (uint64_t)o->wait[1] << 16 | (uint64_t)o->record << 32);
-        h = hash_mix(h, (uint64_t)(uint32_t)o->step | (uint64_t)(uint32_t)o->step_by << 32);
-        h = hash_mix(h, (uint64_t)(uint32_t)o->unit | (uint64_t)(uint32_t)o->unit_by << 32);
+        h = hash_mix4(h, (uint64_t)o->kind | (uint64_t)o->stream << 8 | (uint64_t)o->phase << 16 |
+                             (uint64_t)o->after << 24 | (uint64_t)o->flags << 40,
+                      (uint64_t)o->wait[0] | (uint64_t)o->wait[1] << 16 | (uint64_t)o->record << 32,
+                      (uint64_t)(uint32_t)o->step | (uint64_t)(uint32_t)o->step_by << 32,
+                      (uint64_t)(uint32_t)o->unit | (uint64_t)(uint32_t)o->unit_by << 32);
         switch ((enum op_kind)o->kind) {
         case OP_COMPUTE:
             h = hash_mix(h, (uint64_t)o->u.compute.piece | (uint64_t)o->u.compute.pass << 8 | (uint64_t)o->u.compute.fate << 16 |
@@ -46,9 +46,8 @@ uint64_t alike_key(const struct schedules *s, int program)
     }
     for (int i = 0; i < s->nacts; i++) {
         const struct act *a = &s->acts[i];
-        h = hash_mix(h, (uint64_t)s->bufs[a->buf].bytes | (uint64_t)s->bufs[a->buf].category << 60);
-        h = hash_mix(h, (uint64_t)(uint32_t)a->at | (uint64_t)(uint32_t)a->by << 32);
-        h = hash_mix(h, (uint64_t)(uint32_t)a->n | (uint64_t)a->what << 32);
+        h = hash_mix4(h, (uint64_t)s->bufs[a->buf].bytes, (uint64_t)s->bufs[a->buf].category,
+                      (uint64_t)(uint32_t)a->at | (uint64_t)(uint32_t)a->by << 32, (uint64_t)(uint32_t)a->n | (uint64_t)a->what << 32);
     }
     return h;
 }
