@@ -359,6 +359,7 @@ static int allocate_stage(void *of, int64_t i)
     struct evaluation_stage *g = &all->stage[i];
     int rc = evaluate_stage(all->p, all->g, (int)i, &g->schedules, &g->m);
 
+    schedules_trim(&g->schedules);          /* all stages' are kept */
     g->verdict = g->m.fits ? VERDICT_FITS : VERDICT_DOES_NOT_FIT;
     return rc;
 }

@@ -35,6 +35,24 @@ void schedules_reset(struct schedules *s)
     s->folds = kept.folds;
 }
 
+static void *trimmed(void *array, int64_t n, int64_t *room, size_t size)
+{
+    void *less = n > 0 && n < *room ? realloc(array, (size_t)n * size) : NULL;
+
+    *room = less ? n : *room;
+    return less ? less : array;
+}
+
+void schedules_trim(struct schedules *s)
+{
+    s->bufs  = trimmed(s->bufs,  s->nbufs,  &s->cap_bufs,  sizeof *s->bufs);
+    s->ops   = trimmed(s->ops,   s->nops,   &s->cap_ops,   sizeof *s->ops);
+    s->acts  = trimmed(s->acts,  s->nacts,  &s->cap_acts,  sizeof *s->acts);
+    s->units = trimmed(s->units, s->nunits, &s->cap_units, sizeof *s->units);
+    s->spans = trimmed(s->spans, s->nspans, &s->cap_spans, sizeof *s->spans);
+    s->parts = trimmed(s->parts, s->nparts, &s->cap_parts, sizeof *s->parts);
+}
+
 void schedules_free(struct schedules *s)
 {
     schedules_reset(s);

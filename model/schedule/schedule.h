@@ -316,8 +316,9 @@ struct schedules {
 
 /* ---- building: used by the lowerings only ---- */
 
-/* Clears for reuse without giving memory back; schedules_free() gives it back. */
+/* Clears for reuse without giving memory back; schedules_free() gives it back, schedules_trim() what finished ones do not need. */
 void schedules_reset(struct schedules *s);
+void schedules_trim(struct schedules *s);
 void schedules_free(struct schedules *s);
 
 /* A buffer family; returns its index. */

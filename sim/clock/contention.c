@@ -73,6 +73,12 @@ double contention_slow(const struct contention *c, const struct schedules *s, co
     const struct op *mine = &s->ops[running[me]];
     double slow = 1, worst = 1;
 
+    if (n == 2 && !c->adds) {               /* most often */
+        slow = slow_beside(c, s, running[me], running[!me]);
+        if (slow < 1 && mine->stream == STREAM_COMPUTE && s->ops[running[!me]].kind == OP_COLL)
+            slow = 1;
+        return c->shares ? slow * slow_of_shared(c, running, n, me) : slow;
+    }
     for (int k = 0; k < n; k++) {
         const struct op *other = &s->ops[running[k]];
         if (k == me)
