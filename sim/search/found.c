@@ -32,6 +32,26 @@ void found_keep_times(struct found *f, const struct timeline *t, int ngroups)
     memcpy(f->away_s, t->away_s, sizeof f->away_s);
 }
 
+void found_same_times(struct found *f, const struct found *as)
+{
+    f->slowest_s = as->slowest_s;
+    f->step_s = as->step_s;
+    f->compute_s = as->compute_s;
+    f->exposed_s = as->exposed_s;
+    f->optimizer_s = as->optimizer_s;
+    f->idle_s = as->idle_s;
+    memcpy(f->exposed_by, as->exposed_by, sizeof f->exposed_by);
+    memcpy(f->away_s, as->away_s, sizeof f->away_s);
+}
+
+const struct found *found_twin(const struct found *all, int64_t from, int64_t i)
+{
+    for (const struct found *f = &all[from]; f < &all[i]; f++)
+        if (f->fits && !f->refused && f->key == all[i].key && f->needed == all[i].needed)
+            return f;
+    return NULL;
+}
+
 int64_t found_at_the_top(const struct found *ranked, int64_t n, bool fastest_only, int64_t *out)
 {
     bool seen[NSTRATEGY][NDIALECT] = { 0 };

@@ -14,6 +14,10 @@ double found_short_by(int64_t needed, int64_t there);
 
 /* Keeps the times of a step whose schedules have so many groups. */
 void found_keep_times(struct found *f, const struct timeline *t, int ngroups);
+/* Of all[from .. i) one that fits and is as all[i], by what found_drop_duplicates() compares: it takes as long, and one of the two is dropped
+ * there.  NULL: none is. */
+const struct found *found_twin(const struct found *all, int64_t from, int64_t i);
+void found_same_times(struct found *f, const struct found *as);
 
 /* Of n plans ranked by time those that come to the top and were not looked at, as if they all fitted: the fastest few, and unless only
  * these are asked for the fastest of each strategy and dialect and the first that save memory.  Their places in `out`, which has room

@@ -176,8 +176,8 @@ static double worst(const struct memory_verdict *m, int64_t device)
     return over;
 }
 
-static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_cache *cache,
-                  struct coll_memo *memo)
+/* `from`: all from there on were assessed by this thread. */
+static int assess(struct work *w, int64_t from, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo)
 {
     struct found *f = &w->found[i];
     struct memory_verdict m;
@@ -199,6 +199,11 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
         return 0;
     if (!cache)
         return fail("a plan that fits was left out by a bound: it needs %" PRId64 " bytes", m.needed);
+    const struct found *twin = found_twin(w->found, from, i);
+    if (twin) {
+        found_same_times(f, twin);
+        return 0;
+    }
     cost_cache_use(cache, &f->plan);
     if (simulate_price(&f->plan, s, SCHED_STEADY, cache, memo, &prices) < 0)
         return -1;
@@ -233,7 +238,7 @@ static int need(struct work *w, int64_t from, struct schedules *s, double *least
 
     struct fail_sink before = fail_divert(why, sizeof why);
     for (int64_t i = from; i < w->n; i++) {
-        if (assess(w, i, s, NULL, NULL) < 0)
+        if (assess(w, i, i, s, NULL, NULL) < 0)
             cannot(w, i, why);
         else if (w->found[i].over < *least) {
             *least = w->found[i].over;
@@ -314,9 +319,10 @@ static void ask_on(struct work *w)
         w->stopped = 1;
 }
 
-static void one(struct work *w, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo, const char why[256])
+static void one(struct work *w, int64_t from, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo,
+                const char why[256])
 {
-    if (!w->found[i].at_least && assess(w, i, s, cache, memo) < 0)
+    if (!w->found[i].at_least && assess(w, from, i, s, cache, memo) < 0)
         cannot(w, i, why);
     w->found[i].assessed = true;
     ask_on(w);
@@ -341,7 +347,7 @@ static void *worker(void *arg)
         if (!cache)
             cache = cost_cache_new(&w->found[from].plan);
         for (int64_t i = from; i < from + RUN && i < w->n && !w->stopped; i++)
-            one(w, i, &s, cache, &memo, why);
+            one(w, from, i, &s, cache, &memo, why);
     }
     cost_cache_free(cache);
     schedules_free(&s);
@@ -376,7 +382,7 @@ static int look(void *of, int64_t i, struct schedules *s, struct cost_cache *cac
     if (w->failed || w->stopped)
         return 0;
     struct fail_sink before = fail_divert(why, sizeof why);
-    one(w, i, s, cache, memo, why);
+    one(w, i, i, s, cache, memo, why);
     fail_restore(before);
     return 0;
 }
