@@ -37,7 +37,7 @@
 # make install        into PREFIX=/usr/local, below DESTDIR=; LIBDIR=PREFIX/lib, PYTHONDIR=PREFIX/share/dpx/python; STRIP= keeps debug information
 # make uninstall      take away what make install put there
 # make wheel          build/wheel/dpxplan-VERSION-*.whl: dpxplan, dpx.py and libdpx for pip, without a compiler
-# make everywhere-check   wheel and debs where nothing is, install, 500 answers by their schemas, MCP, the notebook, 44 exports by their tools
+# make everywhere-check   wheel and debs where nothing is, install, 500 answers by their schemas, MCP, the notebook, 82 exports by their tools
 #                         (PYTHON=, PYTHON_AXOLOTL= ...), manifests (CRDS=), Slurm; what a machine lacks is counted as skipped
 # make slurm-check        two nodes of Slurm on this machine: exported jobs, srun --mpi=pmix (root; packages slurm-wlm, munge)
 # make schemas            docs/schemas from what dpxplan prints
@@ -179,7 +179,7 @@ REALFLAGS += -fopenmp -pthread $(if $(KERNELS),-DDPX_CUDA $(CUDA_INC))
 
 # The page by HTTP (dpxplan serve) where libmicrohttpd is there; else dpxplan says that it is not.
 ifndef WASM
-HTTPD := $(filter /%,$(shell $(CC) -print-file-name=libmicrohttpd.so))
+HTTPD := $(filter /%,$(shell $(CC) -print-file-name=libmicrohttpd.so 2>/dev/null))
 endif
 
 # ---- what is made ----

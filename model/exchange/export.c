@@ -84,10 +84,11 @@ static int export_accelerate_file(const struct plan *p, FILE *to)
     return 0;
 }
 
-const char *const export_targets[] = { "deepspeed", "accelerate", "torchtitan", "fsdp", "megatron", "axolotl", "llamafactory", "recipe", NULL };
+const char *const export_targets[] = { "deepspeed", "accelerate", "torchtitan", "fsdp", "megatron", "axolotl", "llamafactory", "recipe",
+                                       "torchtitan-" TORCHTITAN_OLD, NULL };
 static int (*const writers[])(const struct plan *, FILE *) = {
     export_deepspeed_file, export_accelerate_file, export_torchtitan, export_torch, megatron_export,
-    export_axolotl, export_llamafactory, export_axolotl,
+    export_axolotl, export_llamafactory, export_axolotl, export_torchtitan_old,
 };
 
 /* Whose files say what trains. */
@@ -115,7 +116,7 @@ int export_plan(const struct plan *p, const char *target, FILE *to)
             return !training_is_all(&p->train) && !has_adapters(writers[i], p)
                  ? fail("export: train: adapters and frozen weights are in the training script, not in %s files: export --to axolotl, llamafactory or fsdp",
                         target)
-                 : grid && writers[i] != export_torchtitan && writers[i] != megatron_export &&
+                 : grid && writers[i] != export_torchtitan && writers[i] != export_torchtitan_old && writers[i] != megatron_export &&
                    !(writers[i] == export_deepspeed_file && (p->parallel.pipeline <= 1 || p->dialect == DIALECT_DEEPSPEED))
                  ? fail("export to %s: %s: its files are written for data parallelism; %s has it", target, grid,
                         p->dialect == DIALECT_DEEPSPEED ? "deepspeed" : p->dialect == DIALECT_MEGATRON ? "megatron" : "torchtitan")
@@ -144,7 +145,7 @@ void export_settle(struct plan *p, const char *target)
     size_t tool = accelerate ? KNOB_ACCELERATE : KNOB_TITAN;
     const struct knob *k;
 
-    if (!accelerate && strcmp(target, "torchtitan"))
+    if (!accelerate && strncmp(target, "torchtitan", strlen("torchtitan")))
         return;                         /* the others have a word for each value */
     for (int i = 0; (k = knob_at(i)); i++) {
         const struct knob_name *n = knob_name_in(k, tool);

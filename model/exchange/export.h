@@ -4,7 +4,7 @@
  *         return 2;
  *
  * deepspeed: a DeepSpeed config; accelerate: a YAML file; torchtitan: command-line
- * overrides for TORCHTITAN_VERSION; megatron: options of Megatron-LM's pretrain_gpt.py; fsdp: Python that wraps a transformers model
+ * overrides for TORCHTITAN_VERSION, torchtitan-0.2.2: for that release; megatron: options of Megatron-LM's pretrain_gpt.py; fsdp: Python that wraps a transformers model
  * with exactly the plan's options, behind PEFT's adapters where the plan has them; axolotl (also "recipe"), llamafactory: their YAML.  What the target cannot express is refused by
  * name, and then nothing is written. */
 #ifndef DPX_EXPORT_H
@@ -15,6 +15,7 @@
 #include "model/plan/plan.h"
 
 #define TORCHTITAN_VERSION "0.3.0"
+#define TORCHTITAN_OLD "0.2.2"      /* --to torchtitan-0.2.2 */
 
 /* 0, or -1 with the target's missing word reported. */
 int export_plan(const struct plan *p, const char *target, FILE *to);
@@ -30,6 +31,7 @@ bool export_can(const struct plan *p, const char *target);
 void export_settle(struct plan *p, const char *target);
 
 int export_torchtitan(const struct plan *p, FILE *to);
+int export_torchtitan_old(const struct plan *p, FILE *to);
 int export_torch(const struct plan *p, FILE *to);
 int export_axolotl(const struct plan *p, FILE *to);
 int export_llamafactory(const struct plan *p, FILE *to);

@@ -152,7 +152,8 @@ int titan_float8_read(const json_t *config, const char *where, struct plan *p)
 
 /* ---- out ---- */
 
-static int write_filter(const struct plan *p, FILE *to)
+/* "lm_head", "attention.wk" of 0.3.0; output,attention.wk of 0.2.2. */
+static int write_filter(const struct plan *p, bool old, FILE *to)
 {
     char list[TRAINING_LIST];
     bool first = true;
@@ -163,26 +164,45 @@ static int write_filter(const struct plan *p, FILE *to)
         next = strchr(at, ',');
         if (next)
             *next++ = '\0';
-        while (k < NMODULES && strcmp(at, modules[k].ours))
+        while (k < NMODULES && (strcmp(at, modules[k].ours) || (old && !strcmp(modules[k].titan, "lm_head"))))
             k++;
         if (k == NMODULES)
-            return fail("export to torchtitan " TORCHTITAN_VERSION ": fp8_filter: \"%s\" is none of its linear layers", at);
-        fprintf(to, "%s\"%s\"", first ? "" : ", ", modules[k].titan);
+            return fail("export to torchtitan: fp8_filter: \"%s\" is none of its linear layers", at);
+        fprintf(to, old ? "%s%s" : "%s\"%s\"", first ? "" : old ? "," : ", ", modules[k].titan);
         first = false;
     }
     return 0;
 }
 
-int titan_float8_write(const struct plan *p, FILE *to)
+/* The gathers are options of their own. */
+static int write_old(const struct plan *p, FILE *to)
+{
+    fprintf(to, "--model.converters quantize.linear.float8\n--quantize.linear.float8.recipe-name %s\n", names[p->float8.recipe]);
+    if (p->float8.filter[0] == '\0' || strcmp(p->float8.filter, "none")) {
+        fprintf(to, "--quantize.linear.float8.filter-fqns ");
+        if (write_filter(p, true, to) < 0)
+            return -1;
+        fprintf(to, "\n");
+    }
+    if (p->fsdp.float8_all_gather)
+        fprintf(to, "--quantize.linear.float8.enable-fsdp-float8-all-gather\n");
+    if (p->fsdp.float8_precomputed)
+        fprintf(to, "--quantize.linear.float8.precompute-float8-dynamic-scale-for-fsdp\n");
+    return 0;
+}
+
+int titan_float8_write(const struct plan *p, bool old, FILE *to)
 {
     if (p->float8.recipe == FLOAT8_NONE)
         return 0;
+    if (old)
+        return write_old(p, to);
     if (p->float8.recipe == FLOAT8_TENSORWISE)
         return fail("export to torchtitan " TORCHTITAN_VERSION ": fp8: it has rowwise and rowwise_with_gw_hp (components/quantization/float8.py); "
-                    "tensorwise and float8 gathers went with 0.2.2");
+                    "tensorwise and float8 gathers are 0.2.2's (export --to torchtitan-0.2.2)");
     fprintf(to, "# float8 linear layers are of its configs, no override sets them: in yours, model_registry(..., converters=[\n"
                 "#     Float8LinearConverter.Config(recipe_name=\"%s\", filter_fqns=[", names[p->float8.recipe]);
-    if (write_filter(p, to) < 0)
+    if (write_filter(p, false, to) < 0)
         return -1;
     fprintf(to, "], model_compile_enabled=%s)])\n", p->kernels == KERNELS_TORCH_COMPILE ? "True" : "False");
     return 0;

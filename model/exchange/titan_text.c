@@ -102,23 +102,33 @@ static json_t *option_value(struct reader *r)
     return v;
 }
 
+/* tyro takes "activation-checkpoint" and "activation_checkpoint" alike. */
+static void underscores(char *name)
+{
+    for (; *name; name++)
+        *name = *name == '-' ? '_' : *name;
+}
+
 /* "--parallelism.no-enable-sequence-parallel": section, key and whether it is denied.  "--training.seq_len=8192" as well. */
 static int option(struct reader *r, json_t *all)
 {
     const char *name = r->at + 2, *dot = name;
     size_t n = strcspn(name, "= \t\r\n");
-    char key[128];
+    char key[128], path[256];
 
+    if (n >= sizeof path)
+        return bad(r, "--section.key"), -1;
     for (const char *c = name; c < name + n; c++)
         dot = *c == '.' ? c + 1 : dot;
-    json_t *section = below(all, dot > name ? name : "\1", dot > name ? (size_t)(dot - 1 - name) : 0);
+    snprintf(path, sizeof path, "%.*s", dot > name ? (int)(dot - 1 - name) : 0, name);
+    underscores(path);
+    json_t *section = below(all, *path ? path : "\1", strlen(path));
     bool denied = !strncmp(dot, "no-", 3);
     size_t len = (size_t)(name + n - dot) - (denied ? 3 : 0);
     if (!section || len == 0 || len >= sizeof key)
         return bad(r, "--section.key"), -1;
     snprintf(key, sizeof key, "%.*s", (int)len, dot + (denied ? 3 : 0));
-    for (char *c = key; *c; c++)
-        *c = *c == '-' ? '_' : *c;
+    underscores(key);
     r->at = name + n;
     bool given = *r->at == '=';
     if (given)
@@ -146,8 +156,7 @@ static int subcommand(struct reader *r, json_t *all)
     if (!colon || colon - r->at >= (int)sizeof name)
         return bad(r, "--section.key VALUE, or name:choice"), -1;
     snprintf(name, sizeof name, "%.*s", (int)(colon - r->at), r->at);
-    for (char *c = name; *c; c++)
-        *c = *c == '-' ? '_' : *c;
+    underscores(name);
     json_t *section = below(all, name, strlen(name));
     if (!section || json_object_set_new(section, "mode", json_stringn(colon + 1, (size_t)(r->at + n - colon - 1))) < 0)
         return bad(r, "name:choice in UTF-8"), -1;

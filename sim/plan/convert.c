@@ -368,7 +368,7 @@ static int check_reads_back(const struct plan *p, const char *to, const char *te
 /* Targets whose text is a whole recipe. */
 static bool is_recipe(const char *to) { return !strcmp(to, "axolotl") || !strcmp(to, "llamafactory") || !strcmp(to, "recipe"); }
 
-const char *const convert_targets[] = { "deepspeed", "accelerate", "torchtitan", "fsdp", "megatron", "axolotl", "llamafactory", "recipe", "sbatch", "mpijob",
+const char *const convert_targets[] = { "deepspeed", "accelerate", "torchtitan", "torchtitan-0.2.2", "fsdp", "megatron", "axolotl", "llamafactory", "recipe", "sbatch", "mpijob",
                                         "trainjob", NULL };
 
 int convert_export(const struct export_args *a, char **text)

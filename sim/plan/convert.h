@@ -55,7 +55,7 @@ struct export_args { struct plan_given plan; const char *to; int64_t steps; };
 #define EXPORT_OPTS(a) \
     OPTS_EXAMPLE("dpxplan export demo/8b-fsdp.json --to torchtitan"), \
     { "PLAN.json", "the plan", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
-    { "to", "deepspeed, accelerate, torchtitan, fsdp (plain PyTorch), megatron, axolotl (or recipe), llamafactory; as a job: sbatch, mpijob, trainjob", .str = &(a).to, .words = convert_targets, .value = "FRAMEWORK", .required = true, .often = true }, \
+    { "to", "deepspeed, accelerate, torchtitan (0.3.0; torchtitan-0.2.2 for that one), fsdp (plain PyTorch), megatron, axolotl (or recipe), llamafactory; as a job: sbatch, mpijob, trainjob", .str = &(a).to, .words = convert_targets, .value = "FRAMEWORK", .required = true, .often = true }, \
     { "steps", "of a job: optimizer steps, for the time that it asks for", .i = &(a).steps, .min = 1 }
 
 /* EXIT_DONE, or another exit status with the reason reported and nothing to free. */

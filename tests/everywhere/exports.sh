@@ -1,21 +1,28 @@
 #!/bin/sh
-# tests/everywhere/exports.sh -- 44 exports, each read by the tool that it is for: DeepSpeed and transformers' Trainer, accelerate, torchtitan,
-# axolotl, LLaMA-Factory, and two steps of plain PyTorch and PEFT on two CPU ranks.  PYTHON= has them; what it lacks is skipped.
+# tests/everywhere/exports.sh -- 82 exports, each read by the tool that it is for: DeepSpeed and transformers' Trainer, accelerate, torchtitan 0.3.0
+# and 0.2.2, Megatron-LM, axolotl, LLaMA-Factory, and two steps of plain PyTorch and PEFT on two CPU ranks.  PYTHON= has them; what it lacks is skipped.
 . tests/check.sh
 B=${B:-build}
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-# Tools that cannot be installed beside each other have a Python of their own: PYTHON_TORCHTITAN, PYTHON_AXOLOTL, PYTHON_LLAMAFACTORY.
-for tool in deepspeed accelerate torchtitan axolotl llamafactory torch; do
+# Tools that cannot be installed beside each other have a Python of their own: PYTHON_TORCHTITAN, PYTHON_TORCHTITAN_OLD,
+# PYTHON_AXOLOTL, PYTHON_LLAMAFACTORY, PYTHON_MEGATRON; MEGATRON=DIR is a checkout of Megatron-LM (its wheel lacks megatron/training/).
+judge() {       # TOOL PYTHON
+    "${2:-${PYTHON:-python3}}" tests/everywhere/judge.py "$B/dpxplan" "$1" 2>>"$tmp/err" | grep '	' >>"$tmp/lines"
+}
+for tool in deepspeed accelerate torchtitan megatron axolotl llamafactory torch; do
     eval "python=\${PYTHON_$(echo $tool | tr a-z A-Z)-}"
-    "${python:-${PYTHON:-python3}}" tests/everywhere/judge.py "$B/dpxplan" $tool 2>>"$tmp/err" | grep '	' >>"$tmp/lines"
+    judge $tool "$python"
 done
+judge torchtitan "${PYTHON_TORCHTITAN_OLD:-false}"
 while IFS='	' read -r name result; do
     case $result in
     ok) check "$name" '' ;;
-    skip) skip "$name" "${PYTHON:-python3} has no such package" ;;
+    skip) skip "$name" "${PYTHON:-python3} has no such package, or MEGATRON= no such folder" ;;
     *) check "$name" "$result" ;;
     esac
 done <"$tmp/lines"
-check 'all 44 were judged' "$([ "$(wc -l <"$tmp/lines")" = 44 ] || tail -3 "$tmp/err")"
+[ -n "${PYTHON_TORCHTITAN_OLD-}" ] || skip 'torchtitan 0.2.2' 'PYTHON_TORCHTITAN_OLD= has it'
+all=$([ -n "${PYTHON_TORCHTITAN_OLD-}" ] && echo 82 || echo 68)
+check "all $all were judged" "$([ "$(wc -l <"$tmp/lines")" = "$all" ] || tail -3 "$tmp/err")"
 finish

@@ -123,6 +123,38 @@ static void float8_layers_are_a_config_of_torchtitans(void **state)
     refused("torchtitan", "it has rowwise and rowwise_with_gw_hp");
 }
 
+/* config/job_config.py of 0.2.2: models by name and flavor, async tensors among parallelism, no word for CUDA graphs, and what 0.3.0 has no
+ * more: every other block recomputed, tensorwise float8 with its gathers. */
+static void the_release_before_has_its_own_words(void **state)
+{
+    static const char *const new_words[] = { "--module", "disable-cuda-graphs", "enable-sequence-parallel", "activation-checkpoint:", "Chunked", "lm_head" };
+    const char *old = "torchtitan-0.2.2";
+
+    (void)state;
+    start("llama-3.1-405b", STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p.recompute = RECOMPUTE_FULL;
+    p.recompute_interval = 2;
+    p.float8.recipe = FLOAT8_TENSORWISE;
+    p.fsdp.float8_all_gather = true;
+    p.parallel.tensor = 4;
+    p.parallel.sequence = true;
+    p.shard_group = plan_data_ranks(&p);
+    refused("torchtitan", "recompute_interval");
+    has(old, "# torchtitan 0.2.2, on 2 nodes of 8 GPUs\n");
+    has(old, "--model.name llama3 --model.flavor 405B\n");
+    has(old, "--activation-checkpoint.mode selective\n--activation-checkpoint.selective-ac-option 2\n");
+    has(old, "--parallelism.no-enable-async-tensor-parallel\n");
+    has(old, "--model.converters quantize.linear.float8\n--quantize.linear.float8.recipe-name tensorwise\n"
+             "--quantize.linear.float8.filter-fqns output\n--quantize.linear.float8.enable-fsdp-float8-all-gather\n");
+    for (size_t i = 0; i < sizeof new_words / sizeof *new_words; i++)
+        assert_null(strstr(text, new_words[i]));
+    p.recompute = RECOMPUTE_OP;
+    p.recompute_interval = 1;
+    has(old, "--activation-checkpoint.mode selective\n--activation-checkpoint.selective-ac-option op\n");
+    p.parallel.sequence = false;
+    refused(old, "always cuts norms by the sequence");
+}
+
 /* 16 ranks: 2 of data, 4 of tensors, 2 stages of 2 chunks.  Its local batch is all micro-steps of a pipeline: 2 samples by 6,
  * cut into 6; 24 of two data ranks in all.  Each flag stands once: the last would hold. */
 static void torchtitan_gets_a_grid(void **state)
@@ -261,7 +293,7 @@ int main(void)
         cmocka_unit_test(one_gpu_alone_is_not_wrapped),
         cmocka_unit_test(torchtitan_gets_its_overrides),
         cmocka_unit_test(torchtitans_own_settings_are_switched_off),
-        cmocka_unit_test(float8_layers_are_a_config_of_torchtitans),
+        cmocka_unit_test(float8_layers_are_a_config_of_torchtitans), cmocka_unit_test(the_release_before_has_its_own_words),
         cmocka_unit_test(torchtitan_gets_a_grid),
         cmocka_unit_test(what_a_tool_fixes_is_settled),
         cmocka_unit_test(torchtitan_refuses_by_name),

@@ -134,6 +134,18 @@ check 'a condition on what the script sets is decided' "$(
     reads "$tmp/fp8.sh" 2x8xh100
     has '"fp8_format": "hybrid"')"
 printf 'MODULE=llama3 CONFIG=llama3_70b ./run_train.sh\n' >"$tmp/run.sh"
+# Options of 0.2.2, whose sections have dashes: read back as the plan that they were written from.
+check 'what is exported for torchtitan 0.2.2 is read as the same plan' "$(
+    for of in '"recompute": "op", "kernels": "torch-compile", "fp8": "tensorwise", "fsdp": { "enable_fsdp_float8_all_gather": true }' \
+              '"recompute": "full", "recompute_interval": 2, "clip": 1.0' '"recompute": "none", "parallel": { "tensor": 2, "sequence": true }'; do
+        printf '{ "dpx_plan": 1, "model": "llama-3.1-8b", "cluster": "8xh100", "strategy": "fsdp", "dialect": "torch", "seq": 512, "micro_batch": 2,
+            "accumulation": 4, "precision": "bf16", %s }' "$of" >"$tmp/was.json"
+        "$B/dpxplan" export "$tmp/was.json" --to torchtitan-0.2.2 2>&1 | sed '/^#/d; 1i python -m torchtitan.train' | tr '\n' ' ' >"$tmp/run_train.sh"
+        "$B/dpxplan" import "$tmp/run_train.sh" --cluster 8xh100 --model llama-3.1-8b -o "$tmp/is.json" 2>"$tmp/err" || cat "$tmp/err"
+        grep 'not known' "$tmp/err"
+        [ "$("$B/dpxplan" eval "$tmp/was.json" --json | sed -n '/"memory"/,$p')" = "$("$B/dpxplan" eval "$tmp/is.json" --json | sed -n '/"memory"/,$p')" ] ||
+            echo "another plan: $of"
+    done)"
 check "torchtitan's CONFIG is the registry's, and one that is not known is refused" "$(
     reads "$tmp/run.sh" 32x8xh100
     has '"seq": 8192' && has '"tensor": 8' && has '"micro_batch": 8'
