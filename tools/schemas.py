@@ -1,8 +1,9 @@
-"""JSON Schemas of what dpxplan reads and prints: schemas.py DPXPLAN write|check N.
+"""JSON Schemas of what dpxplan reads and prints: schemas.py DPXPLAN write|check N|hold FOLDER.
 
 write: docs/schemas/COMMAND.schema.json from documents that the printers themselves print, for many questions; a plan's is `dpxplan schema`, and
     a cluster file's stands in cluster_keys() below.
 check N: N answers to other questions must validate against them (jsonschema); prints what does not, and at last how many were held.
+hold FOLDER: the answers NAME.json there, which NAME.words asked for, must validate likewise.
 An object whose keys are names of things (categories, collectives) takes any key.  Numbers that were null somewhere may be null."""
 import itertools
 import json
@@ -13,7 +14,7 @@ import sys
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 WHERE = pathlib.Path("docs/schemas")
-MAPS = {"at_peak", "exposed_by", "frameworks", "away", "kinds", "live_bytes"}        # objects by names of things
+MAPS = {"at", "at_peak", "exposed_by", "frameworks", "away", "kinds", "live_bytes"}        # objects by names of things
 FILES = {"plan": "plan.schema.json", "best_plan": "plan.schema.json"}
 
 MODELS = ["gpt2", "llama-3.1-8b", "qwen3-8b", "opt-125m", "opt-1.3b", "gemma-2-2b", "llama-3.2-1b", "qwen3-0.6b"]
@@ -49,6 +50,16 @@ list options
 admit tests/everywhere/jobs/sft.sbatch --recipe demo/qwen3-sft.yaml
 admit tests/everywhere/jobs/trainjob.yaml --recipe demo/qwen3-sft.yaml
 admit tests/everywhere/jobs/trainjob.yaml --recipe demo/qwen3-sft.yaml --gpu rtx4090
+phases demo/grpo.json
+phases demo/grpo.json --set cluster=8xrtx4090
+phases demo/verl-grpo.yaml --cluster 8xh100 --response 300,1024
+phases demo/dpo.yaml --cluster 8xh100
+phases demo/grpo.json --search
+bill demo/8b-fsdp.json --tokens 1B --mtbf 1000000h --storage 100GB/s --start 2026-12-31
+limits --model gpt2-xl --cluster 1x1xv100-32gb --seq 1k --offload all
+eval demo/8b-fsdp.json --set recompute=none
+search --model gemma-2b --cluster 2xrtx4090 --seq 1024 --global-batch 256 --no-offload --top 1
+sweep demo/8b-fsdp.json --set kernels=dpx model=gpt2 seq=64 --over cluster=localhost:2
 """.strip().splitlines()]
 
 
@@ -95,6 +106,8 @@ def ask(program, words):
 # ---- from documents to a schema: a shape is {"types": set, "keys": {name: shape}, "always": set, "items": shape} ----
 
 def shape(values, name=""):
+    if name == "plan" and any(isinstance(v, dict) and "dpx_phases" in v for v in values):
+        return {"type": "object", "required": ["dpx_phases", "roles", "phases"]}       # a phase plan: its keys are in docs/howto/phases.md
     if name in FILES and any(isinstance(v, dict) for v in values):
         ref = {"$ref": FILES[name]}
         return ref if all(isinstance(v, dict) for v in values) else {"anyOf": [ref, {"type": "null"}]}
@@ -161,7 +174,8 @@ def write(program, n=600):
         (WHERE / f"{kind}.schema.json").write_text(json.dumps(schema, indent=1) + "\n")
 
 
-def check(program, n):
+def holder():
+    """faults(kind, document, words) prints what does not validate."""
     import jsonschema
     import referencing
 
@@ -174,6 +188,31 @@ def check(program, n):
         for fault in validators[f"{kind}.schema.json"].iter_errors(doc):
             print(f"{' '.join(of)}: {'.'.join(map(str, fault.absolute_path))}: {fault.message[:200]}")
 
+    return schemas, faults
+
+
+def hold(folder):
+    """Answers that others kept.  An answer without one of the kinds' names is a plan (init), or a schema."""
+    schemas, faults = holder()
+    held = 0
+    for path in sorted(pathlib.Path(folder).glob("*.words")):
+        text, words = path.with_suffix(".json").read_text(), [w for w in path.read_text().split() if not w.startswith("-")]
+        if not text.strip():
+            continue                # another form, or help
+        doc = json.loads(text)
+        if words[0] in ("schema", "serve", "mcp"):
+            continue
+        kind = "error" if "error" in doc else "plan" if "dpx_plan" in doc else kind_of(words, doc)
+        if kind + ".schema.json" not in schemas:
+            print(f"{' '.join(words)}: there is no schema of {kind}")
+            continue
+        faults(kind, doc, words)
+        held += 1
+    print(f"held {held}")
+
+
+def check(program, n):
+    schemas, faults = holder()
     if schemas["plan.schema.json"] != json.loads(subprocess.run([program, "schema"], capture_output=True, text=True).stdout):
         print("docs/schemas/plan.schema.json is not what dpxplan schema prints: python3 tools/schemas.py build/dpxplan write")
     if schemas["model-file.schema.json"] != json.loads(pathlib.Path("docs/howto/model-file.schema.json").read_text()):
@@ -196,4 +235,4 @@ def check(program, n):
 
 if __name__ == "__main__":
     program, what, *rest = sys.argv[1:]
-    write(program) if what == "write" else check(program, int(rest[0]))
+    write(program) if what == "write" else hold(rest[0]) if what == "hold" else check(program, int(rest[0]))

@@ -133,6 +133,23 @@ static bool is_path(const char *spec)
     return false;
 }
 
+/* What is neither a name nor a file. */
+static int unknown(const char *spec, int error)
+{
+    const char *near = hf_ids_nearest(spec);
+
+    if (hf_unplanned(spec))
+        return fail("%s: %s", spec, hf_unplanned(spec));
+    if (is_path(spec))
+        return fail("%s: %s", spec, strerror(error));
+    return fail("%s: dpx knows no model of this name (%s%s%s), the Hugging Face cache has none, and %s%s%s",
+                spec, near ? "did you mean " : "dpxplan list models shows them", near ? near : "", near ? "?" : "", error == ENOENT ? "there is no such file or folder" : "as a file or folder: ",
+                error == ENOENT ? "" : strerror(error),
+                strchr(spec, '/') ? "; its config.json is enough: `hf download MODEL config.json`, or --model config.json" : "");
+}
+
+int model_unknown(const char *spec) { return unknown(spec, ENOENT); }
+
 int model_load(const char *spec, struct model *out)
 {
     struct stat st;
@@ -141,21 +158,13 @@ int model_load(const char *spec, struct model *out)
         return builtin_load(spec, out);
     if (stat(spec, &st) < 0) {
         int error = errno;
-        const char *known = hf_ids_find(spec), *near;
+        const char *known = hf_ids_find(spec);
         char path[1500];
         if (known)
             return load_known(spec, known, out);
         if (hf_cache_find(spec, path, sizeof path))
             return load_cached(spec, path, out);
-        if (hf_unplanned(spec))
-            return fail("%s: %s", spec, hf_unplanned(spec));
-        near = hf_ids_nearest(spec);
-        if (is_path(spec))
-            return fail("%s: %s", spec, strerror(error));
-        return fail("%s: dpx knows no model of this name (%s%s%s), the Hugging Face cache has none, and %s%s%s",
-                    spec, near ? "did you mean " : "dpxplan list models shows them", near ? near : "", near ? "?" : "", error == ENOENT ? "there is no such file or folder" : "as a file or folder: ",
-                    error == ENOENT ? "" : strerror(error),
-                    strchr(spec, '/') ? "; its config.json is enough: `hf download MODEL config.json`, or --model config.json" : "");
+        return unknown(spec, error);
     }
     return S_ISDIR(st.st_mode) ? load_folder(spec, out) : load_file(spec, out);
 }

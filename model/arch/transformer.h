@@ -26,6 +26,8 @@
 /* Loads a built-in name, a config.json, or a folder holding one.  0, or -1
  * with the reason reported and nothing to free. */
 int model_load(const char *spec, struct model *out);
+/* -1, reported: the name is of no model that dpx or the Hugging Face cache has, and of no file; what to do about it. */
+int model_unknown(const char *spec);
 
 /* The same from a parsed Hugging Face config; `where` names it in messages. */
 int model_from_config(const json_t *config, const char *where, struct model *out);

@@ -113,9 +113,7 @@ static int is_model(const char *path)
         return 1;
     if (is_file_name(path))
         return 0;
-    const char *near = hf_ids_nearest(path);
-    return fail("%s: no such file, and no model of this name: %s%s%s", path, near ? "did you mean " : "dpxplan list models shows them",
-                near ? near : "", near ? "?" : "");
+    return model_unknown(path);
 }
 
 /* ---- a file ---- */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/chart/chart_sweep.h"
 #include "base/columns.h"
 #include "base/page.h"
 #include "base/room.h"
@@ -282,12 +283,13 @@ void sweep_csv_row(const struct sweep *s, int64_t i, const struct sweep_row *r, 
 
 /* ---- JSON ---- */
 
+/* A number where all values of the axis are; 8k tokens are 8192. */
 static json_t *value_json(const struct sweep_axis *a, const char *text)
 {
     char *end;
     double x = strtod(text, &end);
 
-    if (!a->numeric || *end)
+    if (!a->numeric || (*end && (strcmp(a->key, "seq") || !chart_sweep_number(text, &x))))
         return json_string(text);
     return x >= -9e15 && x <= 9e15 && x >= (double)(int64_t)x && x <= (double)(int64_t)x ? json_integer((int64_t)x)
                                                                                             : json_real(x);

@@ -13,7 +13,7 @@ fi
 check 'four packages' "$(for p in dpx libdpx0 libdpx-dev python3-dpx; do [ -n "$(one $p)" ] || echo "no $p"; done)"
 if command -v lintian >/dev/null; then
     check 'lintian has no errors' "$(lintian --allow-root --fail-on error --suppress-tags bad-distribution-in-changes-file \
-        "$(one dpx)" "$(one libdpx0)" "$(one libdpx-dev)" "$(one python3-dpx)" >"${TMPDIR:-/tmp}/lintian.$$" 2>&1 ||
+        "$(one dpx)" "$(one libdpx0)" "$(one libdpx-dev)" "$(one python3-dpx)" $(one dpx-cuda) >"${TMPDIR:-/tmp}/lintian.$$" 2>&1 ||
         cat "${TMPDIR:-/tmp}/lintian.$$"; rm -f "${TMPDIR:-/tmp}/lintian.$$")"
 else
     skip 'lintian has no errors' 'there is no lintian'
@@ -39,11 +39,21 @@ man -w dpxplan >/dev/null 2>&1 || test -e /usr/share/man/man1/dpxplan.1.gz && sa
 printf '#include <dpx.h>\n#include <stdio.h>\nint main(void) { return puts(dpx_version()) < 0; }\n' >/tmp/use.c
 cc -o /tmp/use /tmp/use.c $(pkg-config --cflags --libs dpx) && /tmp/use >/dev/null && say links
 apt-get -y -qq purge dpx libdpx0 libdpx-dev python3-dpx >/dev/null 2>&1
+if [ -e /tmp/debs/dpx-cuda.deb ]; then
+    # No driver, no cuBLASLt, no NCCL here: it starts, CPU ranks train, and who asks for a GPU is told what is not there.
+    apt-get -y -qq --no-install-recommends install /tmp/debs/dpx-cuda.deb /tmp/debs/libdpx0_*.deb
+    dpxrun --version >/tmp/version 2>&1 && grep -q 'with CUDA [0-9.]*, cuBLASLt (not on this machine), NCCL (not on this machine)' /tmp/version &&
+        dpxrun /tmp/ddp.json --steps 2 --no-db --brief >/tmp/run 2>&1 && say 'trains on CPUs with CUDA built in' || cat /tmp/version /tmp/run
+    dpxrun /tmp/ddp.json --steps 2 --no-db --device cuda >/tmp/run 2>&1 || code=$?
+    [ "$code" = 1 ] && grep -q 'there is no libcuda.so.1.*nor is cuBLASLt' /tmp/run && say 'names what a GPU needs' || cat /tmp/run
+    apt-get -y -qq purge dpx-cuda libdpx0 >/dev/null 2>&1
+fi
 find / -xdev -name '*dpx*' -not -path '/tmp/*' -not -path '/proc/*' -not -path '/var/lib/dpkg/*' -not -path '/var/log/*' -not -path '/var/cache/*' | sed 's/^/left: /'
 say purged
 END
 sed 's/"name": "localhost[^"]*"/"name": "localhost:2"/' demo/10m/ddp.json >"$tmp/ddp.json"
 mkdir "$tmp/debs" && cp "$(one dpx)" "$(one libdpx0)" "$(one libdpx-dev)" "$(one python3-dpx)" "$tmp/debs/"
+[ -z "$(one dpx-cuda)" ] || cp "$(one dpx-cuda)" "$tmp/debs/dpx-cuda.deb"
 release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
 timeout 1500 mmdebstrap --quiet --variant=apt --include=gcc,libc6-dev,openmpi-bin,pkg-config \
     --customize-hook="copy-in $tmp/inside $tmp/ddp.json demo/10m/config.json $tmp/debs /tmp" \
@@ -55,5 +65,12 @@ fi
 for what in plans trains measures imports manual links purged; do
     check "in a clean chroot it $what" "$(grep -qx "== $what" "$tmp/out" || tail -n 15 "$tmp/out")"
 done
+if [ -n "$(one dpx-cuda)" ]; then
+    for what in 'trains on CPUs with CUDA built in' 'names what a GPU needs'; do
+        check "dpx-cuda, where no GPU is, $what" "$(grep -qx "== $what" "$tmp/out" || tail -n 15 "$tmp/out")"
+    done
+else
+    skip 'dpx-cuda, where no GPU is' 'it was not made: there is no nvcc here'
+fi
 check 'purging leaves nothing' "$(grep '^left: ' "$tmp/out")"
 finish

@@ -18,10 +18,10 @@ number() { sed -n "s/.*\"$1\": *\([0-9.e+-]*\).*/\1/p" "$2" | head -1; }
 
 check 'a point is what eval says of the plan with these keys' "$(
     "$B/dpxplan" sweep --all "$tmp/plan.json" --over nodes=1..4*2 seq=512,1k --json >"$tmp/out" 2>&1
-    [ "$(grep -c '"at"' "$tmp/out")" = 6 ] || cat "$tmp/out"
+    [ "$(grep -c '"at"' "$tmp/out")" = 6 ] && [ "$(grep -c '"at":{"seq":\(512\|1024\),"nodes":[124]}' "$tmp/out")" = 6 ] || cat "$tmp/out"
     for nodes in 1 2 4; do
         "$B/dpxplan" eval --json "$tmp/plan.json" --set nodes=$nodes seq=1k >"$tmp/eval" 2>&1
-        grep "\"nodes\":$nodes}" "$tmp/out" | grep '"seq":"1k"' >"$tmp/row"
+        grep "\"nodes\":$nodes}" "$tmp/out" | grep '"seq":1024,' >"$tmp/row"
         awk -v a="$(number step_s "$tmp/row")" -v b="$(number step_s "$tmp/eval")" \
             'BEGIN { if (!(a > 0) || a / b > 1 + 1e-12 || b / a > 1 + 1e-12) print a " s, eval says " b }'
         [ "$(number sent_bytes_per_rank "$tmp/row")" = "$(number sent_bytes_per_rank "$tmp/eval")" ] || { cat "$tmp/row"; grep sent "$tmp/eval"; }
