@@ -14,7 +14,7 @@ import sys
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 WHERE = pathlib.Path("docs/schemas")
-MAPS = {"at_peak", "exposed_by", "frameworks", "away", "kinds", "live_bytes"}        # objects by names of things
+MAPS = {"at", "at_peak", "exposed_by", "frameworks", "away", "kinds", "live_bytes"}        # objects by names of things
 FILES = {"plan": "plan.schema.json", "best_plan": "plan.schema.json"}
 
 MODELS = ["gpt2", "llama-3.1-8b", "qwen3-8b", "opt-125m", "opt-1.3b", "gemma-2-2b", "llama-3.2-1b", "qwen3-0.6b"]
@@ -55,6 +55,11 @@ phases demo/grpo.json --set cluster=8xrtx4090
 phases demo/verl-grpo.yaml --cluster 8xh100 --response 300,1024
 phases demo/dpo.yaml --cluster 8xh100
 phases demo/grpo.json --search
+bill demo/8b-fsdp.json --tokens 1B --mtbf 1000000h --storage 100GB/s --start 2026-12-31
+limits --model gpt2-xl --cluster 1x1xv100-32gb --seq 1k --offload all
+eval demo/8b-fsdp.json --set recompute=none
+search --model gemma-2b --cluster 2xrtx4090 --seq 1024 --global-batch 256 --no-offload --top 1
+sweep demo/8b-fsdp.json --set kernels=dpx model=gpt2 seq=64 --over cluster=localhost:2
 """.strip().splitlines()]
 
 
