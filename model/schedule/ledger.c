@@ -7,13 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/room.h"
 #include "base/sort.h"
 
 struct meter {
     const struct schedules *s;
     unsigned in;                    /* spaces of this account */
-    const uint8_t *acting;          /* of each entry, ACT_ALLOC and ACT_FREE where they move memory of this account; NULL: of any */
     enum sched_id sched;
     int64_t live[NCAT], total;
     struct peak *peak;              /* of the running schedule */
@@ -48,11 +46,9 @@ static void move_all(struct meter *m, const struct op *o, int bit, int sign)
     }
 }
 
-static inline int acting(const struct meter *m, const struct op *o) { return m->acting ? m->acting[o - m->s->ops] : o->acting; }
-
 static inline void move(struct meter *m, const struct op *o, int bit, int sign)
 {
-    if (acting(m, o) & bit)
+    if (o->acting & bit)
         move_all(m, o, bit, sign);
 }
 
@@ -177,7 +173,7 @@ static void run(struct meter *m, int from, int to, int64_t iteration)
         if (o->kind == OP_REPEAT) {
             run_repeat(m, i);
             i = o->u.repeat.other;
-        } else if (o->kind != OP_END && ((acting(m, o) & (ACT_ALLOC | ACT_FREE)) || !is_quiet(m, o))) {
+        } else if (o->kind != OP_END && ((o->acting & (ACT_ALLOC | ACT_FREE)) || !is_quiet(m, o))) {
             step(m, i, iteration);
         }
     }
@@ -196,26 +192,9 @@ static void run_all(struct meter *m, struct peak phase[NSCHED])
 
 void ledger_run(const struct schedules *s, struct ledger *out) { ledger_run_in(s, IN(SPACE_DEVICE), out); }
 
-/* Most entries move device memory alone. */
-static uint8_t *acting_in(const struct schedules *s, unsigned in)
-{
-    uint8_t *all = room_new((size_t)s->nops + 1, sizeof *all);
-
-    for (int i = 0; i < s->nops; i++) {
-        const struct op *o = &s->ops[i];
-        for (uint32_t k = o->act0; (o->acting & (ACT_ALLOC | ACT_FREE)) && k < o->act0 + o->nacts; k++) {
-            const struct buf *b = &s->bufs[s->acts[k].buf];
-            if ((in & IN(b->space)) && op_moves(o, b))
-                all[i] |= s->acts[k].what & (ACT_ALLOC | ACT_FREE);
-        }
-    }
-    return all;
-}
-
 void ledger_run_in(const struct schedules *s, unsigned in, struct ledger *out)
 {
-    uint8_t *acts = in & IN(SPACE_DEVICE) ? NULL : acting_in(s, in);
-    struct meter m = { .s = s, .in = in, .acting = acts, .limit = INT64_MAX };
+    struct meter m = { .s = s, .in = in, .limit = INT64_MAX };
 
     memset(out, 0, sizeof *out);
     for (int i = 0; i < NSCHED; i++) {
@@ -230,7 +209,6 @@ void ledger_run_in(const struct schedules *s, unsigned in, struct ledger *out)
             out->peak = out->phase[id];
     }
     memcpy(out->persistent, m.live, sizeof m.live);
-    free(acts);
 }
 
 int ledger_first_over(const struct schedules *s, int64_t limit, struct peak *at)
