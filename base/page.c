@@ -76,6 +76,9 @@ static void put(const char *s, size_t n, FILE *to)
             fputc(s[i], to);
 }
 
+/* A line may end at a blank, but not between a number and its %. */
+static bool may_end(const char *s, size_t n, size_t at) { return s[at] == ' ' && s[at - 1] != ' ' && (at + 1 >= n || s[at + 1] != '%'); }
+
 /* Bytes of s that fit into the columns, up to a blank; where not even its first word does, that word. */
 static size_t fitting(const char *s, size_t n, int columns)
 {
@@ -83,7 +86,7 @@ static size_t fitting(const char *s, size_t n, int columns)
     int used = 0, one;
 
     while (at < n) {
-        if (s[at] == ' ' && at > lead && s[at - 1] != ' ') {
+        if (at > lead && may_end(s, n, at)) {
             if (used > columns && best)
                 return best;
             best = at;

@@ -38,6 +38,7 @@ eval demo/8b-fsdp.json --set cluster=rtx4090
 eval mixtral-8x7b --cluster 2x8xh100
 fit llama-3.1-8b h100 rtx4090 --train lora --samples 50k --price 2
 fit llama-3.1-70b rtx4090
+fit llama-3.1-8b rtx4090 --train lora --framework torch
 bill demo/8b-fsdp.json --set nodes=8 --tokens 1T --price 2 --mtbf llama3 --storage 20GB/s --worlds
 bill demo/8b-fsdp.json --tokens 1T
 bill demo/8b-fsdp.json --set nodes=8 --samples 500k --epochs 3 --mtbf 50000h --storage 5GB/s --every 30min --start 2027-01-31 --price $2 --spares 1 --repair 24h
@@ -154,6 +155,31 @@ def cluster_keys():
                     "gpu_hours", "node_hours", "network_hours", "recover_s", "warm_up_s", "repair_hours")}))
 
 
+def widened(new, old):
+    """What was null, or stood in some answers alone, may again: none of these questions may ask for it.  To narrow a schema, delete its file first."""
+    if "type" not in new or "type" not in old:
+        return new
+    types = lambda of: set(of["type"]) if isinstance(of["type"], list) else {of["type"]}
+    both, out = sorted(types(new) | types(old)), dict(new)
+    out["type"] = both[0] if len(both) == 1 else both
+    had = old.get("properties", {})
+    for part in ("items", "additionalProperties"):
+        if isinstance(old.get(part), dict):
+            out[part] = widened(new[part], old[part]) if isinstance(new.get(part), dict) else old[part]
+    if "properties" in new:
+        out["properties"] = {k: widened(v, had[k]) if k in had else v for k, v in new["properties"].items()}
+        out["properties"].update({k: v for k, v in had.items() if k not in new["properties"] and k not in old["required"]})
+        out["required"] = [k for k in new["required"] if k not in had or k in old["required"]]
+    elif had:
+        out.update({k: old[k] for k in ("properties", "required", "additionalProperties") if k in old})
+    return out
+
+
+def kept(kind, schema):
+    path = WHERE / f"{kind}.schema.json"
+    return widened(schema, json.loads(path.read_text())) if path.exists() else schema
+
+
 def write(program, n=600):
     found, common = {}, {"model": [], "cluster": []}
     for words, _ in zip(questions(1), range(n)):
@@ -166,6 +192,7 @@ def write(program, n=600):
         for key in common:
             if schema["properties"].get(key, {}).get("type") == "object":
                 schema["properties"][key] = shape(common[key], key)
+    schemas = {kind: kept(kind, schema) for kind, schema in schemas.items()}
     schemas["plan"] = json.loads(subprocess.run([program, "schema"], capture_output=True, text=True, check=True).stdout)
     schemas["cluster"] = titled("A cluster file of dpx", cluster_keys())
     schemas["model-file"] = json.loads(pathlib.Path("docs/howto/model-file.schema.json").read_text())

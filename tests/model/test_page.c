@@ -45,6 +45,9 @@ static void lines_wrap_at_words(void **state)
     /* 12 words of 4 and their blanks are 59 columns, a 13th does not fit. */
     assert_page("60", "abcd abcd abcd abcd abcd abcd abcd abcd abcd abcd abcd abcd abcd abcd\n",
                 "abcd abcd abcd abcd abcd abcd abcd abcd abcd abcd abcd abcd\n  abcd abcd\n");
+    /* A number keeps its %: "100 %" would have begun in column 57. */
+    assert_page("60", "abcd abcd abcd abcd abcd abcd abcd abcd abcd abcd abcd a 100 %.\n",
+                "abcd abcd abcd abcd abcd abcd abcd abcd abcd abcd abcd a\n  100 %.\n");
     /* Under the mark. */
     assert_page("60", "  name   " PAGE_HANG "abcd abcd abcd abcd abcd abcd abcd abcd abcd abcd abcd\n",
                 "  name   abcd abcd abcd abcd abcd abcd abcd abcd abcd abcd\n         abcd\n");
