@@ -352,7 +352,7 @@ static int read_data(struct import *in)
     o->bias_swiglu_fusion = in->p->model.mlp != MLP_GATED || !import_has(in, "no_bias_swiglu_fusion");
     o->ddp_pad_buckets_for_high_nccl_busbw = import_has(in, "ddp_pad_buckets_for_high_nccl_busbw");
     /* dynamic loss scaling looks for it itself (validate_args()) */
-    bool scales = in->p->precision == DT_FP16 && !json_number_value(json_object_get(in->from, "loss_scale"));
+    bool scales = in->p->precision == DT_FP16 && json_number_value(json_object_get(in->from, "loss_scale")) == 0;
     o->check_for_nan_in_loss_and_grad = !scales && !import_has(in, "no_check_for_nan_in_loss_and_grad");
     if (import_integer(in, "ddp_bucket_size", o->ddp_bucket_size, &o->ddp_bucket_size) < 0)
         return -1;

@@ -313,7 +313,7 @@ int MPI_Ibarrier(MPI_Comm c, MPI_Request *q)
 /* ---- the line ---- */
 
 static char  *text;
-static size_t used, room;
+static size_t used, size_of_text;
 
 __attribute__((format(printf, 1, 2)))
 static void say(const char *format, ...)
@@ -321,14 +321,14 @@ static void say(const char *format, ...)
     va_list ap;
     int n;
 
-    if (room - used < 1024) {
-        room = 2 * room + 4096;
-        text = realloc(text, room);
+    if (size_of_text - used < 1024) {
+        size_of_text = 2 * size_of_text + 4096;
+        text = realloc(text, size_of_text);
         if (!text)
             die("out of memory");
     }
     va_start(ap, format);
-    n = vsnprintf(text + used, room - used, format, ap);
+    n = vsnprintf(text + used, size_of_text - used, format, ap);
     va_end(ap);
     used += (size_t)n;
 }
