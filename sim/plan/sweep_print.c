@@ -67,10 +67,10 @@ static int fields_of(const struct sweep *s, int64_t i, const struct sweep_row *r
     number_into(&f[n++], timed && r->mfu > 0 ? 100 * r->mfu : -1, "%.1f%%");
     f[n] = (struct field){ "reserved", 11, 0, "" };
     put_into(&f[n++], there && r->taken, size_text(r->taken).s);
-    f[n] = (struct field){ "allocated", 11, 4, "" };
+    f[n] = (struct field){ "allocated", 11, 3, "" };
     put_into(&f[n++], there && r->bytes, size_text(r->bytes).s);
     if (s->sends) {
-        f[n] = (struct field){ "sent/rank", 11, 3, "" };
+        f[n] = (struct field){ "sent/rank", 11, 4, "" };
         put_into(&f[n++], there && r->sent, size_text(r->sent).s);
     }
     f[n] = (struct field){ "fits", 5, 0, "" };

@@ -111,6 +111,9 @@ static int look_at(struct desk *d, const struct found *f, const struct look *tha
             out->tight = e.verdict == VERDICT_TIGHT;
         }
         out->retry_s = simulate_retries_s(&e);
+        for (int v = 0; v < TIES_VIEWS && out->fits; v++)       /* what the allocator's calls cost may be known only now */
+            out->step_s[v] += out->retry_s - f->retry_s;
+        out->slower |= out->fits && than && is_slower(than, out);
         if (out->fits) {
             rc = f->waits_known ? simulate_interval(&st, &e, &out->t) : simulate_step(&st, &e, &out->t, NULL);
             out->waits = rc == 0 && (f->waits_known ? f->waits : simulate_waits_for_memory(&e, &out->t));
