@@ -564,5 +564,5 @@ json_t *evaluation_json(const struct plan *p, const struct evaluation *e)
     return json_pack("{s:o, s:s, s:b, s:o, s:o, s:o, s:o, s:o, s:n}", "plan", plan_to_json(p), "label", label, "fits", e->m.fits,
                      "why_not", e->m.fits ? json_null() : json_string(e->why_not),
                      "first_over", first_over_json(e), "memory", memory_json(e),
-                     "comm", comm_json(&e->schedules, &e->comm), "notes", notes_json(&e->schedules), "time");
+                     "comm", comm_json(&e->schedules, &e->comm), "remarks", notes_json(&e->schedules), "time");
 }

@@ -42,7 +42,7 @@ struct bill_asked {
     { "set", "change keys of the plan, such as seq=8k nodes=4", .pairs = &(a).eval.set }, \
     { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).eval.host_memory, .min = MEMORY_LEAST }, \
     { "mtbf", "how long one GPU with its share of the node runs until it interrupts the job: a published rate (llama3, opt-175b, bloom, rsc-1, rsc-2) or a time such as 50000h; " \
-      "or by cause, of one GPU, of one node without its GPUs, of the network between nodes: gpu=60000h,node=20000h,network=2000h", \
+      "or by cause, as gpu=60000h,network=2000h: of one GPU, of one node without its GPUs, of the network between nodes", \
       .str = &(a).mtbf, .value = "RATE", .often = true, .group = BILL_FAILURES }, \
     { "recover", "from an interruption until ranks load the checkpoint: found, replaced, started (10min, as MegaScale states)", .str = &(a).recover, .value = "TIME", .group = BILL_FAILURES }, \
     { "warm-up", "from the loaded checkpoint to steps as usual, at the first start too: compile, first step, data; left out: none", .str = &(a).warm_up, .value = "TIME", .group = BILL_FAILURES }, \

@@ -79,7 +79,7 @@ notes() {
         "$B/dpxplan" explain $c 2>/dev/null | tr -s '\n ' '  ' >"$tmp/explain"
         python3 - "$tmp/eval" "$tmp/explain" <<'END' || echo "of: $c"
 import json, sys
-notes, said = json.load(open(sys.argv[1]))["notes"], open(sys.argv[2]).read()
+notes, said = json.load(open(sys.argv[1]))["remarks"], open(sys.argv[2]).read()
 assert all(n in said for n in notes), notes
 assert notes or "attention:" not in said and "DeepSpeed all-reduces" not in said and "Routers:" not in said, said
 END
