@@ -36,7 +36,14 @@ async function open_browser() {
     });
     return {
         close() {
-            child.on('exit', () => fs.rmSync(folder, { recursive: true, force: true, maxRetries: 5 }));
+            child.on('exit', () => {        // its own children may write there a little longer
+                try {
+                    fs.rmSync(folder, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
+                } catch (error) {
+                    if (error.code !== 'ENOTEMPTY')
+                        throw error;
+                }
+            });
             child.kill();
         },
         async page(url, { width = 1280, height = 900, dark = false } = {}) {
