@@ -16,7 +16,7 @@ function say(words) {
     $('said').textContent = words || '';
 }
 
-// Whoever says that it is out of date takes it from the pictures on their way to say that it is not.
+// An answer that is out of date is grey, and stays so when its last pictures arrive.
 function old(yes) {
     if (yes)
         state.showing = null;

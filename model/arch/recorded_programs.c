@@ -338,6 +338,8 @@ static int read_views(struct reader *x, const json_t *names)
 {
     struct recorded *r = x->r;
 
+    if (names && !x->stage3)
+        return fail("%s: programs: %s: views: only a program of stage3 has them", x->where, x->precision);
     if (names && !r->viewed)
         r->viewed = room_new((size_t)x->m->ntensors, sizeof *r->viewed);
     for (size_t i = 0; i < json_array_size(names); i++) {
