@@ -303,7 +303,8 @@ def prepare():
     deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
 
 
-def rank_main(rank, c, folder):
+def begin(rank, c, folder):
+    """A rank of the case's gloo group, whose collectives are heard; what it prints goes to a file in the folder."""
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(c["world"]))
     torch.set_num_threads(1)
     quiet = os.open(os.path.join(folder, "log%d" % rank), os.O_CREAT | os.O_WRONLY)
@@ -316,6 +317,10 @@ def rank_main(rank, c, folder):
     listen_to_everything()
     deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, rank=rank,
                                world_size=c["world"], init_method="file://%s/store" % folder)
+
+
+def rank_main(rank, c, folder):
+    begin(rank, c, folder)
     model = build(c)
     module_names = {id(m): n or "." for n, m in model.named_modules()}
     param_names = {id(p): n for n, p in model.named_parameters()}

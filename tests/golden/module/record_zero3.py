@@ -35,14 +35,7 @@ CASES = {
 
 
 def rank_main(rank, c, folder):
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(c["world"]))
-    torch.set_num_threads(1)
-    quiet = os.open(os.path.join(folder, "log%d" % rank), os.O_CREAT | os.O_WRONLY)
-    os.dup2(quiet, 1)
-    os.dup2(quiet, 2)
-    R.prepare()
-    R.listen_to_everything()
-    R.deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, rank=rank, world_size=c["world"], init_method="file://%s/store" % folder)
+    R.begin(rank, c, folder)
     torch.manual_seed(7)
     subject = Subject(getattr(modules, c["model"])(), c["model"])
     model = subject.module
