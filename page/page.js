@@ -11,6 +11,7 @@ const $ = id => document.getElementById(id);
 const HOW = { first: 'A first look, while better plans are searched', search: 'Recommended', you: 'Your choice',
     file: 'From your file' };
 
+// What was said stays until a reader acts: an answer to an earlier question, which comes later, does not take it away.
 function say(words) {
     $('said').hidden = !words;
     $('said').textContent = words || '';
@@ -21,6 +22,12 @@ function old(yes) {
     if (yes)
         state.showing = null;
     $('plan').classList.toggle('old', yes);
+}
+
+// A reader acts on the plan shown: it is out of date, and so is what was said.
+function acted() {
+    say('');
+    old(true);
 }
 
 function later(f, ms) {
@@ -55,8 +62,6 @@ async function explain(plan, by, wrong = say, set) {
         wrong(a.why);
         return false;
     }
-    if (by !== 'search')        // what was said stays until a reader acts
-        say('');
     state.plan = { document: a.doc.plan, of: plan_kind(state.q) };
     state.by = by;
     state.answer = a.doc;
@@ -105,7 +110,7 @@ function show_sources() {
 }
 
 function choose(plan, words) {
-    old(true);
+    acted();
     state.rank = null;
     going(words ? `changing the plan: ${words}` : 'looking inside');
     explain(plan, 'you').then(() => going(''));
@@ -114,7 +119,7 @@ function choose(plan, words) {
 // Another rank than the fullest of its stage: null gives that one.
 function ask_rank(rank) {
     state.rank = rank;
-    old(true);
+    acted();
     explain(state.plan.document, state.by);
 }
 
@@ -329,7 +334,7 @@ function show_change(d) {
     const wrong_at = k => words => { k.wrong.textContent = words; k.input.setAttribute('aria-invalid', 'true'); old(false); };
     const of = k => {
         const v = key_value(plan, k.key), made = knob(k, shown_value(v), text => {
-            old(true);
+            acted();
             explain(plan, 'you', wrong_at(made), { [k.key]: text });
         });
         return made;
@@ -341,7 +346,7 @@ function show_change(d) {
     cells.addEventListener('change', () => {
         const [strategy, dialect] = cells.value.split(' '), keep = ['dpx_plan', 'model', 'cluster', 'seq', 'micro_batch',
             'accumulation', 'precision', 'recompute', 'train', 'lora', 'base_dtype'];
-        old(true);
+        acted();
         explain({ ...Object.fromEntries(Object.entries(plan).filter(([k, v]) => keep.includes(k) && !(k === 'train' && v === 'all')
             && !(k === 'base_dtype' && v === 'plain'))), strategy, dialect }, 'you',
             words => { cell_wrong.textContent = words; old(false); });
@@ -409,8 +414,8 @@ const safe_name = name => (name || 'pasted').replace(/[^\w.-]/g, '_').slice(-80)
 
 async function bring(text, name) {
     const { kind, doc } = dropped_kind(text);
+    acted();
     $('imported').hidden = true;
-    old(true);
     if (kind === 'config') {
         state.q = { ...state.q, model: doc };
         state.by = 'first';

@@ -81,6 +81,17 @@ async function pasted(page) {
         await page.evaluate("bring_file(new File([new Uint8Array(17 << 20)], 'large.json'))");
         await page.until("/large.json: 17.00 MiB/.test(document.getElementById('said').textContent)");
     });
+    await holds('what is said of a file stays when answers to an earlier question come', async () => {
+        await page.evaluate("set_question({ ...USUAL, seq: 2048 }); state.found = null; "
+            + "bring_file(new File([new Uint8Array(17 << 20)], 'large.json'))");
+        await page.until('state.answer.plan.seq === 2048 && state.found');
+        await settled(page);
+        same(await page.evaluate("document.getElementById('said').textContent.split(':')[0]"), 'large.json', 'said');
+    });
+    await holds('the next question takes away what was said', async () => {
+        await page.evaluate("set_question({ ...USUAL })");
+        await page.until("document.getElementById('said').hidden");
+    });
 }
 
 (async () => {
