@@ -107,6 +107,8 @@ int can_run(const struct plan *p)
     if (p->kernels != KERNELS_DPX)
         return fail("the plan has PyTorch's kernels (\"%s\"), and dpxrun runs its own: leave out --kernels",
                     kernels_name(p->kernels));
+    if (comm_hook(p->ddp.comm_hook)->not_run)
+        return fail("ddp.comm_hook: %s", comm_hook(p->ddp.comm_hook)->not_run);
     if (check_fp16(p) < 0)
         return -1;
     if (framework_of(p)->check_run && framework_of(p)->check_run(p) < 0)

@@ -20,7 +20,7 @@
          .said = "gradients sent in bf16", .changes = "gradients rounded to bf16") \
     HOOK(POWERSGD, "powerSGD_hook", .module = "powerSGD_hook", .tried = true, \
          .said = "gradients compressed by PowerSGD", .changes = "gradients of matrices as products of two narrow ones", \
-         .not_fp16 = "powerSGD_hook, which would keep an overflow in its error feedback")
+         .once = true, .not_fp16 = "powerSGD_hook, which would keep an overflow in its error feedback")
 
 #define COMM_HOOK_NAME(name, ...) HOOK_##name,
 enum comm_hook { COMM_HOOKS(COMM_HOOK_NAME) NCOMM_HOOK };
@@ -33,6 +33,9 @@ struct comm_hook_row {
     enum dtype  sends;
     bool        tried;              /* searches on slow networks try it */
     const char *said, *changes;     /* in a plan's words; what it does to the numbers, in a search's */
+    bool        once;               /* modelled with one reduction of a bucket a step; */
+    bool        fp32;               /* of gradients in fp32 */
+    const char *not_run;            /* what dpxrun lacks for it; NULL: nothing */
     const char *not_fp16;           /* why dpxrun does not train in fp16 with it; NULL: it does */
 };
 

@@ -17,11 +17,18 @@ static int check_powersgd(const struct plan *p, const char *where)
                     "after the first reduction, as PyTorch requires", where);
     if (o->start <= 1)
         return fail("%s: ddp.PowerSGDState.start_powerSGD_iter: below 2 it is not modelled yet", where);
+    return 0;
+}
+
+/* A hook that keeps something of a bucket: of which reduction, and from when on. */
+static int check_once(const struct plan *p, const char *where)
+{
+    const char *word = comm_hook(p->ddp.comm_hook)->word;
+
     if (p->accumulation > 1 && p->sync_every_micro_step)
-        return fail("%s: ddp.comm_hook: powerSGD_hook, which counts reductions, is modelled with one a step: set sync_every_micro_step to "
-                    "false", where);
+        return fail("%s: ddp.comm_hook: %s is modelled with one reduction of a bucket a step: set sync_every_micro_step to false", where, word);
     if (p->ddp.static_graph)
-        return fail("%s: ddp.comm_hook: powerSGD_hook with ddp.static_graph, which rebuilds buckets later, is not modelled yet", where);
+        return fail("%s: ddp.comm_hook: %s with ddp.static_graph, which rebuilds buckets later, is not modelled yet", where, word);
     return 0;
 }
 
@@ -77,5 +84,10 @@ int ddp_check_hook(const struct plan *p, const char *where)
         return fail("%s: ddp.comm_hook: with \"parallel\" it is not modelled yet", where);
     if (p->deterministic)
         return fail("%s: deterministic: it has the bits of ddp without a hook, and ddp.comm_hook rounds what is summed", where);
+    if (comm_hook(p->ddp.comm_hook)->fp32 && plan_recipe(p).grad != DT_FP32)
+        return fail("%s: ddp.comm_hook: %s is modelled of gradients in fp32, and these are in %s", where,
+                    comm_hook(p->ddp.comm_hook)->word, dtype_name(plan_recipe(p).grad));
+    if (comm_hook(p->ddp.comm_hook)->once && check_once(p, where) < 0)
+        return -1;
     return p->ddp.comm_hook == HOOK_POWERSGD ? check_powersgd(p, where) : 0;
 }

@@ -59,12 +59,13 @@ static void print_plan(const struct plan *p)
     json_decref(j);
 }
 
-/* PowerSGD's average is an approximation: which elements are whole is nothing that the schedule says. */
+/* PowerSGD's average is an approximation: which elements are whole is nothing that the schedule says.  What dpxrun has no kernels for says
+ * nothing of its data either. */
 static void flows(const struct plan *p)
 {
     struct df d;
 
-    if (p->ddp.comm_hook == HOOK_POWERSGD)
+    if (p->ddp.comm_hook == HOOK_POWERSGD || comm_hook(p->ddp.comm_hook)->not_run)
         return;
 
     df_init(&d, p);

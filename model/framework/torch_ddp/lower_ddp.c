@@ -274,6 +274,7 @@ static void finalize(struct ddp *d)
         a_kernel_each(d, d->at->ntrainable);
         use_own(d, ACT_R, ACT_W);
     }
+    ddp_hook_settle(d);
 }
 
 static void post_backward(void *ddp, struct at root)

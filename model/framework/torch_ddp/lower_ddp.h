@@ -24,7 +24,7 @@ struct ddp_module {
     const struct buckets *now;      /* the ones in use */
     int      bucket0_first, bucket0_steady; /* buffer families of the buckets, */
     int      number_first, number_steady;   /* and how many buckets other modules have before */
-    int      compressed_first, compressed_steady;   /* a hook's compressed buckets, */
+    int      compressed_first, compressed_steady;   /* what a hook has beside them, */
     int      completing_first, completing_steady;   /* gradients that complete buckets, */
     int      powersgd;              /* and PowerSGD's buffers, of each steady bucket several; */
     int     *narrow0, *rest;        /* its first matrix; the layout of what it does not compress */
@@ -86,6 +86,9 @@ void ddp_reduce(struct ddp *d, int bucket);
 void ddp_hook_declare(struct ddp *d);
 /* After the first step: what the hook keeps from step to step comes. */
 void ddp_hook_begins(struct ddp *d);
+
+/* Behind the copies out of the module's buckets. */
+void ddp_hook_settle(struct ddp *d);
 
 /* Of a hook: a bucket's number among all modules'; a pass over it; a sum of `elems` elements of a buffer for it. */
 int  ddp_bucket_number(const struct ddp *d, int bucket);

@@ -111,11 +111,12 @@ static void low_rank(struct ddp *d, int bucket) { (d->compresses ? ddp_powersgd_
 static const struct code {
     void (*declare)(struct ddp *d);                 /* what it needs of the module's buckets; */
     void (*begins)(struct ddp *d);                  /* what it keeps from step to step comes; */
-    void (*reduce)(struct ddp *d, int bucket);      /* a bucket is full */
+    void (*reduce)(struct ddp *d, int bucket);      /* a bucket is full; */
+    void (*settle)(struct ddp *d);                  /* all were awaited and copied out */
 } codes[NCOMM_HOOK] = {
-    [HOOK_FP16]     = { declare_casts, NULL, cast },
-    [HOOK_BF16]     = { declare_casts, NULL, cast },
-    [HOOK_POWERSGD] = { ddp_powersgd_declare, ddp_powersgd_begins, low_rank },
+    [HOOK_FP16]     = { declare_casts, NULL, cast, NULL },
+    [HOOK_BF16]     = { declare_casts, NULL, cast, NULL },
+    [HOOK_POWERSGD] = { ddp_powersgd_declare, ddp_powersgd_begins, low_rank, NULL },
 };
 
 static const struct code *code_of(const struct ddp *d) { return &codes[d->p->ddp.comm_hook]; }
@@ -135,6 +136,12 @@ void ddp_hook_begins(struct ddp *d)
 {
     if (d->hooked && code_of(d)->begins)
         code_of(d)->begins(d);
+}
+
+void ddp_hook_settle(struct ddp *d)
+{
+    if (d->hooked && code_of(d)->settle)
+        code_of(d)->settle(d);
 }
 
 void ddp_reduce(struct ddp *d, int bucket)
