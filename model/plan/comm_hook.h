@@ -20,7 +20,10 @@
          .said = "gradients sent in bf16", .changes = "gradients rounded to bf16") \
     HOOK(POWERSGD, "powerSGD_hook", .module = "powerSGD_hook", .tried = true, \
          .said = "gradients compressed by PowerSGD", .changes = "gradients of matrices as products of two narrow ones", \
-         .once = true, .not_fp16 = "powerSGD_hook, which would keep an overflow in its error feedback")
+         .once = true, .not_fp16 = "powerSGD_hook, which would keep an overflow in its error feedback") \
+    HOOK(ROWS, "quantization_perchannel_hook", .module = "quantization_hooks", .once = true, .fp32 = true, \
+         .said = "gradients sent as bytes, each 512 of them with a scale", .changes = "gradients rounded to 256 steps of each 512's range", \
+         .not_run = "quantization_perchannel_hook: dpxrun has no kernels that make bytes of rows")
 
 #define COMM_HOOK_NAME(name, ...) HOOK_##name,
 enum comm_hook { COMM_HOOKS(COMM_HOOK_NAME) NCOMM_HOOK };

@@ -348,6 +348,8 @@ static const struct { const char *object, *name, *value, *why; } lacking[] = {
       "\"Muon and reduce scatter cannot be used together\"), not of what ZeroRedundancyOptimizer, FSDP1 and Megatron divide" },
     { "ddp", "comm_hook", "batched_powerSGD_hook", "batched_powerSGD_hook, which takes a whole bucket as one square matrix, is not supported yet: "
       "powerSGD_hook is" },
+    { "ddp", "comm_hook", "quantization_pertensor_hook", "quantization_pertensor_hook, with one scale for a whole bucket, is not supported yet: "
+      "quantization_perchannel_hook is" },
     { "ddp", "comm_hook", "allreduce_hook", "allreduce_hook sums buckets as DDP does without a hook: \"none\"" },
 };
 

@@ -316,7 +316,7 @@ static const struct knob rows[] = {
     { "ddp", "optimizer_in_backward", BOOL(ddp.optimizer_in_backward, false), .cells = DDP_TORCH, IDLE(wrapped), .label = ", optimizer in backward",
       .about = "each parameter is updated in backward and its gradient freed at once" },
     { "ddp", "comm_hook", WORD(ddp.comm_hook, hook_words, HOOK_NONE), .cells = DDP_TORCH | ZRO, .null = KNOB_NULL_DEFAULT,
-      .label = ", %s", .about = "register_comm_hook(): gradients cross the network in 16 bits, or matrices as two narrow ones" },
+      .label = ", %s", .about = "register_comm_hook(): gradients cross the network in 16 bits, as bytes with scales, or matrices as two narrow ones" },
 
     /* PowerSGDState.__init__ */
     { "ddp.PowerSGDState", "matrix_approximation_rank", INT(ddp.powersgd.rank, 1, 1 << 16, 1), .cells = DDP_TORCH | ZRO, IDLE(powersgd),

@@ -1,5 +1,5 @@
 /* test_ddp_hook.c -- DDP's communication hooks: what they send, keep and refuse.  Lists and peaks of PyTorch itself are compared in
- * test_collectives.c (25 plans) and test_torch_memory.c (24). */
+ * test_collectives.c (30 plans) and test_torch_memory.c (24). */
 #include "tests/model/plans.h"
 
 #include "model/schedule/ledger.h"
@@ -151,6 +151,76 @@ static void powersgd_keeps_errors_and_matrices(void **state)
     plan_free(&p);
 }
 
+enum { MOST = 64 };
+
+/* Elements of the step's collectives of one kind and dtype, in their order. */
+static int elems_of(enum coll_op op, enum dtype t, int64_t *elems)
+{
+    int n = 0;
+
+    for (int i = s.begin[SCHED_STEADY]; i < s.end[SCHED_STEADY]; i++)
+        if (s.ops[i].kind == OP_COLL && s.ops[i].u.coll.op == op && s.ops[i].u.coll.dtype == t) {
+            assert_true(n < MOST);
+            elems[n++] = s.ops[i].u.coll.elems;
+        }
+    return n;
+}
+
+/* A bucket of n elements is n / 512 + 1 rows of 512 bytes, each with a scale and a zero point in fp32; 8 ranks gather both.  The result is
+ * a tensor of its own, which lives until the next step's was copied out: 4 n bytes a bucket beside the bucket. */
+static void rows_of_bytes_are_gathered_and_results_stay(void **state)
+{
+    (void)state;
+    struct plan p;
+    struct ledger plain, now;
+    int64_t n[MOST], scales[MOST], bytes[MOST], kept = 0, sums = 0, sent = 0;
+
+    plan_of(&p, "gpt2", 0, 8, STRAT_DDP, DIALECT_TORCH, DT_FP32);
+    lowered(&p, 0, &s);
+    ledger_run(&s, &plain);
+    int buckets = elems_of(COLL_ALL_REDUCE, DT_FP32, n);
+    assert_int_equal(buckets, 13);
+    p.ddp.comm_hook = HOOK_ROWS;
+    lowered(&p, 0, &s);
+    ledger_run(&s, &now);
+    assert_int_equal(elems_of(COLL_ALL_REDUCE, DT_FP32, scales), 0);
+    assert_int_equal(elems_of(COLL_ALL_GATHER, DT_FP32, scales), buckets);
+    assert_int_equal(elems_of(COLL_ALL_GATHER, DT_UINT8, bytes), buckets);
+    for (int b = 0; b < buckets; b++) {
+        int64_t rows = n[b] / 512 + 1;
+        assert_int_equal(scales[b], 8 * 2 * rows);
+        assert_int_equal(bytes[b], 8 * 512 * rows);
+        kept += (4 * n[b] + 511) / 512 * 512;
+        sums += 2 * 4 * n[b];                   /* a ring's all-reduce: twice 7/8 of the bytes; */
+        sent += 4 * scales[b] + bytes[b];       /* its all-gather: 7/8 of all ranks' */
+    }
+    assert_int_equal(now.persistent[CAT_BUCKET] - plain.persistent[CAT_BUCKET], kept);
+    assert_true(sent > sums);                   /* on 8 GPUs the hook sends more than the sum it replaces: 8 > 2 * 4 */
+    plan_free(&p);
+}
+
+/* Four kernels a row to make bytes, three a row and rank to read them: of GPT-2's 124M gradients on 8 GPUs seven million. */
+static void each_row_is_kernels_of_its_own(void **state)
+{
+    (void)state;
+    struct plan p;
+    int64_t n[MOST], kernels = 0, rows = 0;
+
+    plan_of(&p, "gpt2", 0, 8, STRAT_DDP, DIALECT_TORCH, DT_FP32);
+    lowered(&p, 0, &s);
+    int buckets = elems_of(COLL_ALL_REDUCE, DT_FP32, n);
+    for (int b = 0; b < buckets; b++)
+        rows += n[b] / 512 + 1;
+    p.ddp.comm_hook = HOOK_ROWS;
+    lowered(&p, 0, &s);
+    for (int i = s.begin[SCHED_STEADY]; i < s.end[SCHED_STEADY]; i++)
+        if (s.ops[i].kind == OP_COPY && s.ops[i].stream == STREAM_REDUCE)
+            kernels += s.ops[i].u.copy.kernels > 1 ? s.ops[i].u.copy.kernels : 1;
+    /* beside them: zeros, clamp, cast; a list of 8; the sum's zeros, of each rank cast, zeros, add; the mean */
+    assert_int_equal(kernels, (4 + 8 * 3) * rows + buckets * (3 + 8 + 1 + 8 * 3 + 1));
+    plan_free(&p);
+}
+
 static void refuses(struct plan *p, const char *says)
 {
     char why[512] = "";
@@ -183,6 +253,16 @@ static void what_is_not_there_is_refused_by_name(void **state)
     p.ddp.static_graph = true;
     refuses(&p, "static_graph");
     p.ddp.static_graph = false;
+    p.ddp.comm_hook = HOOK_ROWS;
+    p.accumulation = 2;
+    p.sync_every_micro_step = true;
+    refuses(&p, "quantization_perchannel_hook is modelled with one reduction of a bucket a step");
+    p.accumulation = 1;
+    p.ddp.model_dtype = DT_BF16;
+    p.precision = DT_BF16;
+    refuses(&p, "of gradients in fp32, and these are in bf16");
+    p.ddp.model_dtype = -1;
+    p.precision = DT_FP32;
     p.ddp.comm_hook = HOOK_FP16;
     p.deterministic = true;
     refuses(&p, "deterministic");
@@ -201,6 +281,7 @@ static void words_that_frameworks_have_are_refused_with_a_reason(void **state)
     (void)state;
     static const struct { const char *plan, *says; } of[] = {
         { "{\"strategy\":\"ddp\",\"dialect\":\"torch\",\"ddp\":{\"comm_hook\":\"batched_powerSGD_hook\"}}", "one square matrix" },
+        { "{\"strategy\":\"ddp\",\"dialect\":\"torch\",\"ddp\":{\"comm_hook\":\"quantization_pertensor_hook\"}}", "one scale for a whole bucket" },
         { "{\"strategy\":\"ddp\",\"dialect\":\"torch\",\"ddp\":{\"comm_hook\":\"allreduce_hook\"}}", "as DDP does without a hook" },
         { "{\"strategy\":\"ddp\",\"dialect\":\"torch\",\"ddp\":{\"comm_wrapper\":\"fp16\"}}", "comm_wrapper: a hook within" },
         { "{\"strategy\":\"ddp\",\"dialect\":\"torch\",\"ddp\":{\"PowerSGDState\":{\"warm_start\":false}}}", "is not \"powerSGD_hook\"" },
@@ -235,6 +316,8 @@ int main(void)
         cmocka_unit_test(steps_before_the_start_reduce_whole_buckets),
         cmocka_unit_test(matrices_and_the_rest_are_the_bucket),
         cmocka_unit_test(powersgd_keeps_errors_and_matrices),
+        cmocka_unit_test(rows_of_bytes_are_gathered_and_results_stay),
+        cmocka_unit_test(each_row_is_kernels_of_its_own),
         cmocka_unit_test(what_is_not_there_is_refused_by_name),
         cmocka_unit_test(words_that_frameworks_have_are_refused_with_a_reason),
     };

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 import transformers
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook, quantization_hooks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (BackwardPrefetch, FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy,
                                     ShardingStrategy, fully_shard)
@@ -192,7 +192,7 @@ def hook_of(options):
         return powerSGD_hook.PowerSGDState(None, **options.get("PowerSGDState", {})), powerSGD_hook.powerSGD_hook
     if name == "bf16_compress_hook":
         return None, lambda state, bucket: default_hooks.bf16_compress_hook(state, bucket)
-    return None, getattr(default_hooks, name)
+    return None, getattr(quantization_hooks if name.startswith("quantization") else default_hooks, name)
 
 
 def wrap_ddp(case, model):
@@ -463,6 +463,12 @@ def hook_cases(add):
     add("ddp-gpt2-powersgd2-bf16params-w2", "DDP over model.to(bfloat16), powerSGD_hook of rank 2", "ddp", GPT2_TINY, 2, precision="bf16", param_dtype="bf16", ddp=powersgd(matrix_approximation_rank=2) | cap)
     add("ddp-gpt2-powersgd-unused-w2", "DDP, powerSGD_hook, find_unused_parameters", "ddp", GPT2_TINY, 2, ddp=powersgd() | cap | {"find_unused_parameters": True})
     add("ddp-gpt2-124m-powersgd4-w8", "DDP, powerSGD_hook of rank 4, true GPT-2", "ddp", GPT2_124M, 8, ddp=powersgd(matrix_approximation_rank=4))
+    rows = {"comm_hook": "quantization_perchannel_hook"}
+    add("ddp-gpt2-byterows-w2", "DDP, quantization_perchannel_hook", "ddp", GPT2_TINY, 2, ddp=rows | cap)
+    add("ddp-llama-byterows-w3", "DDP, quantization_perchannel_hook, untied, default buckets", "ddp", LLAMA_TINY, 3, ddp=rows)
+    add("ddp-gpt2-byterows-view-unused-w2", "DDP, quantization_perchannel_hook, gradients are views of the buckets, find_unused_parameters", "ddp", GPT2_TINY, 2, ddp=rows | cap | {"gradient_as_bucket_view": True, "find_unused_parameters": True})
+    add("ddp-llama-byterows-acc4-nosync-w2", "DDP, quantization_perchannel_hook, 4 micro-steps, no_sync on 3", "ddp", LLAMA_TINY, 2, ddp=rows | cap, accumulation=4)
+    add("zero1-llama-byterows-w3", "ZeroRedundancyOptimizer over DDP, quantization_perchannel_hook, untied", "zero1", LLAMA_TINY, 3, ddp=rows | cap)
     add("zero1-gpt2-powersgd-w2", "ZeroRedundancyOptimizer over DDP, powerSGD_hook", "zero1", GPT2_TINY, 2, ddp=powersgd() | cap)
 
 
