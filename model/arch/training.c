@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "base/fail.h"
+#include "model/arch/training_bridge.h"
 #include "model/arch/training_experts.h"
 #include "model/arch/training_names.h"
 #include "model/family/family.h"
@@ -430,6 +431,8 @@ int training_apply(struct model *m, const struct training *t, const char *where)
         m->training = *t;
         return 0;
     }
+    if (t->bridge)
+        return training_bridge_apply(m, t, where);
     if (m->experts && training_check_mixture(m, t, where) < 0)
         return -1;
     if (check_packed(m, t, where) < 0 || (training_is_lora(t) ? adapt(m, t, where) : freeze(m, t, where)) < 0)

@@ -434,7 +434,7 @@ int megatron_import(const json_t *options, const char *where, struct plan *p)
     p->micro_batch = micro;
     p->accumulation = steps;
     if (read_parallel(&in) < 0 || read_batch(&in) < 0 || read_compute(&in) < 0 || read_data(&in) < 0 || read_scaled(&in) < 0 || megatron_read_states(&in) < 0 ||
-        megatron_read_graphs(&in) < 0)
+        megatron_read_graphs(&in) < 0 || megatron_read_adapters(&in) < 0)
         return -1;
     if (megatron_check_kind(&in) < 0 || megatron_check_said(&in) < 0)
         return -1;

@@ -97,7 +97,7 @@ static const char *const known[] = {
     "num_layers_at_end_in_bf16", "fp4_format", "fp4_recipe", "attention_backend",
     "recompute_modules", "moe_layer_recompute", "pipeline_model_parallel_layout",
     "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "calculate_per_token_loss", "loss_scale", "hierarchical_context_parallel_sizes", "mtp_num_layers",
-    "world_size", "partly_stated", "in_sections", "empty_unused_memory_level", "num_experts", "moe_router_topk", "moe_ffn_hidden_size",
+    "world_size", "partly_stated", "in_sections", "peft", "empty_unused_memory_level", "num_experts", "moe_router_topk", "moe_ffn_hidden_size",
     "moe_layer_freq", "moe_shared_expert_intermediate_size", "moe_router_score_function", "moe_router_num_groups", "moe_router_group_topk",
     "moe_router_enable_expert_bias", "multi_latent_attention", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",
     "rope_type", "softmax_type", "window_size", "window_attn_skip_freq", "quick_geglu", "glu_linear_offset", "activation_func_clamp_value", "no_bias_dropout_fusion",

@@ -4,6 +4,7 @@
  *     megatron_names.c        which options are known
  *     megatron_describes.c    what describes the model is the plan's
  *     megatron_states.c       what the optimizer keeps
+ *     megatron_adapters.c     adapters beside frozen weights
  *     megatron_refuses.c      which options are not beside each other */
 #ifndef DPX_MEGATRON_READ_H
 #define DPX_MEGATRON_READ_H
@@ -27,6 +28,9 @@ bool import_says(const struct import *in, const char *name, const char *word);
 /* The precision-aware optimizer, in a plan whose reduce_dtype is read; as options.  0, or -1 reported. */
 int  megatron_read_states(const struct import *in);
 void megatron_write_states(const struct plan *p, FILE *to);
+
+/* A recipe's section `peft`: what trains, of which the plan's model is made again.  0, or -1 reported. */
+int  megatron_read_adapters(const struct import *in);
 
 /* An option that is refused, misspelt, a shell's variable or of another form.  What matters and is not followed is listed, and what is not known.
  * 0, or -1 reported. */

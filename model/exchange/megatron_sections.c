@@ -334,7 +334,7 @@ static bool is_place(const char *path)
 
 /* Sections, and fields of a model that are sections, in which nothing says anything of a step (Megatron-Bridge's ConfigContainer, NeMo 2's Run). */
 static const char *const beside[] = {
-    "_*", "peft", "scheduler", "optimizer_config_override_provider", "logger", "log", "tokenizer", "checkpoint", "dist", "rng", "ft", "straggler",
+    "_*", "scheduler", "optimizer_config_override_provider", "logger", "log", "tokenizer", "checkpoint", "dist", "rng", "ft", "straggler",
     "nvrx_straggler", "profiling", "rerun_state_machine", "validation", "inprocess_restart", "experimental", "tensor_inspect", "resume", "recipe", "seed", "exp_manager",
     "optim", "name", "run", "ci", "validate", "env", "cluster", "trainer.logger", "trainer.accelerator", "trainer.callbacks", "trainer.plugins", "trainer.limit_*",
     "trainer.max_*", "trainer.val_*", "trainer.log_*", "trainer.num_*", "trainer.use_*", "trainer.enable_*", "trainer.accumulate_grad_batches",
@@ -372,23 +372,28 @@ static void list_sections(const struct sections *s)
     for (int i = 0; i < 3; i++)
         json_object_foreach((json_t *)(uintptr_t)(i == 0 ? s->doc : i == 1 ? at(s->doc, "model") : at(s->doc, "trainer")), key, v) {
             snprintf(path, sizeof path, "%s%.100s", within[i], key);
-            if ((i == 0 || json_is_object(v) || json_is_array(v)) && !is_place(path) && !is_read(key))
+            if ((i == 0 || json_is_object(v) || json_is_array(v)) && !is_place(path) && !is_read(key) && strcmp(key, "peft"))
                 list_section(&u, path, v);
         }
     unread_end(&u);
     notes_print(&notes, s->where);
 }
 
-/* Adapters, and sections of NeMo 1, whose trainer and model.optim say what NeMo 2 says elsewhere. */
+/* The section of adapters, which NeMo 2's model may hold; NULL: there is none, or it asks for none. */
+static const json_t *adapters(const json_t *doc)
+{
+    const json_t *peft = json_object_get(doc, "peft");
+
+    peft = peft && !unread_asks_nothing(peft) ? peft : json_object_get(at(doc, "model"), "peft");
+    return peft && !unread_asks_nothing(peft) ? peft : NULL;
+}
+
+/* Sections of NeMo 1, whose trainer and model.optim say what NeMo 2 says elsewhere. */
 static int check_kind(const json_t *doc, const char *where)
 {
     static const char *const first[] = { "megatron_amp_O2", "optim", "encoder_seq_length", "restore_from_path" };
-    const json_t *peft = json_object_get(doc, "peft"), *model = at(doc, "model");
+    const json_t *model = at(doc, "model");
 
-    if (unread_asks_nothing(peft) || !peft)
-        peft = json_object_get(model, "peft");
-    if (peft && !unread_asks_nothing(peft))
-        return fail("%s: peft: adapters of Megatron-LM's models are not planned", where);
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)
         if (json_object_get(model, first[i]) && at(doc, "trainer"))
             return fail("%s: model.%s: NeMo 1's sections are not read: give Megatron-LM's options, or NeMo 2's recipe", where, first[i]);
@@ -415,6 +420,8 @@ json_t *megatron_from_sections(const json_t *doc, const char *where)
         json_object_set_new(s.out, "world_size", json_integer(each > INT32_MAX || n > INT32_MAX || each < 1 || n < 1 ? 0 : each * n));
     pass_rest(&s);
     list_sections(&s);
+    if (adapters(doc))
+        json_object_set(s.out, "peft", (json_t *)(uintptr_t)adapters(doc));
     json_object_set_new(s.out, "in_sections", json_true());
     notes_say("%s: a recipe in sections: read is what it states of parallelism, batches, recompute, number format and optimizer", where);
     return s.out;

@@ -82,6 +82,8 @@ struct module {
 enum { TRAINING_LIST = 256 };
 
 /* What trains: plan.json's "train" and "lora", PEFT's words and defaults. */
+enum dropout_position { DROPOUT_PRE, DROPOUT_POST };
+
 struct training {
     char    what[TRAINING_LIST];            /* "": everything; "lora"; or patterns of tensor names */
     int64_t rank;
@@ -91,6 +93,9 @@ struct training {
     char    modules_to_save[TRAINING_LIST];
     enum base_dtype base;                   /* "base_dtype" */
     bool    narrow;                         /* adapters in the model's 16 bits, computed without autocast */
+    bool    bridge;                         /* adapters are Megatron-Bridge's, of GPTModel's layers: names are linear_qkv and so on */
+    int     dropout_position;               /* enum dropout_position: bridge alone */
+    bool    a2a_experimental;               /* likewise */
 };
 
 struct model {

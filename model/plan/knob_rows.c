@@ -34,7 +34,8 @@
 #define ALL       (PAPER | TORCH | FSDP1 | DS | MEGATRON)
 /* Where adapters and frozen weights are planned, and optimizers beside AdamW. */
 #define P_TUNED   (P_DDP | P_ZERO1 | P_ZERO2 | P_ZERO3 | P_FSDP)
-#define TUNED     (P_TUNED | DDP_TORCH | FSDP2 | FSDP1 | DS)
+#define PEFT      (P_TUNED | DDP_TORCH | FSDP2 | FSDP1 | DS)
+#define TUNED     (PEFT | MEGATRON)
 /* Where torchtitan, Megatron-LM or the papers divide a model as well. */
 #define GRID      (PAPER | DDP_TORCH | FSDP2 | MEGATRON)
 /* There, and with DeepSpeed's AutoTP or Ulysses. */
@@ -76,6 +77,8 @@ static const char *const backend_words[]   = { "auto", "flash", "fused", "unfuse
 static const char *const fp4_words[]       = { "none", "e2m1", NULL };
 static const char *const train_words[]     = { "patterns of tensor names", "all", "lora", NULL };
 static const char *const target_words[]    = { "names of modules", "", "all-linear", NULL };
+static const char *const layer_words[]     = { "names of layers", "", NULL };
+static const char *const position_words[]  = { "pre", "post", NULL };
 static const char *const module_words[]    = { "names of modules", NULL };
 static const char *const parameter_words[] = { "names of parameters", NULL };
 static const char *const float8_words[]    = { "none", "tensorwise", "rowwise", "rowwise_with_gw_hp", NULL };
@@ -224,7 +227,7 @@ static const struct knob rows[] = {
       NULL_IS(0), OURS, .about = "null: the newest known, of DeepSpeed 0.19.6" },
 
     { "", "train", LIST(train.what, train_words), .cells = TUNED, .say = knob_say_train,
-      .about = "all; lora: PEFT's adapters beside frozen weights; or names of tensors that train (* and ? stand for letters)" },
+      .about = "all; lora: PEFT's adapters (with dialect megatron Megatron-Bridge's) beside frozen weights; or names of tensors that train (* and ? stand for letters)" },
     { "", "base_dtype", WORD(train.base, base_words, BASE_PLAIN), .cells = DDP_TORCH | FSDP1 | FSDP2, .null = KNOB_NULL_DEFAULT, IDLE(base),
       .label = ", base %s", .about = "bits of frozen weights in blocks: bitsandbytes' NF4 with maxima in fp32 or 8 bits, its int8; torchao's int8 (its int4 is refused: nothing trains with it)" },
     { "", "fp8", WORD(float8.recipe, float8_words, FLOAT8_NONE), .cells = FSDP2, .label = ", fp8 %s",
@@ -232,18 +235,26 @@ static const struct knob rows[] = {
       .about = "torchao's float8 linear layers: one scale a tensor, one a row, or that with weights' gradients in 16 bits" },
     { "", "fp8_filter", LIST(float8.filter, filter_words), .cells = FSDP2, .null = KNOB_NULL_DEFAULT, IDLE(float8),
       .about = "linear layers that stay as they are, by parts of their names (filter_fqns); null: the head" },
-    { "lora", "rank", INT(train.rank, 1, 1 << 16, 8), .cells = TUNED, IDLE(lora), .about = "LoraConfig's r" },
-    { "lora", "alpha", REAL(train.alpha, 0, 1 << 30, 8), .above = true, .cells = TUNED, IDLE(lora), .about = "lora_alpha: adapters count alpha / rank" },
+    { "lora", "rank", INT(train.rank, 1, 1 << 16, 8), .cells = PEFT, IDLE(lora), .about = "LoraConfig's r" },
+    { "lora", "rank", INT(train.rank, 1, 1 << 16, 32), .cells = MEGATRON, IDLE(lora), .about = "dim of Megatron-Bridge's LoRA" },
+    { "lora", "alpha", REAL(train.alpha, 0, 1 << 30, 8), .above = true, .cells = PEFT, IDLE(lora), .about = "lora_alpha: adapters count alpha / rank" },
+    { "lora", "alpha", REAL(train.alpha, 0, 1 << 30, 32), .above = true, .cells = MEGATRON, IDLE(lora), .about = "adapters count alpha / rank" },
     { "lora", "dropout", REAL(train.dropout, 0, 1, 0), .cells = TUNED, IDLE(lora), .about = "lora_dropout: on what adapters read" },
     { "lora", "autocast_adapter_dtype", BOOL(fsdp.autocast_adapter_dtype, false), .cells = FSDP2, IDLE(fsdp_packed), .label = ", adapters in fp32",
       .about = "get_peft_model()'s: adapters beside weights in 4 bits are in fp32; TRL gives false, PEFT's own default is true" },
     { "lora", "narrow", BOOL(train.narrow, false), .cells = DDP_TORCH | FSDP2, IDLE(narrow), .label = ", adapters in 16 bits",
       NOT_ACCELERATE(false), .about = "adapters in the model's 16 bits, computed without autocast: torchtune's, litgpt's and Automodel's; PEFT's are in fp32 under autocast" },
-    { "lora", "target_modules", LIST(train.target_modules, target_words), .cells = TUNED, .null = KNOB_NULL_DEFAULT, IDLE(lora),
+    { "lora", "dropout_position", WORD(train.dropout_position, position_words, DROPOUT_PRE), .cells = MEGATRON, IDLE(lora),
+      .about = "dropout on what adapters read (pre), or on what they add (post)" },
+    { "lora", "a2a_experimental", BOOL(train.a2a_experimental, false), .cells = MEGATRON, IDLE(lora),
+      .about = "row-parallel layers' adapters exchange columns for positions instead of gathering columns; with parallel.sequence" },
+    { "lora", "target_modules", LIST(train.target_modules, layer_words), .cells = MEGATRON, .null = KNOB_NULL_DEFAULT, IDLE(lora),
+      .about = "layers that get adapters; null: linear_qkv, linear_proj, linear_fc1, linear_fc2" },
+    { "lora", "target_modules", LIST(train.target_modules, target_words), .cells = PEFT, .null = KNOB_NULL_DEFAULT, IDLE(lora),
       .about = "layers that get adapters; null: PEFT's of the family" },
     { "lora", "target_parameters", LIST(train.target_parameters, parameter_words), .cells = DDP_TORCH | FSDP2, .null = KNOB_NULL_DEFAULT, IDLE(lora),
       .about = "parameters of experts that get adapters (mlp.experts.down_proj); null: none" },
-    { "lora", "modules_to_save", LIST(train.modules_to_save, module_words), .cells = TUNED, .null = KNOB_NULL_DEFAULT, IDLE(lora),
+    { "lora", "modules_to_save", LIST(train.modules_to_save, module_words), .cells = PEFT, .null = KNOB_NULL_DEFAULT, IDLE(lora),
       .about = "modules of which a copy trains; null: none" },
 
     { "parallel", "tensor", INT(parallel.tensor, 1, 1 << 12, 1), .cells = SHARES, .ds = { .cells = DS, "tensor_parallel", "autotp_size" }, .label = ", tensor %.0f", NOT_ACCELERATE(1),

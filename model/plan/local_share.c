@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "model/arch/recorded.h"
+#include "model/arch/training.h"
 #include "model/plan/deepspeed_stages.h"
 #include "model/plan/pipeline_layout.h"
 #include "model/plan/plan_groups.h"
@@ -14,8 +15,18 @@ _Static_assert((int)NAXIS <= 8, "partial[] has a bit for every axis");
 
 enum cut { CUT_NOT, CUT_OUT, CUT_IN };
 
+/* Megatron-Bridge's adapters (te_adapter.h): only what comes in is cut as the layer's own is. */
+static enum cut cut_of_adapter(const struct tensor *t)
+{
+    bool row = t->role == ROLE_ATTN_OUT || t->role == ROLE_DOWN;
+
+    return t->adapter == ADAPTER_LORA_A && row ? CUT_IN : CUT_OUT;
+}
+
 static enum cut cut_of(const struct tensor *t)
 {
+    if (tensor_is_adapter(t))
+        return cut_of_adapter(t);
     switch (t->role) {
     case ROLE_TOKENS: case ROLE_HEAD: case ROLE_MTP_PROJECT:
     case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV:
@@ -99,7 +110,9 @@ struct local_cut local_share_cut(const struct model *m, const struct tensor *t, 
     }
     if (s->tensor_ranks == 1 || cut_of(t) == CUT_NOT || (s->whole_table && t->role == ROLE_TOKENS))
         return (struct local_cut){ .dim = -1 };
-    if (t->role == ROLE_QKV && !m->qkv_grouped) {
+    if (t->adapter == ADAPTER_LORA_A) {
+        add_run(&c, 0, t->shape[c.dim], s);
+    } else if (t->role == ROLE_QKV && !m->qkv_grouped) {
         add_run(&c, 0, q, s);
         add_run(&c, q, kv, s);
         add_run(&c, q + kv, kv, s);

@@ -1,5 +1,7 @@
 /* megatron_model.c -- see megatron_model.h. */
 #include "model/plan/megatron_model.h"
+#include "model/arch/training.h"
+#include "model/arch/training_bridge.h"
 #include "model/family/family.h"
 #include "model/arch/recorded.h"
 
@@ -86,19 +88,40 @@ static void add_all(struct model *m, int block, const struct row *r, int64_t exp
     m->modules[t->module].ntensors++;
     m->modules[t->module].block = t->block;
     m->ntensors++;
-    m->ntrainable++;
+    t->frozen = !training_is_all(&m->training);
+    m->ntrainable += !t->frozen;
     m->params += t->numel;
-    m->trainable += t->numel;
+    m->trainable += t->frozen ? 0 : t->numel;
 }
 
 static void add(struct model *m, int block, const struct row *r) { add_all(m, block, r, 0); }
 
-/* A weight and, where it has one, its bias. */
+/* One of an adapter's layers, linear_in or linear_out, behind what it adapts. */
+static void add_half(struct model *m, int block, const char *module, enum tensor_role role, enum adapter as, int64_t out, int64_t in)
+{
+    char name[48];
+
+    snprintf(name, sizeof name, "%s.adapter.linear_%s", module, as == ADAPTER_LORA_A ? "in" : "out");
+    add(m, block, &(struct row){ name, "weight", role, out, in, false });
+    struct tensor *t = &m->tensors[m->ntensors - 1];
+    t->adapter = as;
+    t->frozen = false;
+    m->ntrainable++;
+    m->trainable += t->numel;
+}
+
+/* A weight and, where it has one, its bias; an adapter (Megatron-Bridge's ParallelLinearAdapter). */
 static void add_linear(struct model *m, int block, const char *module, enum tensor_role role, int64_t out, int64_t in, bool bias)
 {
+    const char *last = strrchr(module, '.');
+
     add(m, block, &(struct row){ module, "weight", role, out, in, false });
     if (bias)
         add(m, block, &(struct row){ module, "bias", role, out, 0, true });
+    if (block < 0 || !training_is_lora(&m->training) || !training_bridge_adapts(&m->training, last ? last + 1 : module))
+        return;
+    add_half(m, block, module, role, ADAPTER_LORA_A, m->training.rank, in);
+    add_half(m, block, module, role, ADAPTER_LORA_B, out, m->training.rank);
 }
 
 /* A norm's own, by these names. */
@@ -201,7 +224,7 @@ static void add_depth(struct model *m, int depth, bool local)
 }
 
 /* Most tensors of a block, of a depth beside its layer, and outside of both. */
-enum { BLOCK_TENSORS = 16, DEPTH_TENSORS = 8, OTHER_TENSORS = 8 };
+enum { BLOCK_TENSORS = 24, DEPTH_TENSORS = 8, OTHER_TENSORS = 8 };
 
 int megatron_model(const struct plan *p, struct model *out)
 {

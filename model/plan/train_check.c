@@ -12,7 +12,7 @@
 
 static bool same_training(const struct training *a, const struct training *b)
 {
-    if (a->base != b->base)
+    if (a->base != b->base || a->bridge != b->bridge)
         return false;
     if (training_is_all(a) || !training_is_lora(a))
         return !strcmp(a->what, b->what);
@@ -169,6 +169,24 @@ static const char *other_way(const struct parallel_options *o)
     return o->tensor > 1 ? "tensor" : o->pipeline > 1 ? "pipeline" : "context";
 }
 
+/* Megatron-Bridge's adapters of megatron-core's layers, which search does not try: its adapters are PEFT's. */
+static int check_bridge(const struct plan *p, const char *where)
+{
+    const char *with = p->model.experts ? "mixtures of experts" : p->model.kv_rank > 0 ? "latent attention" : p->megatron.mtp_num_layers > 0 ? "multi-token prediction"
+                     : p->megatron.fp4_format ? "megatron.fp4_format" : NULL;
+
+    if (!p->train.bridge || !p->model.training.bridge)
+        return fail("%s: train: the model was made for PEFT's adapters: dialect megatron has Megatron-Bridge's", where);
+    if (with)
+        return fail("%s: train: Megatron-Bridge's adapters beside %s are not planned yet", where, with);
+    if (p->precision == DT_FP32)
+        return fail("%s: train: Megatron-Bridge's adapters are planned in 16 bits: set precision bf16", where);
+    if (p->parallel.tensor > 1 && p->train.rank % p->parallel.tensor)
+        return fail("%s: lora.rank: %lld does not divide by parallel.tensor %lld, over which linear_in is cut", where, (long long)p->train.rank,
+                    (long long)p->parallel.tensor);
+    return 0;
+}
+
 int train_check_ranks(const struct plan *p, const char *where)
 {
     char cells[400];
@@ -180,6 +198,10 @@ int train_check_ranks(const struct plan *p, const char *where)
         return fail("%s: train: adapters and frozen weights are not planned for %s in dialect %s yet; these have them: %s", where,
                     strategy_name(p->strategy), dialect_name(p->dialect), cells);
     }
+    if (p->dialect == DIALECT_MEGATRON)
+        return check_bridge(p, where);
+    if (p->train.bridge)
+        return fail("%s: train: Megatron-Bridge's adapters are of dialect megatron alone", where);
     if (p->model.experts && p->parallel.expert > 1)
         return fail("%s: train: adapters and frozen weights beside parallel.expert are not supported yet", where);
     if (!plan_is_data_parallel(p)) {

@@ -151,9 +151,15 @@ bool program_input_requires_grad(const struct plan *p)
         || (p->dialect == DIALECT_DEEPSPEED && !training_is_all(&p->train) && !embedding_gets_gradient(p));
 }
 
+/* A stage behind the first one is handed its input by another, which wants its gradient. */
+static bool is_later_stage(const struct plan *p)
+{
+    return p->parallel.pipeline > 1 && model_next_tensor(&p->model, TENSOR_EMBED, -1) < 0;
+}
+
 bool program_first_differs(const struct plan *p)
 {
-    return !training_is_all(&p->train) && !program_input_requires_grad(p) && !embedding_gets_gradient(p);
+    return !is_later_stage(p) && !training_is_all(&p->train) && !program_input_requires_grad(p) && !embedding_gets_gradient(p);
 }
 
 /* --recompute-method block. */

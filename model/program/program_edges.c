@@ -148,6 +148,10 @@ int program_add_edges(const struct plan *p, struct program *g)
     kernel(&k[EDGE_TENSORS], "gradient sent", &m, 0, temporary);
     take(&k[EDGE_TENSORS], &m, embed, PASS_FORWARD, false);
     take(&k[EDGE_TENSORS], &m, embed, PASS_BACKWARD, false);
+    if (program_first_differs(p)) {             /* the first stage's embedding gets no gradient: another stage's received input does */
+        one_move(&k[EDGE_TENSORS], &m, MOVE_FREE_OTHERS, MEM_TEMPORARIES, PASS_BACKWARD, b);
+        k[EDGE_TENSORS].net[MEM_TEMPORARIES] -= b;
+    }
     if (give(&g->piece[PIECE_RECEIVED], PASS_BACKWARD, k, 1, &m, moves) < 0 || !(m = room_for_moves(head)).at)
         return -1;
     sums(g, PIECE_HEAD, &act, &temporary);

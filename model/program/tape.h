@@ -69,6 +69,7 @@ enum node_kind {
     NODE_TE_NORM, NODE_TE_COLUMN, NODE_TE_ROW, NODE_TE_ADD, NODE_TE_ACTIVATION, NODE_TE_MOVE, NODE_TE_LOSS,     /* tape_te.c */
     NODE_TE_LATENT,     /* tape_te_latent.c */
     NODE_TE_BIAS,       /* tape_te_bias.c */
+    NODE_TE_ADAPTER,    /* tape_te_adapter.c */
     NODE_TE_GROUPED, NODE_TE_PAD,       /* tape_te_grouped.c */
     NODE_TE_COLUMNS, NODE_TE_ATTACHED,      /* tape_te_mtp.c */
     NODE_TE_RING,       /* tape_te_ring.c */
@@ -97,6 +98,7 @@ struct te_node {
     bool    gathers, overlaps, buffered, zeroed;    /* tape_te.h */
     bool    masked;                         /* dropout's mask is saved */
     bool    original;                       /* of products in codes: the input is saved as it came, and cast again in backward */
+    bool    frozen, core;                   /* tape_te.h */
     struct te_scaled scaled;
 };
 

@@ -16,6 +16,7 @@
 #include "model/program/tape_ring.h"
 #include "model/program/tape_te.h"
 #include "model/program/tape_te_context.h"
+#include "model/program/tape_te_adapter.h"
 #include "model/program/tape_te_bias.h"
 #include "model/program/tape_te_grouped.h"
 #include "model/program/tape_te_latent.h"
@@ -267,6 +268,7 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
     case NODE_TE_COLUMNS: case NODE_TE_ATTACHED:
                               tape_run_te_mtp(t, n, out); break;
     case NODE_TE_BIAS:        tape_run_te_bias(t, n, out); break;
+    case NODE_TE_ADAPTER:     te_adapter_move_back(t, n, out); break;
     case NODE_TE_GROUPED: case NODE_TE_PAD:
                               tape_run_te_grouped(t, n, out); break;
     case NODE_TE_LATENT:      tape_run_te_latent(t, n, out); break;

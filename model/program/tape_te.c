@@ -137,7 +137,7 @@ static void weight_product(struct tape *t, const struct node *n, struct operands
     k->bytes = operand_bytes(o, n->m * n->k) + operand_bytes(o, n->m * n->n) + k->sums;
 }
 
-/* `kept`: codes of x; 0: x. */
+/* `kept`: codes of x; 0: x.  A frozen weight needs no input in backward; what a layer hands out it keeps all the same. */
 static void linear_node(struct tape *t, enum node_kind kind, const struct te_linear *l, var x, int64_t rows, int kept)
 {
     struct node *n = tape_node_of(t, kind, l->names.forward, KC_GEMM, x);
@@ -145,7 +145,8 @@ static void linear_node(struct tape *t, enum node_kind kind, const struct te_lin
     n->names = l->names;
     n->m = rows, n->n = l->n, n->k = l->k, n->batch = 1;
     n->te = (struct te_node){ .ranks = l->ranks, .gathers = gathers(l), .overlaps = gathers(l) && l->overlaps, .buffered = l->buffered,
-                              .zeroed = l->zeroed, .original = l->original, .scaled = l->scaled };
+                              .zeroed = l->zeroed, .original = l->original, .frozen = l->frozen,
+                              .core = l->core, .scaled = l->scaled };
     for (int i = 0; i < 3; i++)
         if (l->weight[i])
             tape_edge(t, n, l->weight[i]);
@@ -153,6 +154,8 @@ static void linear_node(struct tape *t, enum node_kind kind, const struct te_lin
     for (int i = 0; i < 3; i++)
         if (l->bias[i])
             tape_edge(t, n, l->bias[i]);
+    if (l->frozen && !l->returned)
+        return;
     if (kept)
         tape_save(t, n, kept);
     else
@@ -189,17 +192,33 @@ static int room_for(struct tape *t, struct operands o, int64_t numel) { return t
 static struct te_codes input_codes(struct tape *t, const struct te_linear *l, var x)
 {
     const struct te_scaled *f = &l->scaled;
-    unsigned ways = l->original || (gathers(l) && te_gathers_rows(f)) ? TE_ROWS : TE_ROWS | TE_COLUMNS;
+    bool rows = l->original || l->frozen || (gathers(l) && te_gathers_rows(f));
+    unsigned ways = rows ? TE_ROWS : TE_ROWS | TE_COLUMNS;
     int64_t numel = tape_var_numel(t, x);
 
     return te_norm_casts(f) && !l->plain ? te_codes_of(t, f, t->vars[x].store, numel, ways)
                                          : te_cast(t, f, numel, tape_var_dtype(t, x), ways, !l->plain, gathers(l) ? l->ranks : 1);
 }
 
-var te_column(struct tape *t, const struct te_linear *l, var x)
+/* What others read too is gathered in 16 bits, and cast behind that. */
+static int gather_input(struct tape *t, const struct te_linear *l, bool shown, struct operands o, int64_t elems)
+{
+    struct operands as = shown ? (struct operands){ SCALED_NONE, o.dt } : o;
+
+    gather(t, as, elems);
+    int all = l->buffered && !l->frozen ? 0 : room_for(t, as, elems);
+    if (shown && o.format)
+        te_drop_codes(t, te_cast(t, &l->scaled, elems, o.dt, TE_ROWS, false, 1));
+    return all;
+}
+
+var te_column(struct tape *t, const struct te_linear *l, var x) { return te_column_returning(t, l, x, NULL); }
+
+var te_column_returning(struct tape *t, const struct te_linear *l, var x, var *read)
 {
     struct operands o = operands_of(&l->scaled, tape_var_dtype(t, x));
     int64_t elems = tape_var_numel(t, x) * (gathers(l) ? l->ranks : 1), rows = elems / l->k;
+    bool shown = read && l->returned && gathers(l) && !l->overlaps;
     struct te_codes c = { 0, 0 };
     int all = 0;
 
@@ -210,10 +229,8 @@ var te_column(struct tape *t, const struct te_linear *l, var x)
             tape_drop(t, x);
     }
     int node = t->nnodes - 1;
-    if (gathers(l) && !l->overlaps) {
-        gather(t, o, elems);
-        all = l->buffered ? 0 : room_for(t, o, elems);
-    }
+    if (gathers(l) && !l->overlaps)
+        all = gather_input(t, l, shown, o, elems);
     if (gathers(l) && l->overlaps)
         product_of_parts(t, l->names.forward, rows, l->n, l->k, o, l->ranks);
     else
@@ -223,6 +240,12 @@ var te_column(struct tape *t, const struct te_linear *l, var x)
         node = t->nnodes - 1;
     }
     var y = fresh(t, node, rows * l->n, o.dt);
+    if (shown) {
+        t->nodes[node].nslots = 2;
+        *read = tape_var(t, tape_share(t, all), elems, o.dt, node, 1);
+    } else if (read) {
+        *read = tape_hold(t, x);
+    }
     tape_unref(t, all);
     te_drop_codes(t, c);
     return y;
@@ -235,16 +258,17 @@ static void column_back(struct tape *t, const struct node *n, int out[TAPE_EDGES
     int64_t elems = n->m * n->k;
     struct te_codes dy = { 0, 0 }, x = { 0, 0 };
     int all = 0, came = 0, reduce = 0, dx = 0, turned = 0;
+    bool trains = !n->te.frozen;
 
     if (o.format)
-        dy = te_cast(t, f, n->m * n->n, o.dt, TE_ROWS | TE_COLUMNS, false, 1);
-    if (n->te.original)
+        dy = te_cast(t, f, n->m * n->n, o.dt, trains ? TE_ROWS | TE_COLUMNS : TE_ROWS, false, 1);
+    if (n->te.original && trains)
         x = te_cast_again(t, f, n->edges[0].numel, o.dt, n->te.gathers ? n->te.ranks : 1);
-    if (n->te.gathers) {
+    if (n->te.gathers && trains) {
         came = gather(t, o, elems);
         all = n->te.buffered || n->te.overlaps ? 0 : room_for(t, o, elems);
     }
-    if (tape_wants(n, 0)) {
+    if (tape_wants(n, 0) || n->te.core) {
         product(t, n->names.dx, n->m, n->k, n->n, o);
         dx = n->te.overlaps ? 0 : tape_new(t, elems, o.dt);
         if (n->te.gathers) {
@@ -256,9 +280,10 @@ static void column_back(struct tape *t, const struct node *n, int out[TAPE_EDGES
         }
     }
     tape_needs(t, came);
-    if (n->te.gathers)
+    if (n->te.gathers && trains)
         turned = te_turn(t, f, elems);
-    weight_product(t, n, o);
+    if (trains)
+        weight_product(t, n, o);
     hand_out(t, n, out);
     drop_saved(t, n, 0);
     tape_unref(t, all);
@@ -277,7 +302,7 @@ var te_row(struct tape *t, const struct te_linear *l, var x)
     bool parts = gathers(l) && l->overlaps;
 
     if (o.format)
-        c = te_cast(t, &l->scaled, tape_var_numel(t, x), o.dt, l->original ? TE_ROWS : TE_ROWS | TE_COLUMNS, false, 1);
+        c = te_cast(t, &l->scaled, tape_var_numel(t, x), o.dt, l->original || l->frozen ? TE_ROWS : TE_ROWS | TE_COLUMNS, false, 1);
     if (parts)
         parts_of_product(t, l->names.forward, rows, l->n, l->k, o, l->ranks);
     else
@@ -306,7 +331,7 @@ static struct row_gradient gather_gradient(struct tape *t, const struct node *n,
 {
     const struct te_scaled *f = &n->te.scaled;
     int64_t numel = n->m * n->n;
-    bool twice = o.format && !te_gathers_rows(f);
+    bool twice = o.format && !te_gathers_rows(f) && !n->te.frozen;
     struct row_gradient g = { { 0, 0 }, 0, 0, 0, 0 };
 
     if (o.format)
@@ -327,15 +352,16 @@ static void row_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
     struct operands o = operands_of(&n->te.scaled, n->edges[0].dt);
     struct row_gradient g = { { 0, 0 }, 0, 0, 0, 0 };
     struct te_codes x = { 0, 0 };
+    bool trains = !n->te.frozen;
 
     if (n->te.gathers)
         g = gather_gradient(t, n, o);
     else if (o.format)
-        g.mine = te_cast(t, &n->te.scaled, n->m * n->n, o.dt, TE_ROWS | TE_COLUMNS, false, 1);
-    if (n->te.original)
+        g.mine = te_cast(t, &n->te.scaled, n->m * n->n, o.dt, trains ? TE_ROWS | TE_COLUMNS : TE_ROWS, false, 1);
+    if (n->te.original && trains)
         x = te_cast_again(t, &n->te.scaled, n->edges[0].numel, o.dt, 1);
     tape_needs(t, g.rows_came);
-    if (tape_wants(n, 0)) {
+    if (tape_wants(n, 0) || n->te.core) {
         if (n->te.overlaps)
             product_of_parts(t, n->names.dx, n->m, n->k, n->n, o, n->te.ranks);
         else
@@ -343,9 +369,10 @@ static void row_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
         out[0] = tape_new(t, n->m * n->k, o.dt);
     }
     tape_needs(t, g.columns_came);
-    if (n->te.gathers && !g.columns)
+    if (n->te.gathers && !g.columns && trains)
         g.columns = te_turn(t, &n->te.scaled, n->m * n->n);
-    weight_product(t, n, o);
+    if (trains)
+        weight_product(t, n, o);
     hand_out(t, n, out);
     drop_saved(t, n, 0);
     tape_unref(t, g.rows);

@@ -27,6 +27,9 @@ struct te_linear {
     bool    zeroed;                 /* its weight is the embedding's too: a gradient of zeros goes on to autograd (zero_out_wgrad) */
     struct te_scaled scaled;        /* of 8 or 4 bits: te_column() takes over the name x, a norm's result, and keeps its codes; */
     bool    original;               /* with `scaled`: x is kept as it came (set_save_original_input(): something else keeps it too), and backward casts it again */
+    bool    frozen;                 /* its weight does not train: it keeps no input, and backward has one product */
+    bool    core;                   /* megatron-core's own, whose weight trains: backward makes its input's gradient, wanted or not */
+    bool    returned;               /* LayerNormLinear hands out what its product read, for an adapter: te_column_returning() */
     bool    plain;                  /* where no norm is part of the layer (Linear beside LayerNormLinear) it casts x itself, whose name stays the caller's */
 };
 
@@ -37,6 +40,9 @@ struct te_linear {
  * part, each beside the product of the part before it; what a row-parallel product makes goes out part by part, each beside the product of the
  * next, and is added up at the end.  What is gathered lies in userbuffers, which are registered once. */
 var te_column(struct tape *t, const struct te_linear *l, var x);
+/* The same; what the product read in 16 bits goes to `read`: x, or where the layer gathers without overlap and `returned` is set all positions of it
+ * (return_layernorm_output_gathered).  No gradient of what was gathered gets to x: since #1711 Transformer Engine's backward drops it. */
+var te_column_returning(struct tape *t, const struct te_linear *l, var x, var *read);
 /* Row parallel: y is scattered or added up.  Backward gathers y's gradient first.  Its bias is left to the caller. */
 var te_row(struct tape *t, const struct te_linear *l, var x);
 

@@ -3,11 +3,13 @@
  * pytorch/attention/dot_product_attention/. */
 #include "model/program/te_model.h"
 
+#include "model/arch/training.h"
 #include "model/plan/plan_groups.h"
 #include "model/program/tape_loss.h"
 #include "model/program/tape_te_cast.h"
 #include "model/program/tape_te_context.h"
 #include "model/program/tape_te_ring.h"
+#include "model/program/te_adapter.h"
 #include "model/program/te_again.h"
 #include "model/program/te_latent.h"
 #include "model/program/te_moe.h"
@@ -43,6 +45,9 @@ static struct te_scaled scaled_of(const struct torch_model *b)
     return (struct te_scaled){ .format = (uint8_t)s, .now = now, .turned = te_turns(p) };
 }
 
+/* The MLP's first layer: of a gated one both halves. */
+static enum tensor_role up_of(const struct torch_model *b) { return b->m->mlp == MLP_GATED ? ROLE_GATE_UP : ROLE_UP; }
+
 /* A depth of multi-token prediction has a layer like the decoder's last. */
 static bool has_experts(const struct torch_model *b)
 {
@@ -59,10 +64,18 @@ bool te_is_part_of_layer(const struct torch_model *b, enum tensor_role role)
     }
 }
 
+/* Does the layer behind a norm take over what it wrote as codes?  Where an adapter reads it too it is in 16 bits. */
+static bool is_cast(const struct torch_model *b, enum tensor_role norm)
+{
+    bool adapted = norm == ROLE_NORM_ATTN ? te_is_adapted(b, ROLE_QKV) : norm == ROLE_NORM_MLP && te_is_adapted(b, up_of(b));
+
+    return scaled_of(b).format && te_is_part_of_layer(b, norm) && !adapted;
+}
+
 var te_norm_of(struct torch_model *b, const char *name, var x, enum tensor_role role)
 {
     const struct tensor *w = tensor_of(b, role, false);
-    struct te_scaled f = te_is_part_of_layer(b, role) ? scaled_of(b) : (struct te_scaled){ 0 };
+    struct te_scaled f = is_cast(b, role) ? scaled_of(b) : (struct te_scaled){ 0 };
 
     b->t->module = torch_piece_module(b->m, b->block, role, ADAPTER_NONE);
     var y = te_norm(b->t, name, x, tape_var_numel(b->t, x) / w->numel, param(b, role, false), param(b, role, true), b->m->norm == NORM_RMS, &f);
@@ -72,7 +85,7 @@ var te_norm_of(struct torch_model *b, const char *name, var x, enum tensor_role 
 
 var te_last_use(const struct torch_model *b, enum tensor_role norm, var n)
 {
-    return scaled_of(b).format && te_is_part_of_layer(b, norm) ? 0 : n;
+    return is_cast(b, norm) ? 0 : n;
 }
 
 struct te_scaled te_scaled_of(const struct torch_model *b) { return scaled_of(b); }
@@ -83,6 +96,7 @@ struct te_linear te_linear_of(struct torch_model *b, const struct gemm_names *na
                            .overlaps = b->p->megatron.tp_comm_overlap && b->block != TENSOR_HEAD,
                            .scaled = scaled_of(b) };
 
+    l.frozen = !training_is_all(&b->p->train);      /* beside adapters every layer is */
     for (int i = 0; i < nroles; i++) {
         l.weight[i] = param(b, roles[i], false);
         l.bias[i] = param(b, roles[i], true);
@@ -232,7 +246,7 @@ static var project(struct torch_model *b, var n, var qkv[3])
     int64_t width = (m->heads + 2 * m->kv_heads) * m->head_dim;
     bool fused = tensor_of(b, ROLE_QKV, false) != NULL;
     struct te_linear l = te_linear_of(b, GEMM("qkv"), width, m->hidden, fused ? into : into + 1, fused ? 1 : 3);
-    var all = te_column(b->t, &l, n);
+    var all = te_adapted_column(b, &l, ROLE_QKV, n);
 
     b->t->module = -1;
     split(b, all, qkv);
@@ -257,7 +271,7 @@ static var attention(struct torch_model *b, var n)
     struct te_linear l = te_linear_of(b, GEMM("attention output"), m->hidden, m->heads * value_dim(m), out, 1);
     l.bias[0] = 0;                      /* skip_bias_add */
     l.original = te_may_cast_again(&l.scaled);      /* attention keeps its result */
-    o = tmp(t, o, te_row(t, &l, o));
+    o = tmp(t, o, te_adapted_row(b, &l, ROLE_ATTN_OUT, o));
     t->module = -1;
     for (int i = 0; i < 3; i++)
         tape_drop(t, qkv[i]);
@@ -292,12 +306,12 @@ static var mlp_of(struct torch_model *b, var n)
     var bias = l.bias[0];               /* of the only one: a gated layer has none here */
 
     l.bias[0] = 0;
-    var y = te_column(t, &l, n);
+    var y = te_adapted_column(b, &l, up_of(b), n);
     t->module = -1;
     y = tmp(t, y, two && !b->p->megatron.bias_swiglu_fusion ? gated_in_steps(b, y) : te_activation(t, two ? "gated activation" : "activation", y, bias, two));
     l = te_linear_of(b, GEMM("mlp down"), m->hidden, m->ffn, out, 1);
     l.bias[0] = 0;
-    y = tmp(t, y, te_row(t, &l, y));
+    y = tmp(t, y, te_adapted_row(b, &l, ROLE_DOWN, y));
     t->module = -1;
     return y;
 }
@@ -406,6 +420,8 @@ var te_embed(struct torch_model *b)
     t->module = -1;
     x = te_embedded(b, x);
     x = tmp(t, x, op_dropout(t, "embedding dropout", x, b->p->dropout));
+    if (program_input_requires_grad(b->as))     /* Megatron-Bridge's peft/recompute.py */
+        tape_require_grad(t, x);
     if (m->position == POS_ROPE)        /* angles in fp32, kept from step to step (lru_cache) */
         b->lasting[1] = op_new(t, "rotary angles", KC_COPY, b->p->seq * m->rotary_dim, DT_FP32);
     return x;
@@ -472,6 +488,8 @@ static int64_t kept(int64_t elems) { return round_up(2 * elems, 512); }
 /* Weights whose gradients kernels add to main_grad: those of Transformer Engine's layers, and the head's. */
 static bool has_dummy(const struct model *m, const struct tensor *t)
 {
+    if (t->frozen)
+        return false;
     switch (t->role) {
     case ROLE_QKV: case ROLE_Q: case ROLE_ATTN_OUT: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN: case ROLE_Q_A: case ROLE_Q_B: case ROLE_KV_A:
     case ROLE_KV_B: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_OUT: case ROLE_SHARED_GATE_UP: case ROLE_SHARED_DOWN: case ROLE_HEAD: case ROLE_MTP_PROJECT:
@@ -513,7 +531,7 @@ int64_t te_buffer_bytes(const struct local_model *local)
     const struct model *m = local->model;
     int64_t sum = (p->megatron.gradient_accumulation_fusion ? dummies(m) : 0) + router_buffers(m);
 
-    if (local->share.sequence && (p->kernels == KERNELS_MEGATRON_LOCAL || local->share.heads))
+    if (local->share.sequence && training_is_all(&p->train) && (p->kernels == KERNELS_MEGATRON_LOCAL || local->share.heads))
         sum += kept(p->micro_batch * plan_rank_seq(p) * m->hidden);
     if (p->megatron.tp_comm_overlap)            /* userbuffers: of four layers forward, six products backward (initialize_ub()) */
         sum += 10 * kept(p->micro_batch * plan_rank_seq(p) * m->hidden);
@@ -530,7 +548,7 @@ bool te_turns(const struct plan *p)
 
 bool te_is_cast(const struct plan *p, const struct tensor *t)
 {
-    if (t->block < 0 ? t->depth == 0 : program_unscaled(p, t->block))
+    if (t->adapter != ADAPTER_NONE || (t->block < 0 ? t->depth == 0 : program_unscaled(p, t->block)))
         return false;
     switch (t->role) {
     case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV: case ROLE_ATTN_OUT: case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN:

@@ -120,6 +120,8 @@ int64_t bounds_states(const struct plan *p)
 
     if (!enumerate_same_place(p, &in_place))
         return 0;
+    if (p->model.training.bridge && p->parallel.pipeline > 1)
+        return 0;                                       /* search tries none of these */
     shares(p, &params, &states);
     int64_t own = params_of(p, false), frozen = 0;
     if (!training_is_all(&p->model.training)) {         /* no pipeline: plan_check() */

@@ -141,8 +141,9 @@ static bool nth_value(struct plan *p, const struct knob *k, int i)
             return false;
         /* "lora" or "all-linear", where there is such a word; names of llama's */
         snprintf((char *)p + k->offset, (size_t)k->hi, "%s", i == 0 && k->words[1] && k->words[2] ? k->words[2] :
-                 !strcmp(k->name, "train") ? "*.weight" : !strcmp(k->name, "modules_to_save") ? "norm"
-                 : !strcmp(k->name, "target_parameters") ? "experts.down_proj" : "q_proj,down_proj");
+                 !strcmp(k->name, "train") ? (p->dialect == DIALECT_MEGATRON ? "lora" : "*.weight") : !strcmp(k->name, "modules_to_save") ? "norm"
+                 : !strcmp(k->name, "target_parameters") ? "experts.down_proj" : p->dialect == DIALECT_MEGATRON ? "linear_qkv,linear_fc2"
+                 : "q_proj,down_proj");
         return true;
     case KNOB_FIXED:
         break;
@@ -186,6 +187,8 @@ static void take_model(struct plan *p)
 {
     struct training t = p->train;
     struct model m;
+
+    t.bridge = p->train.bridge = p->dialect == DIALECT_MEGATRON && !training_is_all(&t);
 
     if (t.target_parameters[0]) {               /* which only a mixture of experts has */
         struct model whole;
@@ -255,7 +258,9 @@ static void for_schedule(const struct knob *k, int d, struct plan *plain)
 /* The same of adapters, frozen weights and 8-bit floats. */
 static void for_training(const struct knob *k, int s, int d, struct plan *plain)
 {
-    if (of_training(k))
+    if (of_training(k) && d == DIALECT_MEGATRON)
+        plain->precision = DT_BF16, plain->kernels = KERNELS_TE;
+    else if (of_training(k))
         plain->kernels = KERNELS_TORCH_SDPA;
     if (of_training(k) && strcmp(k->name, "train"))
         strcpy(plain->train.what, "lora");

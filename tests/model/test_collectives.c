@@ -489,7 +489,7 @@ int main(int argc, char **argv)
         { OFFLOAD "0.19.6", 38 },
         { OFFLOAD "0.19.8", 46 },
         { GRID "torch", 100 },
-        { MEGATRON, 216 },
+        { MEGATRON, 251 },
         { EXPERTS, 95 },
         { "../module/zero3", 7 },
     };

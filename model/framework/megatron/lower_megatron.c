@@ -41,8 +41,11 @@ static bool awaits(const struct mega *z, enum piece_id piece, int block, int mod
 /* In the step's first forward a block's weights are cast once they have all come. */
 static void cast_weights(struct mega *z, enum piece_id piece, int block, int by)
 {
-    for (int i = 0, n = z->at->waits ? program_ntensors(z->p, piece) : 0; i < n; i++)
-        megatron_await_bucket(z, z->at->of[program_tensor(z->p, piece, block, i)]);
+    for (int i = 0, n = z->at->waits ? program_ntensors(z->p, piece) : 0; i < n; i++) {
+        int of = z->at->of[program_tensor(z->p, piece, block, i)];
+        if (of >= 0)
+            megatron_await_bucket(z, of);
+    }
     megatron_cast_block(z, piece == PIECE_HEAD ? TENSOR_HEAD : block, by);
 }
 
@@ -73,6 +76,8 @@ static void compute(void *mega, const struct walk_run *r)
     struct mega *z = mega;
 
     sched_act(z->s, ACT_R, z->at->params, 0, 0);
+    if (z->at->frozen >= 0)
+        sched_act(z->s, ACT_R, z->at->frozen, 0, 0);
     if (r->weights)
         sched_act(z->s, ACT_A, z->at->grads, 0, 0);
 }
@@ -304,7 +309,7 @@ static void share_embedding(struct mega *z)
 {
     for (int i = 0; i < z->nchunks; i++)
         for (int t = 0; t < z->m->ntensors; t++)
-            if (z->chunk[i].of[t] >= 0 && z->local->partial[t] & MESH_AXIS(AXIS_PIPE))
+            if (megatron_has(&z->chunk[i], &z->m->tensors[t]) && z->local->partial[t] & MESH_AXIS(AXIS_PIPE))
                 sched_coll(z->s, STREAM_REDUCE, PHASE_INIT, COLL_ALL_REDUCE, GROUP_TIED, z->r.kept, RED_SUM, z->m->tensors[t].numel);
 }
 
@@ -318,8 +323,11 @@ static void init(void *mega)
     for (int c = 0; c < z->nchunks && z->sharded; c++)
         made[c] = sched_buf(z->s, CAT_PARAMS, "parameters as they were made", NULL, 0, 1, z->s->bufs[z->chunk[c].params].bytes);
     sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model")->flags = OPF_LOAD;
-    for (int c = 0; c < z->nchunks; c++)
+    for (int c = 0; c < z->nchunks; c++) {
         sched_act(z->s, ACT_ALLOC | ACT_WRITE, z->sharded ? made[c] : z->chunk[c].params, 0, 0);
+        if (z->chunk[c].frozen >= 0)
+            sched_act(z->s, ACT_ALLOC | ACT_WRITE, z->chunk[c].frozen, 0, 0);
+    }
     share_embedding(z);
     for (int c = 0; c < z->nchunks; c++) {
         int64_t bytes = z->s->bufs[z->chunk[c].params].bytes;

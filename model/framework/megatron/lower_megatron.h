@@ -31,6 +31,7 @@ struct mega_chunk {
     int64_t  numel;                 /* of all buffers, */
     int64_t  codes;                 /* of them those of parameters in 8 bits */
     int      params, grads;         /* buffers */
+    int      frozen;                /* one of the tensors that do not train; -1: all do */
     int     *pending;               /* per bucket: gradients to come in this backward */
     bool    *reducing, *gathering;  /* its collective was issued */
     uint16_t *gathered;             /* its event */

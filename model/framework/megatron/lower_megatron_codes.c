@@ -24,7 +24,7 @@ void megatron_cast_block(struct mega *z, int block, int by)
     sched_copy(z->s, STREAM_COMPUTE, PHASE_FORWARD, "weights to codes", 2 * n, ways * dtype_scaled_bytes(format(z), n));
     if (block >= 0)
         sched_of(z->s, "block", block, by);
-    sched_act(z->s, ACT_R, z->at->params, 0, 0);
+    sched_act(z->s, ACT_R, z->at->frozen >= 0 ? z->at->frozen : z->at->params, 0, 0);
     sched_act(z->s, ACT_W, z->weights, 0, 0);
 }
 
@@ -53,7 +53,7 @@ static void agree_on_largest(struct mega *z, enum group over, bool experts)
 
     for (int t = 0; t < z->m->ntensors; t++) {
         const struct tensor *x = &z->m->tensors[t];
-        if (te_is_cast(z->p, x) && megatron_shares_out(z, t) == experts)
+        if (!x->frozen && te_is_cast(z->p, x) && megatron_shares_out(z, t) == experts)
             numbers += te_weights(x) * (blocks ? ceil_div(x->numel / te_weights(x), 128 * 128) : 1);
     }
     if (numbers == 0 || sched_group_ranks(z->s, over) <= 1)

@@ -109,7 +109,7 @@ static void lay_out_buffer(struct mega_layout *l, bool codes, bool experts)
         const struct tensor *x = &l->z->m->tensors[t];
         int64_t n = te_weights(x);
 
-        if (!megatron_has(l->c, x) || megatron_shares_out(l->z, t) != l->experts || has_codes(l->z, t) != l->codes)
+        if (x->frozen || !megatron_has(l->c, x) || megatron_shares_out(l->z, t) != l->experts || has_codes(l->z, t) != l->codes)
             continue;
         for (int64_t k = 0; k < n; k++)
             put(l, t, x->numel / n);
@@ -171,6 +171,30 @@ int64_t megatron_own(const struct mega *z, const struct mega_chunk *c, const str
     return end > begin ? end - begin : 0;
 }
 
+/* Of a tensor that DistributedDataParallel leaves as it is: a parameter in 8 bits has its rows there, mxfp8's are elsewhere (te_weight_bytes()). */
+static int64_t frozen_bytes(const struct mega *z, const struct mega_chunk *c, int tensor)
+{
+    const struct tensor *x = &z->m->tensors[tensor];
+
+    if (!x->frozen || !megatron_has(c, x))
+        return 0;
+    if (!has_codes(z, tensor))
+        return round512(x->numel * dtype_bytes(z->r.kept));
+    return plan_scaled(z->p) == SCALED_MXFP8 ? 0 : round512(dtype_scaled_bytes(plan_scaled(z->p), x->numel));
+}
+
+static void declare_frozen(struct mega *z, struct mega_chunk *c, const char *of, int index)
+{
+    int64_t bytes = 0;
+
+    for (int t = 0; t < z->m->ntensors; t++)
+        bytes += frozen_bytes(z, c, t);
+    c->frozen = bytes == 0 ? -1 : sched_buf(z->s, CAT_PARAMS, "frozen params", of, index, 1, bytes);
+    for (int t = 0; t < z->m->ntensors && c->frozen >= 0; t++)
+        if (frozen_bytes(z, c, t) > 0)
+            sched_part(z->s, c->frozen, frozen_bytes(z, c, t));
+}
+
 static void declare_chunk(struct mega *z, struct mega_chunk *c, int index)
 {
     const char *of = z->nchunks > 1 ? "chunk" : NULL;
@@ -183,6 +207,7 @@ static void declare_chunk(struct mega *z, struct mega_chunk *c, int index)
                           z->sharded ? round512(codes) + round512((c->numel - c->codes) * e) : bytes);
     for (int q = 0; q < c->nparams && !z->sharded; q++)
         sched_part(z->s, c->params, round512(c->param[q].numel * e));
+    declare_frozen(z, c, of, index);
     c->grads = sched_buf(z->s, CAT_GRADS, "grad buffer", of, index, 1, round512(c->numel * dtype_bytes(z->r.grad)));
     for (int b = 0; b < c->nbuckets; b++) {
         int64_t numel = 0, all = c->bucket[b].to - c->bucket[b].from;
@@ -220,7 +245,7 @@ static void open_chunk(struct mega *z, struct mega_chunk *c, int index)
 static void declare_partial(struct mega *z)
 {
     for (int t = 0; t < z->m->ntensors; t++)
-        z->partial += z->local->partial[t] & MESH_AXIS(AXIS_TENSOR) ? z->m->tensors[t].numel : 0;
+        z->partial += !z->m->tensors[t].frozen && z->local->partial[t] & MESH_AXIS(AXIS_TENSOR) ? z->m->tensors[t].numel : 0;
     z->sums = z->partial == 0 ? -1 : sched_buf(z->s, CAT_BUCKET, "sums over tensor-parallel ranks", NULL, 0, 1,
                                                round512(z->partial * dtype_bytes(z->r.grad)));
 }
