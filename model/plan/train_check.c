@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "model/arch/packed.h"
 #include "model/arch/training.h"
+#include "model/arch/training_bridge.h"
 #include "model/plan/attention.h"
 #include "model/plan/knob.h"
 
@@ -169,6 +170,15 @@ static const char *other_way(const struct parallel_options *o)
     return o->tensor > 1 ? "tensor" : o->pipeline > 1 ? "pipeline" : "context";
 }
 
+/* CheckpointFunction runs backward where its input needs a gradient; that of the first block's MLP does not where attention has no adapters, and
+ * Megatron-Bridge sees to whole blocks alone (peft/recompute.py). */
+static bool loses_gradients(const struct plan *p)
+{
+    bool attention = training_bridge_adapts(&p->train, "linear_qkv") || training_bridge_adapts(&p->train, "linear_proj");
+
+    return p->recompute == RECOMPUTE_SELECTIVE && plan_recomputes_module(p, "mlp") && !attention;
+}
+
 /* Megatron-Bridge's adapters of megatron-core's layers, which search does not try: its adapters are PEFT's. */
 static int check_bridge(const struct plan *p, const char *where)
 {
@@ -179,6 +189,9 @@ static int check_bridge(const struct plan *p, const char *where)
         return fail("%s: train: the model was made for PEFT's adapters: dialect megatron has Megatron-Bridge's", where);
     if (with)
         return fail("%s: train: Megatron-Bridge's adapters beside %s are not planned yet", where, with);
+    if (loses_gradients(p))
+        return fail("%s: megatron.recompute_modules: mlp: with adapters of the MLP alone those of the first block would get no gradients, for its "
+                    "input needs none: adapt linear_qkv too, or recompute full", where);
     if (p->precision == DT_FP32)
         return fail("%s: train: Megatron-Bridge's adapters are planned in 16 bits: set precision bf16", where);
     if (p->parallel.tensor > 1 && p->train.rank % p->parallel.tensor)

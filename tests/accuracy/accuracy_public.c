@@ -280,5 +280,9 @@ int main(int argc, char **argv)
         return 1;
     snprintf(path, sizeof path, "%s/experts.csv", dir);
     printf("\nMegatron-LM: mixtures of experts in 16 bits and fp8 (NVIDIA/dgxc-benchmarking)\n");
+    if (megatron_rows_print(path, rows) < 0)
+        return 1;
+    snprintf(path, sizeof path, "%s/adapters.csv", dir);
+    printf("\nMegatron-LM: LoRA of NeMo, dense models in 16 bits and fp8 (NVIDIA/dgxc-benchmarking)\n");
     return megatron_rows_print(path, rows) < 0 ? 1 : 0;
 }

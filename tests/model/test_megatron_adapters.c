@@ -187,6 +187,8 @@ static void what_is_not_planned_is_refused(void **state)
     refuses("llama-3.1-8b", "\"lora\": {\"target_modules\": [\"linear_qk\"]}", "\"linear_qk\"");
     refuses("llama-3.1-8b", "\"lora\": {\"modules_to_save\": [\"norm\"]}", "modules_to_save");
     refuses("llama-3.1-8b", "\"lora\": {\"rank\": 9}, \"parallel\": {\"tensor\": 2}", "does not divide by parallel.tensor 2");
+    refuses("llama-3.1-8b", "\"lora\": {\"target_modules\": [\"linear_fc1\"]}, \"recompute\": \"selective\", \"megatron\": "
+            "{\"recompute_modules\": [\"mlp\"]}", "would get no gradients");
     refuses("mixtral-8x7b", "\"lora\": {}", "beside mixtures of experts");
     refuses("deepseek-v3", "\"lora\": {}", "beside");
 }
