@@ -196,6 +196,25 @@ static inline void draw_model(const struct model *m, uint64_t *rng, struct model
     fail_capture(NULL, 0);
 }
 
+/* The same model with Megatron-Bridge's adapters. */
+static inline void draw_bridge(const struct model *m, uint64_t *rng, struct model *out)
+{
+    static const char *const targets[] = { "", "linear_qkv", "linear_proj,linear_fc1", "linear_qkv,linear_fc2" };
+    struct training t = training_default();
+
+    if (model_with_layers(m, m->layers, out) < 0)
+        abort();
+    snprintf(t.what, sizeof t.what, "lora");
+    snprintf(t.target_modules, sizeof t.target_modules, "%s", targets[draw(rng, 4)]);
+    t.rank = (int64_t)8 << draw(rng, 3);
+    t.dropout = draw(rng, 2) ? 0.1 : 0;
+    t.dropout_position = (int)draw(rng, 2);
+    t.a2a_experimental = draw(rng, 2);
+    t.bridge = true;
+    if (training_apply(out, &t, "random") < 0)
+        abort();
+}
+
 /* ---- a plan ---- */
 
 static inline bool draw_accepted(const struct plan *p)

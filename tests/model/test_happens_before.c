@@ -196,7 +196,7 @@ static void draw_cell_model(enum strategy st, enum dialect d, uint64_t *rng, str
     load(family, &whole);
     assert_int_equal(model_with_layers(&whole, 1 + draw(rng, 8), &cut), 0);
     if (knob_find("", "train", CELL(st, d)) && family && draw(rng, 2)) {
-        draw_model(&cut, rng, m);
+        (megatron ? draw_bridge : draw_model)(&cut, rng, m);
         model_free(&cut);
     } else {
         *m = cut;
