@@ -36,7 +36,8 @@
  * of their own peak, in the form of gemm_cost.c.  SimuMax's B200 0.51 (its products by tens of milliseconds); a B200 at 750 W
  * 0.497 and 0.458, by gpu_power_share() 0.579 at 1000 W in the middle (facebookexperimental/triton#854, #3558); a GB200 after 10,000
  * products in fp8, 2826 to 2907 TFLOP/s from 4096^3 to 32768^3, 0.624, or 0.633 in 16 bits by the ratio below (Azure).  The
- * median of the three over 0.725.  tests/sim/test_gpu_rates.c computes it again.  29 nodes of B200 that multiply 8192^3 for
+ * median of the three over 0.725; gemm_spread is what 90 % of Student's t leaves of three votes whose logarithms scatter by 0.108:
+ * exp(2.92 x 0.108).  tests/sim/test_gpu_rates.c computes both again.  29 nodes of B200 that multiply 8192^3 for
  * minutes reach 0.685 (mghpcc/aicr-benchmarks, gpu-fryer) and do not vote: all their numbers are positive and between 2^20 and
  * 2^32, in fp8 one and the same, where they reach 0.91 of the peak.
  *
@@ -83,7 +84,7 @@ static const struct { const char *names; struct gpu_rates r; } table[] = {
         "as H100; nothing holds its few units back", { 0 } } },
     /* hbm: GB200 copies 5715, B300 streams 6420 of 8000 GB/s. */
     { " b200 gb200 ",
-      { 0.725, 1.6, 0.796, 0.796, 0.76, 1.3, { 0.17, 0.50 }, 1.5, BASIS_PUBLISHED,
+      { 0.725, 1.37, 0.796, 0.796, 0.76, 1.3, { 0.17, 0.50 }, 1.5, BASIS_PUBLISHED,
         "pytorch/ao#2427, vllm-project/vllm#19566, NVIDIA/tilus, modular.com; " SIMUMAX ", " TLX ", " AZURE "; " MLENG
         " network/README.md, " MARIN "; FlashAttention-2: Dao-AILab/flash-attention#1589", B200_SCALED } },
     /* gemm: TransformerEngine's tutorial 0.68 (twelve products), marin 0.78 (two).  A GB300 keeps it at its 1400 W: 0.72 to 0.81 of

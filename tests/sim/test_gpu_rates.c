@@ -123,6 +123,10 @@ static void long_runs_set_what_blackwell_sustains(void **state)
     print_message("  shares of the peak in long runs: %.3f %.3f %.3f\n", votes[0], votes[1], votes[2]);
     qsort(votes, 3, sizeof *votes, ascending);
     assert_close(gpu_rates(b200)->gemm * gpu_rates(b200)->sustained, votes[1], 0.01);
+    double mean = (log(votes[0]) + log(votes[1]) + log(votes[2])) / 3, sum = 0;
+    for (int i = 0; i < 3; i++)
+        sum += (log(votes[i]) - mean) * (log(votes[i]) - mean);
+    assert_close(gpu_rates(b200)->gemm_spread, exp(2.92 * sqrt(sum / 2)), 0.02);     /* Student's t of two degrees: 5 % above */
     assert_true(gpu_rates(b200) == gpu_rates(gb200));
     assert_close(gpu_rates(gpu_find("b300"))->sustained, gpu_power_share(gpu_find("gb300"), power_gpu_watts("b300")), 0.01);
 }
