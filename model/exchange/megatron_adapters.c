@@ -71,26 +71,35 @@ static int read_field(const char *key, const json_t *v, const char *where, struc
                                                                   "a2a_experimental and target_modules here", where, key);
 }
 
+int megatron_adapters(const json_t *peft, const char *where, struct training *out)
+{
+    const char *target = json_string_value(json_object_get(peft, "_target_")), *key;
+    json_t *v;
+
+    if (!json_is_object(peft))
+        return fail("%s: peft: expected a recipe's section of Megatron-Bridge's LoRA, or NeMo 2's", where);
+    if (target && !ends_with(target, ".LoRA"))
+        return fail("%s: peft: %s: adapters of Megatron-LM's models are planned as LoRA alone", where, target);
+    *out = training_default();
+    strcpy(out->what, "lora");
+    out->rank = 32;
+    out->alpha = 32;
+    out->bridge = true;
+    json_object_foreach((json_t *)(uintptr_t)peft, key, v)
+        if (read_field(key, v, where, out) < 0)
+            return -1;
+    return 0;
+}
+
 int megatron_read_adapters(const struct import *in)
 {
     const json_t *peft = json_object_get(in->from, "peft");
-    const char *target = json_string_value(json_object_get(peft, "_target_")), *key;
-    struct training t = training_default();
-    json_t *v;
 
     if (!peft)
         return 0;
-    if (!import_has(in, "in_sections") || !json_is_object(peft))
-        return fail("%s: peft: expected a recipe's section of Megatron-Bridge's LoRA, or NeMo 2's", in->where);
-    if (target && !ends_with(target, ".LoRA"))
-        return fail("%s: peft: %s: adapters of Megatron-LM's models are planned as LoRA alone", in->where, target);
-    strcpy(t.what, "lora");
-    t.rank = 32;
-    t.alpha = 32;
-    t.bridge = true;
-    json_object_foreach((json_t *)(uintptr_t)peft, key, v)
-        if (read_field(key, v, in->where, &t) < 0)
-            return -1;
-    in->p->train = t;
-    return training_apply(&in->p->model, &t, in->where);
+    if (!import_has(in, "in_sections"))
+        return fail("%s: peft: no option of Megatron-LM: a section of a recipe of Megatron-Bridge or NeMo 2", in->where);
+    if (megatron_adapters(peft, in->where, &in->p->train) < 0)
+        return -1;
+    return training_apply(&in->p->model, &in->p->train, in->where);
 }

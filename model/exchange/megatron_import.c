@@ -419,8 +419,6 @@ int megatron_import(const json_t *options, const char *where, struct plan *p)
 
     if (import_has(&in, "fp16") && import_has(&in, "bf16"))
         return fail("%s: fp16: beside bf16: Megatron-LM takes one of them", where);
-    if (import_has(&in, "fp16") && import_has(&in, "in_sections"))
-        return fail("%s: fp16: of a recipe in sections it is not read: bf16", where);
     if (json_object_size(options) == 0)
         return fail("%s: expected options of Megatron-LM, such as --tensor-model-parallel-size 8", where);
     if (megatron_check_names(&in) < 0 || megatron_check_sizes(&in) < 0 || import_integer(&in, "world_size", p->cluster.world_size, &world) < 0)

@@ -29,7 +29,8 @@ bool import_says(const struct import *in, const char *name, const char *word);
 int  megatron_read_states(const struct import *in);
 void megatron_write_states(const struct plan *p, FILE *to);
 
-/* A recipe's section `peft`: what trains, of which the plan's model is made again.  0, or -1 reported. */
+/* A recipe's section `peft` as what trains; and that in the plan, whose model is made again.  0, or -1 reported. */
+int  megatron_adapters(const json_t *peft, const char *where, struct training *out);
 int  megatron_read_adapters(const struct import *in);
 
 /* An option that is refused, misspelt, a shell's variable or of another form.  What matters and is not followed is listed, and what is not known.

@@ -234,23 +234,23 @@ static int read_truths(struct sections *s)
  * others, which reduce in the model's format unless ddp says fp32. */
 static int read_precision(struct sections *s)
 {
-    const json_t *bf16 = NULL, *wide = NULL, *v;
-    bool section = false, is = false;
+    const json_t *bf16 = NULL, *fp16 = NULL, *wide = NULL, *v;
+    bool section = false, is = false, half = false, fields = false;
 
     for (int i = 0; i < PRECISION; i++) {
         const json_t *place = at(s->doc, places[i]), *name = json_is_object(place) || json_is_array(place) ? field(place, "precision") : json_is_null(place) ? NULL : place;
         section = section || json_is_string(place) || json_is_object(place) || json_array_size(place) > 0;
+        fields = fields || json_is_object(place) || json_array_size(place) > 0;
         is = is || has_word(name, "bf16") || json_is_true(field(place, "bf16"));
+        half = half || (has_word(name, "16") && !has_word(name, "bf16")) || json_is_true(field(place, "fp16"));
         wide = wide ? wide : field(place, "grad_reduce_in_fp32");
         if (has_word(name, "fp8") || has_word(name, "fp4"))
             return fail("%s: %s: \"%s\": 8- and 4-bit floats are read from fields (bf16, fp8, fp8_recipe, fp8_param_gather, fp4), not by name", s->where,
                         *places[i] ? places[i] : "precision", json_string_value(name));
-        if (!has_word(name, "bf16") && has_word(name, "16"))
-            json_object_set(s->out, "fp16", (json_t *)(uintptr_t)name);
         if (name && !has_word(name, "16") && !has_word(name, "32"))
             return fail("%s: %s: expected the name of a number format, such as bf16_mixed, bf16-mixed", s->where, places[i]);
     }
-    if (said(s, "bf16", section ? PLACES : PRECISION, &bf16) < 0 || said(s, "grad_reduce_in_fp32", section ? PLACES : PRECISION, &v) < 0)
+    if (said(s, "bf16", section ? PLACES : PRECISION, &bf16) < 0 || said(s, "fp16", section ? PLACES : PRECISION, &fp16) < 0 || said(s, "grad_reduce_in_fp32", section ? PLACES : PRECISION, &v) < 0)
         return -1;
     is = is || json_is_true(bf16);
     wide = wide ? wide : v;
@@ -258,6 +258,10 @@ static int read_precision(struct sections *s)
         json_object_set_new(s->out, "bf16", json_true());
     if (is && (wide ? !json_is_true(wide) : !section))
         json_object_set_new(s->out, "grad_reduce_in_bf16", json_true());
+    if (half || json_is_true(fp16))     /* fp16_mixed has gradients in 16 bits, a section that is written out in fp32 unless it says else */
+        json_object_set_new(s->out, "fp16", json_true());
+    if ((half || json_is_true(fp16)) && (wide ? json_is_true(wide) : fields))
+        json_object_set_new(s->out, "accumulate_allreduce_grads_in_fp32", json_true());
     return 0;
 }
 
@@ -388,12 +392,15 @@ static const json_t *adapters(const json_t *doc)
     return peft && !unread_asks_nothing(peft) ? peft : NULL;
 }
 
-/* Sections of NeMo 1, whose trainer and model.optim say what NeMo 2 says elsewhere. */
+/* Adapters other than LoRA, and sections of NeMo 1, whose trainer and model.optim say what NeMo 2 says elsewhere. */
 static int check_kind(const json_t *doc, const char *where)
 {
     static const char *const first[] = { "megatron_amp_O2", "optim", "encoder_seq_length", "restore_from_path" };
     const json_t *model = at(doc, "model");
+    struct training said;
 
+    if (adapters(doc) && megatron_adapters(adapters(doc), where, &said) < 0)
+        return -1;
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)
         if (json_object_get(model, first[i]) && at(doc, "trainer"))
             return fail("%s: model.%s: NeMo 1's sections are not read: give Megatron-LM's options, or NeMo 2's recipe", where, first[i]);

@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "model/arch/sample.h"
 #include "model/arch/training.h"
+#include "model/arch/training_bridge.h"
 #include "model/form/form.h"
 #include "model/plan/knob.h"
 
@@ -45,7 +46,8 @@ static void add_adapted(struct lines *l, const struct training *t)
 {
     bool modules = t->target_modules[0], parameters = t->target_parameters[0];
 
-    add(l, "LoRA of rank %" PRId64 " on %.80s%s%.80s", t->rank, modules ? t->target_modules : parameters ? "" : "PEFT's usual modules",
+    add(l, "LoRA of rank %" PRId64 " on %.80s%s%.80s", t->rank, modules ? t->target_modules : parameters ? ""
+        : t->bridge ? BRIDGE_TARGETS : "PEFT's usual modules",
         modules && parameters ? "," : "", t->target_parameters);
 }
 

@@ -468,7 +468,7 @@ static void options_are_read_as_yaml_or_refused(void **state)
         { "--micro-batch-size 1 --seq-length 512 --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*4|t*3|L", "txt", "do not divide by" },
         { "model:\n  seq_length: 512\ndata:\n  seq_length: 1024\n", "yaml", "two sections say different things" },
         { "train:\n  micro_batch_size: 1\nmodel:\n  seq_length: 512\n  sequence_parallel: 1\n", "yaml", "sequence_parallel: expected true or false" },
-        { "train:\n  micro_batch_size: 1\nmodel:\n  seq_length: 512\nmixed_precision: 16-mixed\n", "yaml", "of a recipe in sections" },
+        { "train:\n  micro_batch_size: 1\nmodel:\n  seq_length: 512\n  fp16: true\n  bf16: true\n", "yaml", "fp16: beside bf16" },
         { "train:\n  micro_batch_size: 1\nmodel:\n  seq_length: 512\nmixed_precision: half\n", "yaml", "mixed_precision: expected the name of a number" },
         { "train:\n  micro_batch_size: 1\nmodel:\n  seq_length: 512\ntrainer:\n  devices: 9223372036854775807\n  num_nodes: 4\n", "yaml", "world_size" },
         { "--micro-batch-size 1 --seq-length 512 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers abc", "txt",
@@ -591,6 +591,32 @@ static void recipes_in_sections_are_read(void **state)
     plan_free(&p);
 }
 
+/* fp16_mixed reduces in 16 bits (Megatron-Bridge's training/mixed_precision.py); MixedPrecisionConfig written out has grad_reduce_in_fp32 true. */
+static void sections_in_fp16_are_read(void **state)
+{
+#define TRAIN "train:\n  micro_batch_size: 1\n  global_batch_size: 16\nmodel:\n  seq_length: 2048\nddp:\n  use_distributed_optimizer: true\n"
+    static const struct { const char *more; enum dtype reduced; } cases[] = {
+        { "mixed_precision: fp16_mixed\n", DT_FP16 },
+        { "mixed_precision: 16-mixed\n", DT_FP16 },
+        { "mixed_precision:\n  fp16: true\n  grad_reduce_in_fp32: false\n", DT_FP16 },
+        { "mixed_precision:\n  fp16: true\n", DT_FP32 },
+        { "  grad_reduce_in_fp32: true\nmixed_precision: 16-mixed\n", DT_FP16 },       /* MixedPrecisionConfig.setup() writes over ddp's */
+        { "  grad_reduce_in_fp32: true\noptimizer:\n  fp16: true\n", DT_FP32 },
+        { "optimizer:\n  fp16: true\n", DT_FP16 },
+    };
+    char text[512];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text, TRAIN "%s", cases[i].more);
+        struct plan p = read_as(text, "yaml", 8, 8);
+        assert_int_equal(p.precision, DT_FP16);
+        assert_int_equal(p.reduce_dtype, cases[i].reduced);
+        plan_free(&p);
+    }
+#undef TRAIN
+}
+
 /* What sections say of 8-bit floats is planned as the options of a command line are; in 16 bits what is written beside them says nothing. */
 static void sections_with_8_bit_floats_are_read(void **state)
 {
@@ -624,6 +650,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(uneven_stages_become_a_layout),
         cmocka_unit_test(recipes_in_sections_are_read),
+        cmocka_unit_test(sections_in_fp16_are_read),
         cmocka_unit_test(sections_with_8_bit_floats_are_read),
         cmocka_unit_test(vocabularies_are_filled_up),
         cmocka_unit_test(a_rank_has_its_part),

@@ -46,11 +46,14 @@ train: { micro_batch_size: 1, global_batch_size: 64 }
 ddp: { use_distributed_optimizer: true }
 mixed_precision: bf16_mixed
 END
-check "a field of Megatron-Bridge's sections that is not known is said; adapters beside them are refused" "$(
+check "a field of Megatron-Bridge's sections that is not known is said; LoRA beside them is read, DoRA refused" "$(
     reads "$tmp/bridge.yaml" 8xh100 --model llama-3-8b
     said 'some_new_field'
     { cat "$tmp/bridge.yaml"; printf 'peft: { dim: 8 }\n'; } >"$tmp/peft.yaml"
-    refused 'peft: adapters' import "$tmp/peft.yaml" --cluster 8xh100 --model llama-3-8b)"
+    reads "$tmp/peft.yaml" 8xh100 --model llama-3-8b
+    said 'LoRA of rank 8 on linear_qkv,linear_proj,linear_fc1,linear_fc2'
+    { cat "$tmp/bridge.yaml"; printf 'peft: { _target_: megatron.bridge.peft.dora.DoRA, dim: 8 }\n'; } >"$tmp/dora.yaml"
+    refused 'planned as LoRA alone' import "$tmp/dora.yaml" --cluster 8xh100 --model llama-3-8b)"
 
 cat >"$tmp/trl.yaml" <<'END'
 model_name_or_path: mistralai/Mistral-7B-v0.1
