@@ -16,8 +16,11 @@ static int by_name(const void *name, const void *row)
 }
 
 /* Names that begin with "_" are of transformers itself, "//" of people. */
-static bool is_known(const char *key)
+static bool is_known(const struct family *f, const char *key)
 {
+    for (int i = 0; f && i < FAMILY_OWN_KEYS && f->own_keys[i]; i++)
+        if (!strcmp(f->own_keys[i], key))
+            return true;
     return *key == '_' || !strncmp(key, "//", 2) ||
            bsearch(key, hf_known_keys, sizeof hf_known_keys / sizeof *hf_known_keys, sizeof *hf_known_keys, by_name) != NULL;
 }
@@ -33,7 +36,7 @@ static void note_unknown(const json_t *config, const char *where, const char *fa
     json_t *value;
 
     json_object_foreach((json_t *)config, key, value)
-        if (!is_known(key) && n++ < NAMED && at < sizeof names)
+        if (!is_known(family_find(family), key) && n++ < NAMED && at < sizeof names)
             at += (size_t)snprintf(names + at, sizeof names - at, "%s\"%.30s\"", at ? ", " : "", key);
     if (n > NAMED)
         notes_say_once("dpx: %s: note: %s and %d more are no keys of transformers' %s: not followed", where, names, n - NAMED, family);

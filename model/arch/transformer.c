@@ -33,6 +33,9 @@ static bool is_there(const struct model *m, const struct module_row *p)
     switch (p->when) {
     case ALWAYS:           return true;
     case IF_UNTIED:        return !m->tied;
+    case IF_PLAIN:         return m->mlp == MLP_PLAIN;
+    case IF_GATED:         return m->mlp == MLP_GATED;
+    case IF_LEARNED:       return m->position == POS_LEARNED;
     case IF_QK_NORM:       return m->qk_norm;
     case IF_QK_NORM_EACH:  return m->qk_norm;
     case IF_NORM_FIRST:    return m->norm_place == NORM_FIRST;

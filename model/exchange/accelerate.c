@@ -543,6 +543,8 @@ static int check_top(const struct import *in, const json_t *config)
     json_object_foreach((json_t *)(uintptr_t)config, name, v)
         if (!listed(top_known, name))
             return fail("%s: %s: unknown key; accelerate refuses it too", in->where, name);
+    if (json_is_true(json_object_get(config, "use_cpu")))
+        return fail("%s: use_cpu: training on CPUs is not planned: false is", in->where);
     for (int i = 0; sections[i]; i++) {
         const json_t *section = json_object_get(config, sections[i]);
         if (section && !json_is_object(section) && !json_is_null(section))

@@ -140,6 +140,35 @@ static json_t *gpt_like(const json_t *o, int64_t layers, int64_t hidden, int64_t
     return c;
 }
 
+/* GPTModel's own, whose blocks no family of transformers has. */
+static json_t *own_gpt(const json_t *o, bool rope, int64_t layers, int64_t hidden, int64_t heads, int64_t vocab)
+{
+    json_t *c = json_pack("{s:s, s:s}", "model_type", "megatron_gpt", "hidden_act", has(o, "swiglu") ? "silu" : "gelu");
+
+    set(c, "num_hidden_layers", layers);
+    set(c, "hidden_size", hidden);
+    set(c, "num_attention_heads", heads);
+    set(c, "num_key_value_heads", has(o, "group_query_attention") ? number(o, "num_query_groups", 1) : heads);
+    set(c, "head_dim", number(o, "kv_channels", hidden / heads));
+    set(c, "intermediate_size", ffn(o, hidden));
+    set(c, "max_position_embeddings", number(o, "max_position_embeddings", number(o, "seq_length", 1024)));
+    set(c, "vocab_size", vocab);
+    json_object_set_new(c, "normalization", json_string(says(o, "normalization", "RMSNorm") ? "RMSNorm" : "LayerNorm"));
+    json_object_set_new(c, "position_embedding_type", json_string(rope ? "rope" : "learned_absolute"));
+    if (rope) {
+        json_object_set_new(c, "rotary_base", json_real(real(o, "rotary_base", 10000)));
+        json_object_set_new(c, "rotary_percent", json_real(real(o, "rotary_percent", 1)));
+    }
+    set_true(c, "gated_linear_unit", has(o, "swiglu"));
+    set_true(c, "add_bias_linear", !has(o, "disable_bias_linear"));
+    set_true(c, "qk_layernorm", has(o, "qk_layernorm"));
+    set_true(c, "tie_word_embeddings", !has(o, "untie_embeddings_and_output_weights"));
+    json_object_set_new(c, "norm_epsilon", json_real(real(o, "norm_epsilon", real(o, "layernorm_epsilon", 1e-5))));
+    json_object_set_new(c, "hidden_dropout", json_real(real(o, "hidden_dropout", 0.1)));
+    json_object_set_new(c, "attention_dropout", json_real(real(o, "attention_dropout", 0.1)));
+    return c;
+}
+
 /* GPT-2's blocks with rotary positions: StarCoder2's. */
 static json_t *rotary_gpt_like(const json_t *o, int64_t layers, int64_t hidden, int64_t heads, int64_t vocab)
 {
@@ -206,8 +235,14 @@ json_t *megatron_config(const json_t *options, const char *where)
         return llama_like(options, layers, hidden, heads, vocab);
     if (rope && !rms && has(options, "squared_relu") && has(options, "disable_bias_linear") && !has(options, "num_experts"))
         return nemotron_like(options, layers, hidden, heads, vocab);
-    if (!rms && !has(options, "swiglu") && !has(options, "squared_relu") && !has(options, "num_experts"))
+    bool plain = !rms && !has(options, "swiglu") && !has(options, "qk_layernorm");
+
+    if (has(options, "squared_relu") || has(options, "quick_geglu") || has(options, "num_experts") || has(options, "use_rope_scaling")) {
+        fail("%s: the options describe neither a model as Llama (RMSNorm, rope, swiglu; with experts or without) nor one as GPT (GELU or SwiGLU, without "
+             "experts) or Nemotron (LayerNorm, rope, squared ReLU): give --model", where);
+        return NULL;
+    }
+    if (plain && (rope || (!has(options, "disable_bias_linear") && !has(options, "group_query_attention"))))
         return rope ? rotary_gpt_like(options, layers, hidden, heads, vocab) : gpt_like(options, layers, hidden, heads, vocab);
-    fail("%s: the options describe neither a model as Llama (RMSNorm, rope, swiglu) nor one as GPT-2 (LayerNorm, learned positions, GELU) or Nemotron (LayerNorm, rope, squared ReLU): give --model", where);
-    return NULL;
+    return own_gpt(options, rope, layers, hidden, heads, vocab);
 }

@@ -54,7 +54,8 @@ static void note_adapters(const struct recipe_about *of, const struct plan *p, s
 /* TRL hands bnb_4bit_quant_storage on as it is, transformers' own is uint8; axolotl and LLaMA-Factory give that of the other weights. */
 static void note_storage(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
-    const char *storage = json_string_value(json_object_get(of->config, "bnb_4bit_quant_storage"));
+    const json_t *stated = json_object_get(of->config, "bnb_4bit_quant_storage");
+    const char *storage = json_string_value(stated ? stated : json_object_get(of->config, "bnb_4bit_quant_storage_dtype"));  /* PEFT's script */
     bool codes = p->train.base == BASE_NF4 || p->train.base == BASE_NF4_DOUBLE;
 
     if (of->form == RECIPE_TRL && codes && p->strategy == STRAT_FSDP && (!storage || !strstr(storage, "float")))

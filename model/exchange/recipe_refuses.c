@@ -112,6 +112,7 @@ static int check_own_adapters(const json_t *config, enum recipe_form form, const
 /* Other optimizers, other weights that train, other kernels. */
 static int check_method(const json_t *config, enum recipe_form form, const char *where)
 {
+    static const char *const backends[] = { "half_precision_backend", "fp16_backend" }, *const apex[] = { "apex" };
     static const char *const bridges[] = { "use_distributed_optimizer", "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size" };
     static const struct { const char *key, *what; } others[] = {
         { "use_galore", "gradients that are projected are" }, { "use_apollo", "gradients that are projected are" }, { "use_badam", "one block that trains at a time is" },
@@ -128,12 +129,22 @@ static int check_method(const json_t *config, enum recipe_form form, const char 
         { "shrink_embeddings", "another size of the embedding than the model's is" }, { "overrides_of_model_config", "another config than the model's is" },
         { "use_onebitllms", "layers of one bit are" }, { "use_mca", "LLaMA-Factory's training by Megatron-LM is" },
         { "use_megatron_bridge", "LLaMA-Factory's training by Megatron-LM is" }, { "use_hyper_parallel", "LLaMA-Factory's training by HyperParallel is" },
+        { "label_smoothing_factor", "a loss of all log-probabilities (label smoothing), which keeps copies of the logits, is" },
+        { "use_cpu", "training on CPUs is" }, { "no_cuda", "training on CPUs is" }, { "use_ipex", "training on CPUs is" },
+        { "use_mps_device", "training on Apple's GPUs is" }, { "tpu_num_cores", "training on TPUs is" },
+        { "sharded_ddp", "fairscale's sharding (transformers before 4.35) is" }, { "mp_parameters", "SageMaker's model parallelism is" },
+        { "kd_trainer", "a loss of a teacher's probabilities is" }, { "dense_mixer", "a mixture that computes every expert for every token is" },
+        { "nemo_gym_enabled", "a generator beside the one that trains is" }, { "spectrum_top_fraction", "weights that train alone, chosen by Spectrum, are" },
+        { "grokfast_alpha", "a running mean of the gradients beside them is" }, { "grokfast_lamb", "a running mean of the gradients beside them is" },
         { "fp8", "float8 of torchao or Transformer Engine in a recipe is" }, { "torch_compile", "a model that torch.compile compiles as a whole is" },
     };
 
     for (size_t i = 0; i < COUNT(others); i++)
         if (asks(config, others[i].key))
-            return fail("%s: %s: %s not planned", where, others[i].key, others[i].what);
+            return fail("%s: %s: %s not planned: without this key the rest of the step is", where, others[i].key, others[i].what);
+    for (size_t i = 0; i < COUNT(backends); i++)
+        if (is_among(json_string_value(json_object_get(config, backends[i])), apex, COUNT(apex)))
+            return fail("%s: %s: apex's copies of the weights are not planned: without it torch.autocast is", where, backends[i]);
     if (form == RECIPE_TRL && asks(config, "use_unsloth"))
         return fail("%s: use_unsloth: unsloth's kernels and checkpoints beside TRL's trainer are not planned", where);
     for (size_t i = 0; form == RECIPE_FACTORY && i < COUNT(bridges); i++)
@@ -148,6 +159,8 @@ static int check_plugins(const json_t *config, const char *where)
     static const struct { const char *plugin, *what; } others[] = {
         { "diffusion.DiffusionPlugin", "a language model that learns to denoise" },
         { "hatchery.HatcheryPlugin", "training on a service: nothing of the step runs here" },
+        { "grokfast.GrokfastPlugin", "a running mean of the gradients beside them" },
+        { "spectrum.SpectrumPlugin", "weights that train alone" },
         { "llm_compressor.LLMCompressorPlugin", "weights with masks" },
     };
     const json_t *list = json_object_get(config, "plugins"), *each;
@@ -166,11 +179,24 @@ static bool refers_plans(const char *refers, enum recipe_form form)
     return form == RECIPE_TRL || !strcmp(refers, "dpo") || !strcmp(refers, "ipo") || (form == RECIPE_AXOLOTL && !strcmp(refers, "kto"));
 }
 
+/* A YAML file with a model, a data set and no do_train is no configuration of transformers' scripts, whose parser takes JSON and which train
+ * with do_train alone: TRL's programs take one, where what is left out is bf16, recomputed and 1024 tokens. */
+static int check_owner(const json_t *config, enum recipe_form form, const char *where)
+{
+    const char *dot = strrchr(where, '.');
+
+    if (form != RECIPE_TRANSFORMERS || !dot || (strcmp(dot, ".yaml") && strcmp(dot, ".yml")) || json_object_get(config, "do_train") ||
+        !json_object_get(config, "model_name_or_path") || !json_object_get(config, "dataset_name"))
+        return 0;
+    return fail("%s: dataset_name: transformers' scripts take no such YAML file, and no key of TRL's alone is in it: if TRL's programs run it (trl sft "
+                "--config), add max_length: 1024, their default", where);
+}
+
 int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *where)
 {
     const char *refers = recipe_refers(config, form), *head = another_head(config, form);
 
-    if (check_trainer(config, form, where) < 0 || check_own_adapters(config, form, where) < 0)
+    if (check_owner(config, form, where) < 0 || check_trainer(config, form, where) < 0 || check_own_adapters(config, form, where) < 0)
         return -1;
     if (head)
         return fail("%s: %s: a model with a head of classes is not planned: the plan's head is of the whole vocabulary", where, head);

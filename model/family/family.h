@@ -37,6 +37,8 @@ enum extent {
 enum when {
     ALWAYS,
     IF_UNTIED,
+    IF_PLAIN, IF_GATED,         /* the MLP: enum mlp_kind */
+    IF_LEARNED,                 /* positions */
     IF_QK_NORM,
     IF_QK_NORM_EACH,            /* one module a head: "<module>.0" ... */
     IF_NORM_FIRST, IF_NORM_AROUND,      /* where norms are: enum norm_place */
@@ -93,7 +95,7 @@ struct liger_family {
     bool replaces_nothing;      /* its CrossEntropyLoss stands in a class that transformers 5 does not call */
 };
 
-enum { FAMILY_CALLS = 4, FAMILY_NAMES = 3, FAMILY_EXPERT_PARTS = 4 };
+enum { FAMILY_CALLS = 4, FAMILY_NAMES = 3, FAMILY_EXPERT_PARTS = 4, FAMILY_OWN_KEYS = 4 };
 
 struct family {
     const char *name;                       /* Hugging Face model_type */
@@ -114,6 +116,7 @@ struct family {
     const char *partial_key;                /* of the rotated share of a head; NULL: all */
     double      partial;                    /* its default */
     int       (*read)(const struct hf *c, struct model *m);             /* what is more than a key, or NULL */
+    const char *own_keys[FAMILY_OWN_KEYS];  /* that no class of transformers has */
     int       (*write)(const struct model *m, json_t *config);          /* ... and back */
 
     /* Tensors, in the order of named_parameters(); tests/model/test_transformer.c holds them against transformers. */
@@ -198,6 +201,7 @@ struct family {
     bool autoep;                /* DeepSpeed's AutoEP has a preset, and context parallelism of its mixture is planned */
     bool engine_axes;           /* dpxrun --engine torch cuts its tensors and layers */
     bool megatron;              /* Megatron-LM's options state its blocks */
+    bool megatron_only;         /* ... and no class of transformers has them: framework Megatron-LM alone */
     const char *not_megatron;   /* why they do not; NULL: because nobody added it */
     bool residual_init;         /* weights of residual projections start smaller by the square root of 2 layers */
     const char *not_run;        /* arithmetic of it that dpxrun has no kernels for; NULL: nothing that its shapes do not show */

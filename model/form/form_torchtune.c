@@ -21,7 +21,7 @@ static const struct form_row rows[] = {
     { "optimizer.lr", ROW_SILENT, NULL }, { "optimizer.weight_decay", ROW_SILENT, NULL }, { "optimizer.betas", ROW_SILENT, NULL },
     { "optimizer.eps", ROW_SILENT, NULL }, { "optimizer_in_bwd", ROW_READ, NULL },
     { "clip_grad_norm", ROW_READ, NULL }, { "loss._component_", ROW_READ, NULL }, { "loss.ignore_index", ROW_SILENT, NULL }, { "loss.num_output_chunks", ROW_READ, NULL },
-    { "loss.beta", ROW_SILENT, NULL }, { "loss.label_smoothing", ROW_SILENT, NULL },
+    { "loss.beta", ROW_SILENT, NULL }, { "loss.label_smoothing", ROW_REFUSED, "label smoothing keeps copies of the logits, which are not planned" },
     { "enable_activation_checkpointing", ROW_READ, NULL }, { "enable_activation_offloading", ROW_READ, NULL },
     { "activation_offloading_use_streams", ROW_READ, NULL },
     { "compile", ROW_REFUSED, "torch.compile of each block is not planned in 16-bit training without autocast: compile=False is" },

@@ -115,8 +115,6 @@ static int check_kernels(const struct plan *p, const char *where)
                     p->megatron.attention_backend == BACKEND_FLASH ? "not in flash-attn 2 (megatron.attention_backend)" : "not on this GPU");
     if (attention_masked(p) && !family_for(&p->model)->sinks)
         return fail("%s: model: %s has a sliding window that seq %" PRId64 " reaches: not modelled in dialect megatron", where, p->model.name, p->seq);
-    if (p->model.mlp == MLP_PLAIN && !p->model.mlp_bias && (p->model.act == ACT_GELU || p->model.act == ACT_GELU_TANH))
-        return fail("%s: model: %s has GELU without a bias before it, which Megatron-LM does not fuse: not modelled", where, p->model.name);
     if (p->loss != LOSS_FP32 && p->loss != LOSS_COMPILED && p->loss != LOSS_FUSED)
         return fail("%s: loss: megatron has fp32, compiled (--cross-entropy-loss-fusion, native) and fused (its implementation te)", where);
     return 0;
@@ -217,8 +215,9 @@ static int check_swiglu(const struct plan *p, const char *where)
         return 0;
     if (p->model.mlp != MLP_GATED)
         return fail("%s: megatron.bias_swiglu_fusion: %s has no gated MLP: leave it out", where, p->model.name);
-    if (p->model.experts > 0 || plan_scaled(p) != SCALED_NONE)
-        return fail("%s: megatron.bias_swiglu_fusion: false is not modelled yet %s", where, p->model.experts > 0 ? "of experts" : "beside products in 8 or 4 bits");
+    if (p->model.experts > 0 || p->model.mlp_bias || plan_scaled(p) != SCALED_NONE)
+        return fail("%s: megatron.bias_swiglu_fusion: false is not modelled yet %s", where, p->model.experts > 0 ? "of experts" :
+                    p->model.mlp_bias ? "of linear layers with biases" : "beside products in 8 or 4 bits");
     return 0;
 }
 

@@ -24,7 +24,7 @@ const char *megatron_model_refused(const struct model *m)
         return f->not_megatron;
     if (!f->megatron)
         return "its family is not among those that Megatron-LM's options state: gpt2, llama, mistral, ministral, qwen2, qwen3, starcoder2, "
-               "nemotron, arcee, mixtral, qwen3_moe, deepseek_v3, glm4_moe, gpt_oss";
+               "nemotron, arcee, megatron_gpt, mixtral, qwen3_moe, deepseek_v3, glm4_moe, gpt_oss";
     if (family_for(m)->sinks)
         return m->qkv_bias && m->out_bias ? NULL : "its experts have biases and its attention has none, which --disable-bias-linear cannot say";
     if (m->kv_rank > 0 && (m->qkv_bias || m->out_bias || m->mlp_bias))
@@ -132,6 +132,14 @@ static void add_norm(struct model *m, int block, const char *module, enum tensor
         add(m, block, &(struct row){ module, bias, role, m->hidden, 0, true });
 }
 
+/* Of q or k, each head alike. */
+static void add_head_norm(struct model *m, int block, const char *module, enum tensor_role role, int64_t width, bool bias)
+{
+    add(m, block, &(struct row){ module, "weight", role, width, 0, false });
+    if (bias)
+        add(m, block, &(struct row){ module, "bias", role, width, 0, true });
+}
+
 /* MoELayer's: the router, then all experts' first matrices, then their second ones (TEGroupedMLP); then what every token takes
  * (SharedExpertMLP).  The norm is a module of its own. */
 static void add_experts(struct model *m, int b)
@@ -186,8 +194,8 @@ static void add_attention(struct model *m, int b, bool local)
         add_norm(m, b, "self_attention.linear_qkv", ROLE_NORM_ATTN, "layer_norm_weight", "layer_norm_bias");
     add_linear(m, b, "self_attention.linear_qkv", ROLE_QKV, q + 2 * kv, m->hidden, m->qkv_bias);
     if (m->qk_norm) {
-        add(m, b, &(struct row){ "self_attention.q_layernorm", "weight", ROLE_Q_NORM, m->head_dim, 0, false });
-        add(m, b, &(struct row){ "self_attention.k_layernorm", "weight", ROLE_K_NORM, m->head_dim, 0, false });
+        add_head_norm(m, b, "self_attention.q_layernorm", ROLE_Q_NORM, m->head_dim, m->qk_norm_bias);
+        add_head_norm(m, b, "self_attention.k_layernorm", ROLE_K_NORM, m->head_dim, m->qk_norm_bias);
     }
 }
 

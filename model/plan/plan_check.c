@@ -392,6 +392,8 @@ int plan_check(const struct plan *p, const char *where)
     if (p->strategy >= NSTRATEGY || p->dialect >= NDIALECT || !dialect_has(p->dialect, p->strategy))
         return fail("%s: dialect: has no such strategy", where);
     f = framework_of(p);
+    if (family_for(&p->model)->megatron_only && !f->megatron_layers)
+        return fail("%s: model: %s is what Megatron-LM's options describe, and no model of transformers: dialect megatron trains it", where, p->model.family);
     if (p->cluster.world_size < 1 || p->model.params < 1)
         return fail("%s: model and cluster must be set", where);
     if (recorded_check(p, where) < 0 || experts_check(p, where) < 0 || parallel_check_ranks(p, where) < 0)

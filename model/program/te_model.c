@@ -295,6 +295,7 @@ static var gated_in_steps(struct torch_model *b, var y)
     return out;
 }
 
+/* Without a bias before it GELU is not fused (arguments.py): F.gelu() keeps its input, as the fused kernel does. */
 static var mlp_of(struct torch_model *b, var n)
 {
     static const enum tensor_role fused[] = { ROLE_GATE_UP }, gated[] = { ROLE_GATE, ROLE_UP }, plain[] = { ROLE_UP }, out[] = { ROLE_DOWN };
@@ -303,7 +304,7 @@ static var mlp_of(struct torch_model *b, var n)
     bool two = m->mlp == MLP_GATED, one = tensor_of(b, ROLE_GATE_UP, false) != NULL;
     struct te_linear l = te_linear_of(b, two ? GEMM("mlp gate up") : GEMM("mlp up"), (two ? 2 : 1) * m->ffn, m->hidden, one ? fused : two ? gated : plain,
                                 two && !one ? 2 : 1);
-    var bias = l.bias[0];               /* of the only one: a gated layer has none here */
+    var bias = l.bias[0];               /* skip_bias_add; of the only one: gate and up are one product */
 
     l.bias[0] = 0;
     var y = te_adapted_column(b, &l, up_of(b), n);

@@ -234,6 +234,7 @@ static void what_plans_lack_is_refused_by_name(void **state)
     refuses("mixed_precision: bf16\n", "distributed_type");
     refuses("distributed_type: MULTI_GPU\nmixed_precision: fp8\n", "mixed_precision: \"fp8\"");
     refuses("distributed_type: MULTI_GPU\nnum_gpus: 16\n", "num_gpus: unknown key");
+    refuses("distributed_type: MULTI_GPU\nuse_cpu: true\n", "use_cpu: training on CPUs");
     refuses("distributed_type: FSDP\nfsdp_config: 7\n", "fsdp_config");
     refuses(FSDP1 "  fsdp_version: 2\n  fsdp_activation_checkpointing_offload: true\n", "fsdp_activation_checkpointing");
     refuses(FSDP1 "  fsdp_activation_checkpointing: true\n  fsdp_activation_checkpointing_offload: true\n",

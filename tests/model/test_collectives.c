@@ -464,7 +464,7 @@ static void every_family_has_golden_lists(void **state)
     (void)state;
     assert_non_null(rows);
     for (int i = 0; (f = family_at(i)) != NULL; i++)
-        if (!has_experts(f) && !has_row(rows, f->name))
+        if (!has_experts(f) && !f->megatron_only && !has_row(rows, f->name))
             fail_msg(GOLDEN "families.json: no model of family %s", f->name);
     json_object_foreach(rows, name, row)
         for (int i = 0; i < 2; i++) {
@@ -489,7 +489,7 @@ int main(int argc, char **argv)
         { OFFLOAD "0.19.6", 38 },
         { OFFLOAD "0.19.8", 46 },
         { GRID "torch", 100 },
-        { MEGATRON, 251 },
+        { MEGATRON, 258 },
         { EXPERTS, 95 },
         { "../module/zero3", 7 },
     };

@@ -173,6 +173,59 @@ static void other_models_are_refused(void **state)
     }
 }
 
+/* GPTModel's own blocks of 64 x 256 in 2 layers, 50257 tokens, 32 positions.  A block has 2 norms of 64, products of 64 x 192, 64 x 64 and of its
+ * MLP; biases of their outputs; a norm of q and one of k, of 16 each. */
+static void own_blocks_have_these_parameters(void **state)
+{
+    enum { TABLE = 50257 * 64, POSITIONS = 32 * 64, NORM = 64, ATTENTION = 64 * 192 + 64 * 64, PLAIN = 2 * 64 * 256, GATED = 3 * 64 * 128 };
+    static const struct { const char *options; int64_t params; } cases[] = {
+        { "'disable_bias_linear':true", TABLE + POSITIONS + 2 * (4 * NORM + ATTENTION + PLAIN) + 2 * NORM },
+        { "'swiglu':true,'ffn_hidden_size':128", TABLE + POSITIONS + 2 * (4 * NORM + ATTENTION + 192 + 64 + GATED + 256 + 64) + 2 * NORM },
+        { "'swiglu':true", TABLE + POSITIONS + 2 * (4 * NORM + ATTENTION + 192 + 64 + GATED + 256 + 64) + 2 * NORM },  /* 8/3 of 64 in steps of 64: 128 */
+        { "'qk_layernorm':true", TABLE + POSITIONS + 2 * (4 * NORM + 4 * 16 + ATTENTION + 192 + 64 + PLAIN + 256 + 64) + 2 * NORM },
+        { "'normalization':'RMSNorm','disable_bias_linear':true", TABLE + POSITIONS + 2 * (2 * NORM + ATTENTION + PLAIN) + NORM },
+        { "'swiglu':true,'disable_bias_linear':true,'position_embedding_type':'rope'", TABLE + 2 * (4 * NORM + ATTENTION + GATED) + 2 * NORM },
+        { "'disable_bias_linear':true,'untie_embeddings_and_output_weights':true", 2 * TABLE + POSITIONS + 2 * (4 * NORM + ATTENTION + PLAIN) + 2 * NORM },
+        { "'disable_bias_linear':true,'group_query_attention':true,'num_query_groups':2", TABLE + POSITIONS + 2 * (4 * NORM + 64 * 128 + 64 * 64 + PLAIN) + 2 * NORM },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        struct model m;
+        snprintf(text, sizeof text, "{'num_layers':2,'hidden_size':64,'num_attention_heads':4,'seq_length':32,'max_position_embeddings':32,'vocab_size':50257,%s}",
+                 cases[i].options);
+        for (char *c = text; *c; c++)
+            *c = *c == '\'' ? '"' : *c;
+        json_t *options = json_loads(text, 0, NULL), *config = megatron_config(options, "t");
+        assert_non_null(config);
+        assert_int_equal(model_from_config(config, "t", &m), 0);
+        assert_string_equal(m.family, "megatron_gpt");
+        if (m.params != cases[i].params)
+            fail_msg("%s: %lld parameters, not %lld", cases[i].options, (long long)m.params, (long long)cases[i].params);
+        model_free(&m);
+        json_decref(config);
+        json_decref(options);
+    }
+}
+
+/* What no class of transformers has is Megatron-LM's alone. */
+static void own_blocks_are_of_megatron_alone(void **state)
+{
+    struct plan p;
+    char why[512] = "";
+
+    (void)state;
+    fail_capture(why, sizeof why);
+    json_t *j = json_pack("{s:i, s:{s:s}, s:s, s:s, s:s, s:i, s:i}", "dpx_plan", 1, "model", "model_type", "megatron_gpt", "cluster", "1x2xh100",
+                          "strategy", "fsdp", "dialect", "torch", "seq", 64, "micro_batch", 1);
+    int rc = plan_from_json(j, "plan", &p);
+    fail_capture(NULL, 0);
+    json_decref(j);
+    assert_int_equal(rc, -1);
+    assert_non_null(strstr(why, "dialect megatron trains it"));
+}
+
 /* Of a model without them. */
 static void latent_attention_is_not_llamas(void **state)
 {
@@ -502,6 +555,7 @@ int main(void)
         cmocka_unit_test(deepseeks_command_line_is_read),
         cmocka_unit_test(a_recipe_in_sections_is_read),
         cmocka_unit_test(other_models_are_refused),
+        cmocka_unit_test(own_blocks_have_these_parameters), cmocka_unit_test(own_blocks_are_of_megatron_alone),
         cmocka_unit_test(latent_attention_is_not_llamas),
         cmocka_unit_test(gpt_oss_is_read_or_another_model),
         cmocka_unit_test(what_is_not_followed_is_told),

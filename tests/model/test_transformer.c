@@ -120,7 +120,7 @@ static void every_family_is_among_the_golden_cases(void **state)
             cases += !strcmp(m.family, f->name);
             model_free(&m);
         }
-        if (cases < 3)
+        if (cases < 3 && !f->megatron_only)
             fail_msg("%s has only %d golden cases", f->name, cases);
     }
 }

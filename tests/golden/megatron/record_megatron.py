@@ -181,16 +181,18 @@ def context_of(case):
 def config_of(case):
     plan, model, (t, pipe, virtual) = case["plan"], case["plan"]["model"], sizes_of(case)
     (context, comm_type, hierarchy), options = context_of(case), case["plan"]["megatron"]
-    bf16, gpt2 = plan["precision"] == "bf16", model["model_type"] == "gpt2"
+    bf16, gpt2, own = plan["precision"] == "bf16", model["model_type"] == "gpt2", model["model_type"] == "megatron_gpt"
+    gated = model["gated_linear_unit"] if own else not gpt2
     full = plan["recompute"] == "full"
     less = plan["parallel"].get("first_stage_less_layers", 0)
     return TransformerConfig(
         num_layers=model.get("num_hidden_layers", model.get("n_layer")), hidden_size=model.get("hidden_size", model.get("n_embd")),
         num_attention_heads=model.get("num_attention_heads", model.get("n_head")),
         num_query_groups=model.get("num_key_value_heads", model.get("n_head")), ffn_hidden_size=model.get("intermediate_size", 4 * model.get("n_embd", 0)),
-        kv_channels=model.get("head_dim"), normalization="LayerNorm" if gpt2 else "RMSNorm", gated_linear_unit=not gpt2,
-        activation_func=torch.nn.functional.gelu if gpt2 else torch.nn.functional.silu, add_bias_linear=gpt2,
-        add_qkv_bias=model["model_type"] == "qwen2", qk_layernorm=model["model_type"] == "qwen3", hidden_dropout=0.0, attention_dropout=0.0,
+        kv_channels=model.get("head_dim"), normalization=model.get("normalization", "LayerNorm" if gpt2 or own else "RMSNorm"),
+        gated_linear_unit=gated, activation_func=torch.nn.functional.silu if gated else torch.nn.functional.gelu,
+        add_bias_linear=model["add_bias_linear"] if own else gpt2,
+        add_qkv_bias=model["model_type"] == "qwen2", qk_layernorm=model["model_type"] == "qwen3" or model.get("qk_layernorm", False), hidden_dropout=0.0, attention_dropout=0.0,
         bias_activation_fusion=False, masked_softmax_fusion=False, persist_layer_norm=False, gradient_accumulation_fusion=False,
         apply_rope_fusion=False, use_cpu_initialization=True, perform_initialization=True,
         tensor_model_parallel_size=t, sequence_parallel=plan["parallel"].get("sequence", False) and t > 1, pipeline_model_parallel_size=pipe,
@@ -226,7 +228,7 @@ class Run:
         self.config = config = config_of(case)
         tensor_parallel.model_parallel_cuda_manual_seed(1, force_reset_rng=True)
         self.vocab = padded(model["vocab_size"], t)
-        gpt2 = model["model_type"] == "gpt2"
+        learned = model["model_type"] == "gpt2" or model.get("position_embedding_type") == "learned_absolute"
         spec = specs.get_gpt_layer_local_spec(qk_layernorm=config.qk_layernorm, normalization=config.normalization)
         if context > 1:
             spec.submodules.self_attention.submodules.core_attention = record_context.attention()
@@ -235,9 +237,9 @@ class Run:
             vp = i if virtual > 1 else None
             if virtual > 1:
                 mpu.set_virtual_pipeline_model_parallel_rank(i)
-            chunk = GPTModel(config, spec, self.vocab, model.get("n_positions", plan["seq"]), pre_process=mpu.is_pipeline_first_stage(ignore_virtual=False, vp_stage=vp),
+            chunk = GPTModel(config, spec, self.vocab, model.get("n_positions", model["max_position_embeddings"] if learned else plan["seq"]), pre_process=mpu.is_pipeline_first_stage(ignore_virtual=False, vp_stage=vp),
                              post_process=mpu.is_pipeline_last_stage(ignore_virtual=False, vp_stage=vp), parallel_output=True,
-                             share_embeddings_and_output_weights=model["tie_word_embeddings"], position_embedding_type="learned_absolute" if gpt2 else "rope",
+                             share_embeddings_and_output_weights=model["tie_word_embeddings"], position_embedding_type="learned_absolute" if learned else "rope",
                              vp_stage=vp)
             chunks.append(Float16Module(config, chunk) if config.bf16 else chunk)
         sharded = plan["strategy"] == "zero1"
@@ -326,6 +328,9 @@ LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidd
 TIED = dict(LLAMA, tie_word_embeddings=True)
 QWEN2 = dict(LLAMA, model_type="qwen2", architectures=["Qwen2ForCausalLM"])
 QWEN3 = dict(LLAMA, model_type="qwen3", architectures=["Qwen3ForCausalLM"], head_dim=16)
+OWN = dict(LLAMA, model_type="megatron_gpt", normalization="LayerNorm", position_embedding_type="learned_absolute", gated_linear_unit=False,
+           hidden_act="gelu", add_bias_linear=True, qk_layernorm=False)
+OWN.pop("architectures")
 GPT2 = dict(base.GPT2_TINY, n_layer=2, n_embd=64, n_head=4)
 REDUCED = {"precision": "bf16", "reduce_dtype": "fp32"}
 
@@ -459,7 +464,20 @@ def context_cases():
                accumulation=4, **REDUCED)
 
 
-FILES = {"tensor": tensor_cases, "buckets": bucket_cases, "pipeline": pipeline_cases, "again": again_cases, "layouts": layout_cases, "context": context_cases}
+def own_cases():
+    """Blocks that no class of transformers has (megatron_gpt)."""
+    bare, gated, normed = dict(OWN, add_bias_linear=False), dict(OWN, gated_linear_unit=True, hidden_act="silu"), dict(OWN, qk_layernorm=True)
+    yield make("zero1-own-bare-t2-sp-d2", "LayerNorm, learned positions, GELU, no biases", 4, model=bare, grid=tp(2), **REDUCED)
+    yield make("zero1-own-gated-t2-sp-d2", "SwiGLU with biases", 4, model=gated, grid=tp(2), **REDUCED)
+    yield make("zero1-own-gated-t4-d2", "the same without sequence parallelism", 8, model=gated, grid=tp(4, False), **REDUCED)
+    yield make("zero1-own-normed-t2-sp-d2", "LayerNorm of q and k", 4, model=normed, grid=tp(2), **REDUCED)
+    yield make("zero1-own-normed-t2-d2", "the same without sequence parallelism", 4, model=normed, grid=tp(2, False), **REDUCED)
+    yield make("zero1-own-rms-t2-sp-d2", "RMSNorm, learned positions, a tied table", 4, model=dict(OWN, normalization="RMSNorm", tie_word_embeddings=True), grid=tp(2), **REDUCED)
+    yield make("ddp-own-rope-d2-overlap", "LayerNorm, rotary positions, SwiGLU", 2, model=dict(gated, position_embedding_type="rope"), strategy="ddp", overlap_grad_reduce=True,
+               ddp_bucket_size=12000, **REDUCED)
+
+
+FILES = {"own": own_cases, "tensor": tensor_cases, "buckets": bucket_cases, "pipeline": pipeline_cases, "again": again_cases, "layouts": layout_cases, "context": context_cases}
 
 
 def main():
