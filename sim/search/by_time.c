@@ -50,7 +50,7 @@ static int64_t order(const struct by_time *b, int64_t *out)
     int64_t m = 0;
 
     for (int64_t i = b->from; i < b->n; i++)
-        if (!b->found[i].at_least && !b->found[i].refused) {
+        if (!b->found[i].at_least) {
             b->found[i].bound_s = bound_of(b, &b->found[i], m ? &b->found[all[m - 1].at] : NULL, &cache);
             all[m++] = (struct bounded){ b->found[i].bound_s, i };
         }

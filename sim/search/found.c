@@ -1,7 +1,6 @@
 /* found.c -- see found.h. */
 #include "sim/search/found.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/sort.h"
@@ -17,26 +16,6 @@ int64_t found_limit(const struct plan *p)
 double found_short_by(int64_t needed, int64_t there)
 {
     return (double)(needed - there) / (there > 1 ? (double)there : 1);
-}
-
-double found_over(const struct memory_verdict *m, int64_t device)
-{
-    double over = found_short_by(m->needed, device);
-
-    for (int s = SPACE_DEVICE + 1; m->elsewhere && s < NSPACE; s++)
-        if (m->spaces.of[s].available > 0)
-            over = fmax(over, found_short_by(m->spaces.of[s].peak, m->spaces.of[s].available));
-    return over;
-}
-
-int64_t found_drop_left_out(struct found *f, int64_t n)
-{
-    int64_t kept = 0;
-
-    for (int64_t i = 0; i < n; i++)
-        if (!f[i].refused && !f[i].too_slow)
-            f[kept++] = f[i];
-    return kept;
 }
 
 void found_keep_times(struct found *f, const struct timeline *t, int ngroups)

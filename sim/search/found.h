@@ -11,10 +11,6 @@ int64_t found_limit(const struct plan *p);
 
 /* How much more than there is that would be, as a share of it; where a context alone takes all, in bytes. */
 double found_short_by(int64_t needed, int64_t there);
-/* The same of the memory that a plan is shortest of; `device`: what there is of a GPU's. */
-double  found_over(const struct memory_verdict *m, int64_t device);
-/* Drops those that could not be planned or are too slow; how many are left. */
-int64_t found_drop_left_out(struct found *f, int64_t n);
 
 /* Keeps the times of a step whose schedules have so many groups. */
 void found_keep_times(struct found *f, const struct timeline *t, int ngroups);

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,14 +27,12 @@
 #include "sim/search/grid.h"
 #include "sim/search/nearest.h"
 #include "sim/search/ranking.h"
-#include "sim/search/unpriced.h"
 
 struct work {
     const struct search_options *o;
     struct found *found;
     int64_t n, room, seen, twice, cut;  /* twice: of those seen, left out and then looked at after all */
     struct programs programs;
-    struct unpriced unpriced;
     struct plan *full; int64_t nfull, full_room;        /* the smallest of each run that keeps too much, whatever the micro-batch */
     const struct found *whole;          /* plans are taken that a bound left out, of this one's run; NULL: those that no bound
                                          * leaves out */
@@ -63,38 +60,6 @@ static bool same_run(const struct plan *a, const struct plan *b)
 {
     return knob_cell(a) == knob_cell(b) && a->micro_batch == b->micro_batch && a->recompute == b->recompute &&
            a->recompute_interval == b->recompute_interval;
-}
-
-/* ---- what cannot be planned ---- */
-
-/* Plans that passed the checks can be planned; of variants that save memory, where the cluster says what they need. */
-static void cannot(struct work *w, int64_t i, const char why[256])
-{
-    bool refused = w->first_later >= 0 && i >= w->first_later;
-
-    w->found[i].refused = refused;
-    pthread_mutex_lock(&w->lock);
-    if (refused ? w->refused == 0 || i < w->first_refused : w->failed == 0)
-        memcpy(refused ? w->why_refused : w->why, why, 256);
-    if (refused && (w->refused == 0 || i < w->first_refused))
-        w->first_refused = i;
-    ++*(refused ? &w->refused : &w->failed);
-    pthread_mutex_unlock(&w->lock);
-}
-
-/* The last candidate, where its step cannot be priced: then it need not be lowered. */
-static int refuse_unpriced(struct work *w, const struct program *g)
-{
-    struct found *f = &w->found[w->n - 1];
-    const char *why;
-    char text[256];
-    int priced = f->elsewhere ? unpriced_ask(&w->unpriced, &f->plan, g, &why) : 1;
-
-    if (priced == 0) {
-        snprintf(text, sizeof text, "%s", why);
-        cannot(w, w->n - 1, text);
-    }
-    return priced < 0 ? -1 : 0;
 }
 
 /* ---- what cannot fit ---- */
@@ -194,12 +159,22 @@ static int take(const struct plan *p, void *arg)
     } else {
         push(w, p, program);
         w->programs.of[program].used = true;
-        return refuse_unpriced(w, g);
     }
     return 0;
 }
 
 /* ---- one candidate ---- */
+
+/* How much more than there is a plan needs, of the memory that it is shortest of. */
+static double worst(const struct memory_verdict *m, int64_t device)
+{
+    double over = found_short_by(m->needed, device);
+
+    for (int s = SPACE_DEVICE + 1; m->elsewhere && s < NSPACE; s++)
+        if (m->spaces.of[s].available > 0)
+            over = fmax(over, found_short_by(m->spaces.of[s].peak, m->spaces.of[s].available));
+    return over;
+}
 
 /* `from`: all from there on were assessed by this thread. */
 static int assess(struct work *w, int64_t from, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo)
@@ -215,7 +190,7 @@ static int assess(struct work *w, int64_t from, int64_t i, struct schedules *s, 
     f->needed = m.needed;
     f->available = m.available;
     bool decides = reserved_is_known(&f->plan);
-    f->over = found_over(&m, found_limit(&f->plan));
+    f->over = worst(&m, found_limit(&f->plan));
     f->looked_at = !decides || 2 * m.needed <= m.available;
     f->fits = (decides ? m.needed <= found_limit(&f->plan) : m.fits) &&
               (!m.elsewhere || spaces_short(&m.spaces) < 0);
@@ -240,6 +215,21 @@ static int assess(struct work *w, int64_t from, int64_t i, struct schedules *s, 
     return 0;
 }
 
+/* Plans that passed the checks can be planned; of variants that save memory, where the cluster says what they need. */
+static void cannot(struct work *w, int64_t i, const char why[256])
+{
+    bool refused = w->first_later >= 0 && i >= w->first_later;
+
+    w->found[i].refused = refused;
+    pthread_mutex_lock(&w->lock);
+    if (refused ? w->refused == 0 || i < w->first_refused : w->failed == 0)
+        memcpy(refused ? w->why_refused : w->why, why, 256);
+    if (refused && (w->refused == 0 || i < w->first_refused))
+        w->first_refused = i;
+    ++*(refused ? &w->refused : &w->failed);
+    pthread_mutex_unlock(&w->lock);
+}
+
 /* Looks at the plans from `from` on, which do not fit and hence have no time; the least that one of them
  * lacks, INFINITY where there are none. */
 static int need(struct work *w, int64_t from, struct schedules *s, double *least, struct plan *of)
@@ -248,9 +238,9 @@ static int need(struct work *w, int64_t from, struct schedules *s, double *least
 
     struct fail_sink before = fail_divert(why, sizeof why);
     for (int64_t i = from; i < w->n; i++) {
-        if (!w->found[i].refused && assess(w, i, i, s, NULL, NULL) < 0)
+        if (assess(w, i, i, s, NULL, NULL) < 0)
             cannot(w, i, why);
-        else if (!w->found[i].refused && w->found[i].over < *least) {
+        else if (w->found[i].over < *least) {
             *least = w->found[i].over;
             *of = w->found[i].plan;
         }
@@ -332,7 +322,7 @@ static void ask_on(struct work *w)
 static void one(struct work *w, int64_t from, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo,
                 const char why[256])
 {
-    if (!w->found[i].at_least && !w->found[i].refused && assess(w, from, i, s, cache, memo) < 0)
+    if (!w->found[i].at_least && assess(w, from, i, s, cache, memo) < 0)
         cannot(w, i, why);
     w->found[i].assessed = true;
     ask_on(w);
@@ -552,6 +542,16 @@ static int look_later(struct work *w)
     return rc;
 }
 
+static void drop_refused(struct work *w)
+{
+    int64_t kept = 0;
+
+    for (int64_t i = 0; i < w->n; i++)
+        if (!w->found[i].refused && !w->found[i].too_slow)
+            w->found[kept++] = w->found[i];
+    w->n = kept;
+}
+
 /* Once stopped: only those that were looked at; how many of them fit. */
 static int64_t keep_assessed(struct work *w)
 {
@@ -637,10 +637,10 @@ static int search_data(const struct search_options *o, struct search_result *out
         out->nrefused += w.found[i].elsewhere && w.found[i].refused;
     }
     memcpy(out->refused, w.why_refused, sizeof out->refused);
-    w.n = found_drop_left_out(w.found, w.n);
+    drop_refused(&w);
     if (!out->partial && !o->answer_only && find_nearest(&w) < 0)
         goto failed;
-    w.n = found_drop_left_out(w.found, w.n);
+    drop_refused(&w);
     out->considered = w.seen - w.twice;
     out->looked = w.looked;
     out->cut = w.cut;
@@ -664,7 +664,6 @@ failed:
         fail("a candidate that passed the checks could not be planned: %s", w.why);
 out:
     programs_free(&w.programs);
-    unpriced_free(&w.unpriced);
     free(w.full);
     free(w.found);
     return rc;
