@@ -148,3 +148,19 @@ bool schedule_fold(struct schedules *s, const int at[4], int64_t n, int by)
     sched_repeat_end(s);
     return true;
 }
+
+void schedule_repeat_since(struct schedules *s, int from, int64_t n)
+{
+    sched_repeat(s, n);
+    struct op open = s->ops[s->nops - 1];
+
+    open.act0 = s->ops[from].act0;
+    memmove(&s->ops[from + 1], &s->ops[from], (size_t)(s->nops - 1 - from) * sizeof *s->ops);
+    s->ops[from] = open;
+    for (int i = from + 1; i < s->nops; i++)
+        if (s->ops[i].kind == OP_REPEAT || s->ops[i].kind == OP_END)
+            s->ops[i].u.repeat.other++;
+    for (size_t h = 0; h < sizeof s->span_at / sizeof *s->span_at; h++)
+        s->span_at[h] += s->span_at[h] > from;
+    sched_repeat_end(s);
+}

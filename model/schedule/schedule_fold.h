@@ -12,4 +12,7 @@
  * first to the second, and where no instance leaves its family in n iterations.  Else false, and nothing changes. */
 bool schedule_fold(struct schedules *s, const int at[4], int64_t n, int by);
 
+/* The entries from `from` on become the body of a repeat of n, which ends the list. */
+void schedule_repeat_since(struct schedules *s, int from, int64_t n);
+
 #endif

@@ -2,6 +2,7 @@
 #include "model/walk/walk.h"
 
 #include "model/lower/common/lower_internal.h"
+#include "model/schedule/schedule_fold.h"
 
 static void call(const struct walk *w, void (*hook)(void *of))
 {
@@ -292,6 +293,19 @@ static bool settled(void *walk, bool begins)
     return !w->hooks->settled || w->hooks->settled(w->of, begins);
 }
 
+/* A micro-step by itself.  Where it turned out to be as those behind it, up to `end`, they are its repeat: true.  Of a steady step it stays
+ * by itself: its time is a sum in this order. */
+static bool alone(struct walk *w, int64_t at, int64_t end)
+{
+    int from = w->s->nops;
+
+    micro_step(w);
+    if (w->step != SCHED_FIRST || w->first || w->last || w->apart > at || at + 1 >= end)
+        return false;
+    schedule_repeat_since(w->s, from, end - at);
+    return true;
+}
+
 /* Those that are alike are a repeat. */
 static void micro_steps(struct walk *w)
 {
@@ -305,7 +319,7 @@ static void micro_steps(struct walk *w)
         w->last = !alike && at == steps - 1;
         w->number = alike ? -1 : at;
         if (!alike) {
-            micro_step(w);
+            alike = alone(w, at, end);
             continue;
         }
         sched_repeat(w->s, end - at);

@@ -34,19 +34,20 @@ enum { MOST = 10 };
 
 struct alternative { const struct found *f; char better[96]; };
 
-/* Bytes of a GPU that decide (evaluation_taken): the search replays the allocator for few, this for those that are shown. */
-static int taken(const struct found *f, int64_t *bytes)
+/* Bytes of a GPU that decide (evaluation_taken): the search replays the allocator for few, this for those that are shown, each once. */
+static int taken(struct search_answer *s, const struct found *f, int64_t *bytes)
 {
+    struct found *own = &s->r.found[f - s->r.found];
     struct evaluation e;
 
-    if (f->taken && !f->elsewhere) {            /* else the evaluation says what is assumed of the host's memory, too */
-        *bytes = f->taken;
-        return 0;
+    if (!f->taken || (f->elsewhere && !f->told)) {      /* the evaluation says what is assumed of the host's memory, too */
+        if (evaluate(&f->plan, &e) < 0)
+            return -1;
+        own->taken = evaluation_taken(&e.m, &e.reserved);
+        own->told = true;
+        evaluation_free(&e);
     }
-    if (evaluate(&f->plan, &e) < 0)
-        return -1;
-    *bytes = evaluation_taken(&e.m, &e.reserved);
-    evaluation_free(&e);
+    *bytes = f->taken;
     return 0;
 }
 struct alternatives { int n; struct alternative of[MOST]; };
@@ -80,7 +81,7 @@ static const struct found *fastest(const struct search_answer *s)
 }
 
 /* By what is allocated; nothing where that one does not reserve less, too. */
-static const struct found *smallest(const struct search_answer *s)
+static const struct found *smallest(struct search_answer *s)
 {
     const struct found *first = s->ranked[0].found, *best = NULL;
 
@@ -90,7 +91,7 @@ static const struct found *smallest(const struct search_answer *s)
             best = f;
     }
     int64_t less, than;
-    return best && taken(best, &less) == 0 && taken(first, &than) == 0 && (double)less < SMALLER * (double)than ? best : NULL;
+    return best && taken(s, best, &less) == 0 && taken(s, first, &than) == 0 && (double)less < SMALLER * (double)than ? best : NULL;
 }
 
 static const struct found *simplest(const struct search_answer *s)
@@ -132,7 +133,7 @@ static const struct found *best_of(const struct search_answer *s, const char *na
     return NULL;
 }
 
-static void choose(const struct search_answer *s, struct alternatives *all)
+static void choose(struct search_answer *s, struct alternatives *all)
 {
     static const enum dialect frameworks[] = { DIALECT_TORCH, DIALECT_DEEPSPEED, DIALECT_MEGATRON };
     const struct ranked *first = &s->ranked[0];
@@ -166,13 +167,14 @@ static void name(const struct found *f, const struct found *const *others, int n
     }
 }
 
-static int row(struct columns *t, const struct ranked *first, const struct ranked *k, const char *better, const char *words)
+static int row(struct columns *t, struct search_answer *s, const struct ranked *k, const char *better, const char *words)
 {
     const struct found *f = k->found;
+    const struct ranked *first = &s->ranked[0];
     int64_t bytes;
     char slower[64];
 
-    if (taken(f, &bytes) < 0)
+    if (taken(s, f, &bytes) < 0)
         return -1;
     double ratio = f->step_s / first->found->step_s;
 
@@ -194,7 +196,7 @@ static struct ranked known(const struct search_answer *s, const struct found *f)
     return (struct ranked){ 0 };
 }
 
-static int print_alternatives(const struct search_answer *s, FILE *to, int width)
+static int print_alternatives(struct search_answer *s, FILE *to, int width)
 {
     static const struct column columns[] = { { "better at", false, 0 }, { "step", true, 0 }, { "compared", false, 0 }, { "memory", true, 1 }, { "plan", false, 0 } };
     struct alternatives all = { .n = 0 };
@@ -215,7 +217,7 @@ static int print_alternatives(const struct search_answer *s, FILE *to, int width
     for (int i = 0; i < all.n; i++)
         if (beside[i].found) {
             name(of[i], of, all.n + 1, words, sizeof words);
-            rc |= row(t, &s->ranked[0], &beside[i], all.of[i].better, words);
+            rc |= row(t, s, &beside[i], all.of[i].better, words);
             rows++;
         }
     if (rows)

@@ -1,11 +1,24 @@
 /* alike.c -- see alike.h. */
 #include "sim/search/alike.h"
 
+#include <stdlib.h>
+
 #include "base/hash.h"
+#include "base/room.h"
+
+/* Of families: what an act on them moves, and of which category. */
+static uint64_t *buf_keys(const struct schedules *s)
+{
+    uint64_t *key = room_new((size_t)s->nbufs + 1, sizeof *key);
+
+    for (int i = 0; i < s->nbufs; i++)
+        key[i] = hash_mix(hash_mix(HASH_BEGIN, (uint64_t)s->bufs[i].bytes), (uint64_t)s->bufs[i].category);
+    return key;
+}
 
 uint64_t alike_key(const struct schedules *s, int program)
 {
-    uint64_t h = hash_mix(HASH_BEGIN, (uint64_t)program);
+    uint64_t h = hash_mix(HASH_BEGIN, (uint64_t)program), *key = buf_keys(s);
 
     for (int i = 0; i < s->nops; i++) {
         const struct op *o = &s->ops[i];
@@ -46,8 +59,9 @@ uint64_t alike_key(const struct schedules *s, int program)
     }
     for (int i = 0; i < s->nacts; i++) {
         const struct act *a = &s->acts[i];
-        h = hash_mix4(h, (uint64_t)s->bufs[a->buf].bytes, (uint64_t)s->bufs[a->buf].category,
-                      (uint64_t)(uint32_t)a->at | (uint64_t)(uint32_t)a->by << 32, (uint64_t)(uint32_t)a->n | (uint64_t)a->what << 32);
+        h = hash_mix(h, key[a->buf] + ((uint64_t)(uint32_t)a->at | (uint64_t)(uint32_t)a->by << 32) * 0xe7037ed1a0b428dbu +
+                        ((uint64_t)(uint32_t)a->n | (uint64_t)a->what << 32) * 0x8ebc6af09c88c6e3u);
     }
+    free(key);
     return h;
 }

@@ -80,6 +80,7 @@ struct found {
     bool    waits;              /* for memory (simulate_waits_for_memory), where that is known: */
     bool    waits_known;
     int64_t taken;              /* bytes of a GPU that decide (evaluation_taken), where a replay said that it fits; else 0 */
+    bool    told;               /* an evaluation of it has said what it takes for granted (search_brief.c) */
     double  bound_s;            /* of a grid: what its step takes at least (bounds.h) */
     double  step_s;             /* with contention; only of plans that fit */
     double  retry_s;            /* of it, once looked_at: memory taken from the device and given back (simulate_retry_s) */

@@ -32,6 +32,41 @@ static void three(struct schedules *s, int n, int instances, int at[4])
     at[3] = s->nops;
 }
 
+/* Bytes that the entries read, repeats unrolled. */
+static int read_bytes(const struct schedules *s, const struct op *o, int64_t iteration, void *sum)
+{
+    (void)s;
+    (void)iteration;
+    *(int64_t *)sum += o->kind == OP_COPY ? o->u.copy.reads : 0;
+    return 0;
+}
+
+/* 1 + 7 * (10 + 3 * 100), before which no entry moves; the acts stay where they are. */
+static void what_was_appended_becomes_a_repeat_with_those_inside(void **state)
+{
+    struct schedules s = { 0 };
+    int64_t sum = 0;
+
+    (void)state;
+    family = sched_buf(&s, CAT_BUCKET, "place", "micro-step", 0, 1, 512);
+    sched_begin(&s, SCHED_STEADY);
+    sched_copy(&s, STREAM_COMPUTE, PHASE_FORWARD, "before", 1, 0);
+    sched_act(&s, ACT_ALLOC, family, 0, 0);
+    sched_copy(&s, STREAM_COMPUTE, PHASE_FORWARD, "outer", 10, 0);
+    sched_act(&s, ACT_RW, family, 0, 0);
+    sched_repeat(&s, 3);
+    sched_copy(&s, STREAM_COMPUTE, PHASE_FORWARD, "inner", 100, 0);
+    sched_repeat_end(&s);
+    schedule_repeat_since(&s, 1, 7);
+    sched_end(&s, SCHED_STEADY);
+    sched_walk(&s, SCHED_STEADY, read_bytes, &sum);
+    assert_int_equal(sum, 1 + 7 * (10 + 3 * 100));
+    assert_true(s.ops[1].kind == OP_REPEAT && s.ops[1].u.repeat.other == 6 && s.ops[6].u.repeat.other == 1);
+    assert_true(s.ops[3].kind == OP_REPEAT && s.ops[3].u.repeat.other == 5 && s.ops[5].u.repeat.other == 3);
+    assert_true(s.ops[0].act0 == 0 && s.ops[0].nacts == 1 && s.ops[2].act0 == 1 && s.ops[2].nacts == 1 && s.nacts == 2);
+    schedules_free(&s);
+}
+
 static void three_iterations_become_a_repeat_of_many(void **state)
 {
     struct schedules s = { 0 };
@@ -96,6 +131,7 @@ static void what_does_not_come_again_stays(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_appended_becomes_a_repeat_with_those_inside),
         cmocka_unit_test(three_iterations_become_a_repeat_of_many),
         cmocka_unit_test(what_does_not_come_again_stays),
     };
