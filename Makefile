@@ -421,7 +421,7 @@ $B/%.a:
 	$Qrm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 
 # The runners of frameworks are part of dpxrun: their lines, as C.
-ENGINES := common torch torch_axes deepspeed
+ENGINES := common torch torch_axes deepspeed accelerate megatron
 $B/exec/engine/engine_job.c.o: $B/exec/engine/scripts.inc
 $B/exec/engine/scripts.inc: $(patsubst %,exec/engine/%.py,$(ENGINES)) Makefile
 	@mkdir -p $(@D)
