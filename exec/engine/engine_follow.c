@@ -106,7 +106,7 @@ static int torch_follows(const struct engine_job *j)
     if (axes && !family_for(&p->model)->engine_axes)
         return refuse(j, "tensor and pipeline parallelism of this family", "llama, qwen2, qwen3 and mistral are cut by torch's own API");
     if (p->kernels == KERNELS_TORCH_COMPILE && (axes || p->model.experts > 0 || p->dialect != DIALECT_TORCH))
-        return refuse(j, "torch-compile here yet", "DDP and FSDP2 of dense models run compiled, without tensor and pipeline parallelism");
+        return refuse(j, "torch-compile here yet", "FSDP2 of dense models runs compiled, without tensor and pipeline parallelism");
     if (p->parallel.tensor > 1 && p->parallel.pipeline > 1)
         return refuse(j, "stages whose tensors are cut yet", "parallel.tensor or parallel.pipeline must be 1");
     if (p->dialect == DIALECT_TORCH_FSDP1 && training_is_lora(&p->train) && p->fsdp.wrap_adapters)

@@ -85,8 +85,8 @@ own_of() {
     plan_of "$1" >/dev/null
     cut() { echo "$more" | sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p"; }
     tensor=$(cut tensor) pipeline=$(cut pipeline)
-    case $dialect$tensor in
-    megatron* | torch?*)
+    case $dialect:$tensor in
+    megatron* | torch:?*)
         [ "$dialect" != megatron ] || more="\"clip\": 1.0, $more"        # its default
         ranks=$((ranks / ${tensor:-1} / ${pipeline:-1})) strategy=ddp dialect=torch
         more=$(echo "$more" | sed 's/, "parallel": {[^}]*}//; s/, "megatron": {[^}]*}//; s/, "unit": "block"//; s/"kernels": "[a-z-]*"/"kernels": "torch-eager"/')
