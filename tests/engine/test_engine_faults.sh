@@ -106,6 +106,11 @@ check 'ranks that hang are ended' "$([ $got = 1 ] || echo "exit status $got"; gr
 got=$?
 check 'out of memory: its message is explained' "$([ $got = 1 ] || echo "exit status $got"; grep -q 'Tried to allocate 2.00 GiB' "$dir/err" || cat "$dir/err"
     [ "$(wc -l <"$dir/err")" -gt 3 ] || cat "$dir/err"; left)"
+if command -v sqlite3 >/dev/null; then
+    check 'the database keeps that run as failed, with its message' "$(outcome | grep -q '^failed .*Tried to allocate' || outcome)"
+else
+    skip 'the database keeps that run as failed, with its message' 'there is no sqlite3'
+fi
 "$B/dpxrun" "$dir/plan.json" --engine torch --python "$dir/hanging" --db "$dir/db" >"$dir/out" 2>"$dir/err" &
 run=$!
 sleep 2
