@@ -8,6 +8,7 @@ and a process group that hands everything to gloo notes what it is asked for."""
 import contextlib
 import ctypes
 import gc
+import importlib
 import json
 import os
 import pickle
@@ -191,7 +192,9 @@ class Noting(dist.ProcessGroup):
 
     def send(self, tensors, to, tag):
         self.note("send", tensors[0], tensors[0].numel(), root=to)
-        return self.ask("send", tensors, to, tag, result=tensors)
+        with torch.profiler.record_function("dpx::backend"):        # NCCL has read it in the order of its stream; the sender may drop it
+            kept = [t.detach().clone() for t in tensors]
+        return self.ask("send", kept, to, tag, result=tensors)
 
     def recv(self, tensors, source, tag):
         self.note("recv", tensors[0], tensors[0].numel(), root=source)
@@ -232,10 +235,19 @@ flight.seen = 0
 
 
 def issued():
-    if cuda:
-        return flight()
-    out, log[:] = list(log), []
+    out, log[:] = log + (flight() if cuda else []), []
     return out
+
+
+@contextlib.contextmanager
+def unsaid():
+    """Objects that ranks tell each other meanwhile are in nobody's plan."""
+    log.extend(flight() if cuda else [])
+    n = len(log)
+    yield
+    if cuda:
+        flight()
+    del log[n:]
 
 
 def one_by_one(ops):
@@ -297,14 +309,14 @@ class Tracker:
         return out
 
     def walk(self, nodes, events, marks, counts=True):
-        """What the CPU alone takes does not count: gloo in its front end and on threads of its own, and _chunk_cat, which is one
-        kernel on a GPU and pads each tensor into a new one here."""
+        """What the CPU alone takes does not count: gloo in its front end and on threads of its own, _chunk_cat, which is one kernel on
+        a GPU and pads each tensor into a new one here, and add_, which casts the other operand into a new tensor here."""
         for n in nodes:
             if n.name == "dpx::mark":
                 marks.append((n.start_time_ns, n.start_tid))
             if n.tag.name == "Allocation" and (counts or n.extra_fields.alloc_size < 0):
                 events.append((n.start_time_ns, n.extra_fields.ptr, n.extra_fields.alloc_size, n.start_tid))
-            self.walk(n.children, events, marks, counts and n.name not in ("dpx::backend", "aten::_chunk_cat"))
+            self.walk(n.children, events, marks, counts and n.name not in ("dpx::backend", "aten::_chunk_cat", "aten::add_"))
 
 
 def nvml_bytes():
@@ -391,10 +403,32 @@ def to_device(model):
     """Moves it; on the CPU into storages that count."""
     if cuda:
         return model.to(device)
-    with torch.no_grad():
-        for t in [*model.parameters(), *model.buffers()]:
-            t.data = t.data.clone()
+    moved([*model.parameters(), *model.buffers()])
     return model
+
+
+def moved(tensors):
+    with torch.no_grad():
+        for t in tensors:
+            t.data = t.data.clone()
+
+
+# ---- wrappers on the CPU ----
+
+def units_moved_on_cpu():
+    """FSDP1 moves each unit as it wraps it: on the CPU into storages that count."""
+    init = torch.distributed.fsdp._init_utils
+    init._move_states_to_device = lambda params, buffers, at: moved([*params, *buffers])
+
+
+def prepare_deepspeed_on_cpu():
+    """Before it is initialised: operators that it would build serve inference only, and gradients are sorted by the names of CUDA's
+    tensor types, so that without contiguous_gradients none would be reduced."""
+    importlib.import_module("deepspeed.comm.ccl").build_ccl_op = lambda: None
+    importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
+    zero12 = importlib.import_module("deepspeed.runtime.zero.stage_1_and_2")
+    kinds = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
+    zero12.split_half_float_double = lambda tensors: [[t for t in tensors if t.dtype == k] for k in kinds if any(t.dtype == k for t in tensors)]
 
 
 def loss_of(model, ids, labels, of_logits=None):

@@ -2,28 +2,16 @@
 
 dpxrun starts it on every rank and says what to do in job.json (common.py reads it).  On the CPU torch.optim.AdamW stands for
 DeepSpeed's FusedAdam, which is CUDA: it has no temporaries either."""
-import importlib
-
-from dpx_common import cuda, job, loss_of, plan, start, to_device
+from dpx_common import cuda, job, loss_of, plan, prepare_deepspeed_on_cpu, start, to_device
 
 import torch
 import deepspeed
 
 
-def prepare_cpu():
-    """What CPU ranks need before DeepSpeed is initialised: operators that it would build serve inference only, and gradients are
-    sorted by the names of CUDA's tensor types, so that without contiguous_gradients none would be reduced."""
-    importlib.import_module("deepspeed.comm.ccl").build_ccl_op = lambda: None
-    importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
-    zero12 = importlib.import_module("deepspeed.runtime.zero.stage_1_and_2")
-    kinds = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
-    zero12.split_half_float_double = lambda tensors: [[t for t in tensors if t.dtype == k] for k in kinds if any(t.dtype == k for t in tensors)]
-
-
 class Trainer:
     def __init__(self, model):
         if not cuda:
-            prepare_cpu()
+            prepare_deepspeed_on_cpu()
         if plan["recompute"] == "full":
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         if plan["precision"] == "bf16":

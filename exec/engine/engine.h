@@ -20,6 +20,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <jansson.h>
+
 #include "model/plan/plan.h"
 #include "model/schedule/schedule.h"
 
@@ -55,6 +57,9 @@ int engine_find(struct engine_job *j);
 
 /* The same plan on fewer ranks, with fewer layers where ranks share them; says what that shows.  0, or -1 reported with `p` as it was. */
 int engine_reduce(struct plan *p, int64_t ranks);
+
+/* The configuration that `dpxplan export --to` writes for it (new reference), null of PyTorch; NULL: it cannot say the plan, reported. */
+json_t *engine_config(const struct engine_job *j);
 
 /* 0, or -1 reported. */
 int  engine_folder(struct engine_job *j);

@@ -34,7 +34,10 @@ static const char *const deepspeed[] = { "deepspeed.reduce_bucket_size", "deepsp
                                          "deepspeed.stage3_model_persistence_threshold", "deepspeed.stage3_max_live_parameters",
                                          "deepspeed.stage3_max_reuse_distance", "deepspeed.stage3_use_all_reduce_for_fetch_params",
                                          "deepspeed.stage3_allgather_sequential", "deepspeed.grad_accum_dtype", "deepspeed.communication_data_type", NULL };
-static const char *const *const followed[NENGINE] = { [ENGINE_TORCH] = torch, [ENGINE_DEEPSPEED] = deepspeed };
+/* What `dpxplan export --to accelerate` writes; the rest is the script's. */
+static const char *const accelerate[] = { "unit", "shard_group", "fsdp.reshard_after_forward", "fsdp.root_reshard_after_forward", "fsdp.backward_prefetch",
+                                          "fsdp.forward_prefetch", "fsdp.use_orig_params", "fsdp.sharding_strategy", "fsdp.model_dtype", NULL };
+static const char *const *const followed[NENGINE] = { [ENGINE_TORCH] = torch, [ENGINE_DEEPSPEED] = deepspeed, [ENGINE_ACCELERATE] = accelerate };
 
 static bool listed(const char *const *list, const char *key)
 {
@@ -103,7 +106,7 @@ static int torch_follows(const struct engine_job *j)
     if (axes && !family_for(&p->model)->engine_axes)
         return refuse(j, "tensor and pipeline parallelism of this family", "llama, qwen2, qwen3 and mistral are cut by torch's own API");
     if (p->kernels == KERNELS_TORCH_COMPILE && (axes || p->model.experts > 0 || p->dialect != DIALECT_TORCH))
-        return refuse(j, "torch-compile here yet", "DDP and FSDP2 of dense models run compiled, without tensor and pipeline parallelism");
+        return refuse(j, "torch-compile here yet", "FSDP2 of dense models runs compiled, without tensor and pipeline parallelism");
     if (p->parallel.tensor > 1 && p->parallel.pipeline > 1)
         return refuse(j, "stages whose tensors are cut yet", "parallel.tensor or parallel.pipeline must be 1");
     if (p->dialect == DIALECT_TORCH_FSDP1 && training_is_lora(&p->train) && p->fsdp.wrap_adapters)
@@ -121,11 +124,47 @@ static int deepspeed_follows(const struct engine_job *j)
                                                             j->plan->dialect == DIALECT_MEGATRON ? "megatron" : "torch");
 }
 
+/* What its configuration says, engine_config() refuses where it cannot. */
+static int accelerate_follows(const struct engine_job *j)
+{
+    const struct plan *p = j->plan;
+
+    if (p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_DDP)
+        return refuse(j, "DeepSpeed's stage 0", "zero1, zero2 and zero3 are followed");
+    if (p->kernels == KERNELS_TORCH_COMPILE)
+        return refuse(j, "torch-compile", "its configuration compiles whole models: --engine torch compiles blocks");
+    if (p->strategy == STRAT_FSDP && training_is_lora(&p->train))
+        return refuse(j, "adapters under FSDP yet", "--engine torch runs them");
+    return 0;
+}
+
+/* Its options say all of the plan: the runner refuses the first that it has no place for, by its name. */
+static int megatron_follows(const struct engine_job *j)
+{
+    const struct plan *p = j->plan;
+
+    if (p->dialect != DIALECT_MEGATRON)
+        return fail("--engine megatron: the plan is in dialect %s: --engine %s runs that", dialect_name(p->dialect),
+                    p->dialect == DIALECT_DEEPSPEED ? "deepspeed" : "torch");
+    if (!family_for(&p->model)->engine_axes || p->model.experts > 0)
+        return refuse(j, "this family yet", "llama, qwen2, qwen3 and mistral are followed");
+    if (p->kernels == KERNELS_TE && !j->cuda)
+        return refuse(j, "Transformer Engine on the CPU", "its kernels are CUDA: \"kernels\": \"megatron-local\", or --device cuda");
+    return 0;
+}
+
+/* Of each engine; NULL: none yet. */
+static int (*const follows[NENGINE])(const struct engine_job *) = { [ENGINE_TORCH] = torch_follows, [ENGINE_DEEPSPEED] = deepspeed_follows,
+                                                                    [ENGINE_ACCELERATE] = accelerate_follows,
+                                                                    [ENGINE_MEGATRON] = megatron_follows };
+
 int engine_follows(const struct engine_job *j)
 {
-    if (!followed[j->engine])
-        return fail("--engine %s: not yet: torch and deepspeed run plans (`dpxplan export --to` writes its configuration)", engine_name(j->engine));
-    if ((j->engine == ENGINE_TORCH ? torch_follows : deepspeed_follows)(j) < 0)
+    if (!follows[j->engine])
+        return fail("--engine %s: not yet: torch, deepspeed, accelerate and megatron run plans (`dpxplan export --to` writes its configuration)", engine_name(j->engine));
+    if (follows[j->engine](j) < 0 || (j->engine != ENGINE_MEGATRON && (values_are_followed(j) < 0 || keys_are_followed(j) < 0)))
         return -1;
-    return values_are_followed(j) < 0 ? -1 : keys_are_followed(j);
+    json_t *config = engine_config(j);
+    json_decref(config);
+    return config ? 0 : -1;
 }

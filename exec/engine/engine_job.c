@@ -15,11 +15,20 @@
 #include "exec/data/safetensors.h"
 #include "exec/data/tokens.h"
 #include "exec/data/weights.h"
+#include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
+#include "model/exchange/megatron_import.h"
 #include "model/plan/plan_groups.h"
 
-/* common_py, torch_py, torch_axes_py, deepspeed_py: their lines, made from the files beside this one. */
+/* common_py, torch_py, ...: their lines, made from the files beside this one. */
 #include "exec/engine/scripts.inc"
+
+/* The runners, and what they share: all of them lie in the folder. */
+static const struct script { const char *name; const char *const *lines; } scripts[] = {
+    { "dpx_common.py", common_py }, { "dpx_torch.py", torch_py }, { "dpx_torch_axes.py", torch_axes_py }, { "dpx_deepspeed.py", deepspeed_py },
+    { "dpx_accelerate.py", accelerate_py }, { "dpx_megatron.py", megatron_py },
+};
+enum { NSCRIPTS = sizeof scripts / sizeof *scripts };
 
 /* Bytes of weights beyond which none are written down: the framework makes its own, of the same distribution.  On a GPU it does so in the
  * time in which a tenth of them is read from a file. */
@@ -47,7 +56,7 @@ void engine_trace_path(const struct engine_job *j, int64_t rank, char *path, siz
 
 void engine_remove(struct engine_job *j)
 {
-    static const char *const names[] = { "job.json", "plan.json", "tokens.bin", "init.safetensors", "dpx_common.py", "dpx_torch.py", "dpx_torch_axes.py", "dpx_deepspeed.py", "launcher.log" };
+    static const char *const names[] = { "job.json", "plan.json", "tokens.bin", "init.safetensors", "launcher.log" };
     char path[600];
 
     if (!j->folder[0])
@@ -56,10 +65,16 @@ void engine_remove(struct engine_job *j)
         snprintf(path, sizeof path, "%s/%s", j->folder, names[i]);
         unlink(path);
     }
+    for (int i = 0; i < NSCRIPTS; i++) {
+        snprintf(path, sizeof path, "%s/%s", j->folder, scripts[i].name);
+        unlink(path);
+    }
     for (int64_t r = 0; r < j->plan->cluster.world_size; r++) {
         snprintf(path, sizeof path, "%s/rank%" PRId64 ".log", j->folder, r);
         unlink(path);
         snprintf(path, sizeof path, "%s/rank%" PRId64 ".jsonl", j->folder, r);
+        unlink(path);
+        snprintf(path, sizeof path, "%s/accelerate%" PRId64 ".json", j->folder, r);
         unlink(path);
         engine_trace_path(j, r, path, sizeof path);
         unlink(path);
@@ -185,6 +200,40 @@ static int write_weights(const struct engine_job *j)
 
 /* ---- job.json ---- */
 
+/* The lines of an export as an array, without its remarks. */
+static json_t *lines_of(const struct plan *p, int export(const struct plan *p, FILE *to))
+{
+    char *text = NULL, *rest = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+    int rc = to ? export(p, to) : fail("out of memory");
+    json_t *out = NULL;
+
+    if (to)
+        fclose(to);
+    if (rc == 0)
+        out = json_array();
+    for (char *line = out ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest))
+        if (*line != '#')
+            json_array_append_new(out, json_string(line));
+    free(text);
+    return out;
+}
+
+json_t *engine_config(const struct engine_job *j)
+{
+    switch (j->engine) {
+    case ENGINE_DEEPSPEED:
+        return ds_config_export(j->plan);
+    case ENGINE_ACCELERATE:
+        return accelerate_export(j->plan);
+    case ENGINE_MEGATRON:
+        return lines_of(j->plan, megatron_export);
+    default:
+        return json_null();
+    }
+}
+
 /* A port that is free now, for ranks to meet at. */
 static int free_port(void)
 {
@@ -208,7 +257,7 @@ static json_t *job_json(const struct engine_job *j)
         json_array_append_new(lr, json_real(j->lr[i]));
     for (int64_t r = 0; r < p->cluster.world_size; r++)
         json_array_append_new(ranks, json_integer(plan_batch_rank(p, r)));
-    json_t *config = j->engine == ENGINE_DEEPSPEED ? ds_config_export(p) : json_null();
+    json_t *config = engine_config(j);
     return json_pack("{s:b, s:o, s:o, s:s, s:s, s:I, s:i, s:i, s:I, s:I, s:o, s:f, s:f, s:f, s:f, s:o, s:I, s:o}", "trace", engine_traces(j->steps), "config", config, "plan", plan_to_json(p), "folder", j->folder,
                      "device", j->cuda ? "cuda" : "cpu", "world_size", (json_int_t)p->cluster.world_size, "threads", j->threads, "port", free_port(),
                      "steps", (json_int_t)j->steps, "seed", (json_int_t)j->seed, "lr", lr, "beta1", j->beta1, "beta2", j->beta2, "eps", j->eps,
@@ -231,9 +280,9 @@ static int write_job(const struct engine_job *j)
 
 int engine_write(const struct engine_job *j)
 {
-    if (write_script(j, "dpx_common.py", common_py) < 0 || write_script(j, "dpx_torch.py", torch_py) < 0 ||
-        write_script(j, "dpx_torch_axes.py", torch_axes_py) < 0 || write_script(j, "dpx_deepspeed.py", deepspeed_py) < 0)
-        return -1;
+    for (int i = 0; i < NSCRIPTS; i++)
+        if (write_script(j, scripts[i].name, scripts[i].lines) < 0)
+            return -1;
     if (write_job(j) < 0 || write_tokens(j) < 0)
         return -1;
     return writes_weights(j) ? write_weights(j) : 0;

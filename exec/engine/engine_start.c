@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "model/arch/training.h"
 
 enum { POLL_MS = 100, GRACE_MS = 5000, TIMEOUT_S = 300, MOST_RANKS = 1024 };
 
@@ -46,17 +47,42 @@ static int64_t patience_ms(void)
 /* Versions by their distributions' metadata, which takes no import; GPUs as torch sees them. */
 static const char ask[] =
     "import sys, json, importlib.util as u, importlib.metadata as m\n"
-    "out = {n: m.version(n) if u.find_spec(n) else None for n in sys.argv[2:]}\n"
+    "def has(n):\n"
+    "    try: return u.find_spec(n) is not None\n"
+    "    except ImportError: return False\n"
+    "out = {n: m.version(n.replace('.', '-')) if has(n) else None for n in sys.argv[2:]}\n"
     "if sys.argv[1] == 'cuda' and out.get('torch'):\n"
     "    import torch\n"
     "    out['gpus'] = torch.cuda.device_count()\n"
     "print(json.dumps(out))\n";
 
-/* The framework's packages; torch and transformers first. */
-static const char *const packages[NENGINE][4] = {
-    [ENGINE_TORCH]     = { "torch", "transformers" },
-    [ENGINE_DEEPSPEED] = { "torch", "transformers", "deepspeed" },
-};
+/* Whose version a plan's "framework_version" is. */
+static const char *framework_of(const struct plan *p)
+{
+    return p->dialect == DIALECT_DEEPSPEED ? "deepspeed" : p->dialect == DIALECT_MEGATRON ? "megatron.core" : "torch";
+}
+
+/* The modules that a run imports, ended by NULL. */
+enum { MOST_MODULES = 6 };
+static void modules_of(const struct engine_job *j, const char *module[MOST_MODULES + 1])
+{
+    static const char *const own[NENGINE] = { [ENGINE_DEEPSPEED] = "deepspeed", [ENGINE_ACCELERATE] = "accelerate",
+                                              [ENGINE_MEGATRON] = "megatron.core" };
+    int n = 0;
+
+    module[n++] = "torch";
+    module[n++] = "transformers";
+    if (own[j->engine])
+        module[n++] = own[j->engine];
+    if (j->engine == ENGINE_ACCELERATE && j->plan->dialect == DIALECT_DEEPSPEED)
+        module[n++] = "deepspeed";
+    if (training_is_lora(&j->plan->train))
+        module[n++] = "peft";
+    module[n] = NULL;
+}
+
+/* What pip calls a module. */
+static const char *package_of(const char *module) { return !strcmp(module, "megatron.core") ? "megatron-core" : module; }
 
 static int missing(const struct engine_job *j, const char *package)
 {
@@ -71,10 +97,10 @@ static int take_answer(struct engine_job *j, const json_t *doc, const char *cons
     for (int i = 0; want[i]; i++) {
         const char *version = json_string_value(json_object_get(doc, want[i]));
         if (!version)
-            return missing(j, want[i]);
-        if (i == 0 || !strcmp(want[i], engine_name(j->engine)))
+            return missing(j, package_of(want[i]));
+        if (!strcmp(want[i], framework_of(j->plan)))
             snprintf(j->framework, sizeof j->framework, "%.*s", (int)strcspn(version, "+"), version);
-        at += snprintf(j->versions + at, sizeof j->versions - (size_t)at, "%s%s %.60s", at ? ", " : "", want[i], version);
+        at += snprintf(j->versions + at, sizeof j->versions - (size_t)at, "%s%s %.30s", at ? ", " : "", package_of(want[i]), version);
     }
     j->gpus = (int)json_integer_value(json_object_get(doc, "gpus"));
     if (j->cuda && j->gpus == 0)
@@ -85,11 +111,9 @@ static int take_answer(struct engine_job *j, const json_t *doc, const char *cons
 /* Its stdout, to be closed with waitpid(*child). */
 static FILE *ask_python(const struct engine_job *j, const char *const *want, pid_t *child)
 {
-    const char *args[12] = { j->python, "-c", ask, j->cuda ? "cuda" : "cpu" };
+    const char *args[MOST_MODULES + 5] = { j->python, "-c", ask, j->cuda ? "cuda" : "cpu" };
     int out[2], n = 4;
 
-    if (j->plan->train.what[0] == 'l')
-        args[n++] = "peft";
     for (int i = 0; want[i]; i++)
         args[n++] = want[i];
     if (pipe(out) < 0)
@@ -108,9 +132,11 @@ static FILE *ask_python(const struct engine_job *j, const char *const *want, pid
 
 int engine_find(struct engine_job *j)
 {
-    const char *const *want = packages[j->engine];
+    const char *want[MOST_MODULES + 1];
     pid_t child;
     int status = 0;
+
+    modules_of(j, want);
     FILE *f = ask_python(j, want, &child);
     json_t *doc = f ? json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
 
@@ -129,7 +155,6 @@ int engine_find(struct engine_job *j)
 
 /* ---- starting ---- */
 
-static const char *script_of(enum engine e) { return e == ENGINE_DEEPSPEED ? "dpx_deepspeed.py" : "dpx_torch.py"; }
 
 static void set_number(const char *name, int64_t value)
 {
@@ -150,7 +175,7 @@ static void become(const struct engine_job *j, int64_t rank, pid_t group, pid_t 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
-    snprintf(script, sizeof script, "%s/%s", j->folder, script_of(j->engine));
+    snprintf(script, sizeof script, "%s/dpx_%s.py", j->folder, engine_name(j->engine));
     snprintf(ranks, sizeof ranks, "%" PRId64, n);
     snprintf(log, sizeof log, "%s/launcher.log", j->folder);
     int null = open("/dev/null", O_RDONLY), out = open(log, O_CREAT | O_APPEND | O_WRONLY, 0600);

@@ -4,7 +4,7 @@ dpxrun starts it on every rank and says what to do in job.json (common.py reads 
 order of a user's script: cut tensors, checkpoint blocks, wrap, make the optimizer, train."""
 import contextlib
 
-from dpx_common import blocks_of, cuda, device, grid, job, loss_of, need, plan, start, to_device, world
+from dpx_common import blocks_of, cuda, device, grid, job, loss_of, need, plan, start, to_device, units_moved_on_cpu, world
 
 import dpx_torch_axes as cut
 
@@ -70,16 +70,9 @@ def fsdp1(model, mesh, axes):
     if plan["unit"] == "block":
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
         more["auto_wrap_policy"] = ModuleWrapPolicy({type(blocks_of(model)[0])})
-    if not cuda:        # each unit is moved as it is wrapped; on the CPU into storages that count
-        init = torch.distributed.fsdp._init_utils
-        init._move_states_to_device = lambda params, buffers, at: moved([*params, *buffers])
+    if not cuda:
+        units_moved_on_cpu()
     return fsdp.FullyShardedDataParallel(model, **more)
-
-
-def moved(tensors):
-    with torch.no_grad():
-        for t in tensors:
-            t.data = t.data.clone()
 
 
 def fsdp2(model, mesh, axes, blocks):

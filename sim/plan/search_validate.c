@@ -11,10 +11,16 @@
 /* How many are worth a run: their predicted order is what is in question. */
 enum { TO_RUN = 5, PATHS = 8192 };
 
-/* The engine of dpxrun that runs a dialect; NULL: none does. */
-static const char *engine_of(enum dialect d)
+/* The engine of dpxrun that runs a plan; NULL: none does, for one because its kernels are dpxrun's own. */
+static const char *engine_of(const struct plan *p)
 {
-    return d == DIALECT_TORCH || d == DIALECT_TORCH_FSDP1 ? "torch" : d == DIALECT_DEEPSPEED ? "deepspeed" : NULL;
+    enum dialect d = p->dialect;
+
+    if (p->kernels == KERNELS_DPX)
+        return NULL;
+    if (d == DIALECT_TORCH || d == DIALECT_TORCH_FSDP1)
+        return "torch";
+    return d == DIALECT_DEEPSPEED ? "deepspeed" : d == DIALECT_MEGATRON ? "megatron" : NULL;
 }
 
 /* "plan.json" for the first, "plan-2.json" for the second. */
@@ -54,7 +60,7 @@ static int write_plans(const struct search_answer *s, const char *path)
 
     for (int64_t i = 1; i < plans_to_run(s); i++) {
         name_of(path, i, name, sizeof name);
-        if (engine_of(s->ranked[i].found->plan.dialect) && convert_write_plan(&s->ranked[i].found->plan, name) < 0)
+        if (engine_of(&s->ranked[i].found->plan) && convert_write_plan(&s->ranked[i].found->plan, name) < 0)
             return -1;
     }
     return 0;
@@ -67,7 +73,7 @@ static json_t *command_of(const struct search_answer *s, const char *path, const
     size_t at = 0;
 
     for (int64_t i = 0; i < plans_to_run(s); i++) {
-        const char *of = engine_of(s->ranked[i].found->plan.dialect);
+        const char *of = engine_of(&s->ranked[i].found->plan);
         if (!of || strcmp(of, engine))
             continue;
         name_of(path, i, name, sizeof name);
@@ -83,7 +89,7 @@ static json_t *command_of(const struct search_answer *s, const char *path, const
 
 json_t *search_validate(const struct search_answer *s, const char *path)
 {
-    static const char *const engines[] = { "torch", "deepspeed" };
+    static const char *const engines[] = { "torch", "deepspeed", "megatron" };
     json_t *out = json_array();
 
     if (!out || write_plans(s, path) < 0) {
@@ -104,7 +110,8 @@ void search_validate_print(const json_t *commands, FILE *to)
     const json_t *c;
 
     if (json_array_size(commands) == 0) {
-        fprintf(to, "\nTo measure: dpxrun has no engine for these plans; torch and deepspeed have one.\n");
+        fprintf(to, "\nTo measure: dpxrun's engines run none of these plans: search with --kernels torch-sdpa, and\n"
+                    "--framework torch or deepspeed.\n");
         return;
     }
     fprintf(to, "\nTo measure the best of these where the GPUs are, the shortest first, with the ranking before and after:\n");

@@ -7,6 +7,8 @@ LLAMA='{ "model_type": "llama", "num_hidden_layers": 3, "hidden_size": 128, "num
 MOE='{ "model_type": "qwen3_moe", "num_hidden_layers": 3, "hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 256, "moe_intermediate_size": 96, "num_experts": 4, "num_experts_per_tok": 2, "vocab_size": 2048, "max_position_embeddings": 64, "tie_word_embeddings": false }'
 LORA='"train": "lora", "lora": { "rank": 8, "target_modules": "all-linear" }'
 
+OVERLAP='"overlap_grad_reduce": true, "overlap_param_gather": true, "ddp_bucket_size": 100000'
+
 # NAME|RANKS|MODEL|STRATEGY|DIALECT|more keys
 TABLE='ddp-gpt2|2|GPT2|ddp|torch|
 ddp-gpt2-clip|4|GPT2|ddp|torch|"clip": 1.0
@@ -38,7 +40,16 @@ zero1-gpt2-ds|2|GPT2|zero1|deepspeed|
 zero2-llama|2|LLAMA|zero2|deepspeed|
 zero2-llama-bf16-clip|2|LLAMA|zero2|deepspeed|"precision": "bf16", "clip": 1.0
 zero3-llama|2|LLAMA|zero3|deepspeed|
-zero3-gpt2-accumulation|4|GPT2|zero3|deepspeed|"accumulation": 2'
+zero3-gpt2-accumulation|4|GPT2|zero3|deepspeed|"accumulation": 2
+accelerate-ddp-llama-bf16|2|LLAMA|ddp|torch|"precision": "bf16"
+accelerate-fsdp1-llama|2|LLAMA|fsdp|torch-fsdp1|"unit": "block", "fsdp": { "sharding_strategy": "SHARD_GRAD_OP" }
+accelerate-zero2-llama-bf16|2|LLAMA|zero2|deepspeed|"precision": "bf16", "clip": 1.0
+accelerate-zero3-gpt2|2|GPT2|zero3|deepspeed|"accumulation": 2
+megatron-ddp-llama|2|LLAMA|ddp|megatron|
+megatron-zero1-llama-tensor|4|LLAMA|zero1|megatron|"precision": "bf16", "accumulation": 2, "parallel": { "tensor": 2, "sequence": true }
+megatron-zero1-llama-overlap|2|LLAMA|zero1|megatron|"precision": "bf16", OVERLAP
+megatron-zero1-llama-interleaved|2|LLAMA4|zero1|megatron|"accumulation": 4, "parallel": { "pipeline": 2, "pipeline_schedule": "interleaved", "virtual_stages": 2 }
+megatron-zero1-llama-recompute|2|LLAMA|zero1|megatron|"recompute": "full", "parallel": { "tensor": 2, "sequence": false }'
 NAMES=$(echo "$TABLE" | cut -d'|' -f1)
 SIX='ddp-llama-views-no_sync fsdp1-gpt2 fsdp2-llama fsdp2-gpt2-hsdp zero2-llama zero3-llama'
 
@@ -48,10 +59,38 @@ plan_of() {
     IFS='|' read -r _ ranks model strategy dialect more <<END
 $row
 END
+    megatron='"gradient_accumulation_fusion": false'        # a CUDA kernel
     case $more in *LORA) more=${more%LORA}$LORA ;; esac
-    case $model in GPT2) model=$GPT2 ;; LLAMA) model=$LLAMA ;; MOE) model=$MOE ;; esac
-    case $more in *'"kernels"'*) ;; *) more="\"kernels\": \"torch-eager\"${more:+, $more}" ;; esac
-    [ "$dialect" = deepspeed ] && engine=deepspeed || { engine=torch more="\"optimizer_form\": \"foreach\", $more"; }
+    case $more in *OVERLAP) more=${more%, OVERLAP} megatron="$megatron, $OVERLAP" ;; esac
+    case $model in GPT2) model=$GPT2 ;; LLAMA) model=$LLAMA ;; LLAMA4) model=$(echo "$LLAMA" | sed 's/_layers": 3/_layers": 4/') ;; MOE) model=$MOE ;; esac
+    case $dialect in
+    megatron) engine=megatron more="\"kernels\": \"megatron-local\", \"megatron\": { $megatron }${more:+, $more}" ;;
+    *) case $more in *'"kernels"'*) ;; *) more="\"kernels\": \"torch-eager\"${more:+, $more}" ;; esac ;;
+    esac
+    case $1$dialect in
+    *megatron) ;;
+    *deepspeed) engine=deepspeed ;;
+    *) engine=torch more="\"optimizer_form\": \"foreach\", $more" ;;
+    esac
+    case $1 in accelerate*) engine=accelerate ;; esac
+    plan_text
+}
+plan_text() {
     printf '{ "dpx_plan": 1, "cluster": "localhost:%s", "strategy": "%s", "dialect": "%s", "seq": 16, "micro_batch": 1, %s,\n  "model": %s }\n' \
         "$ranks" "$strategy" "$dialect" "$more" "$model"
+}
+
+# own_of NAME: the plan whose losses are the same and that dpxrun's own kernels run: tensors and stages whole, of Megatron DDP.
+own_of() {
+    plan_of "$1" >/dev/null
+    cut() { echo "$more" | sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p"; }
+    tensor=$(cut tensor) pipeline=$(cut pipeline)
+    case $dialect:$tensor in
+    megatron* | torch:?*)
+        [ "$dialect" != megatron ] || more="\"clip\": 1.0, $more"        # its default
+        ranks=$((ranks / ${tensor:-1} / ${pipeline:-1})) strategy=ddp dialect=torch
+        more=$(echo "$more" | sed 's/, "parallel": {[^}]*}//; s/, "megatron": {[^}]*}//; s/, "unit": "block"//; s/"kernels": "[a-z-]*"/"kernels": "torch-eager"/')
+        ;;
+    esac
+    plan_text
 }

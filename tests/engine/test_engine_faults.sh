@@ -43,7 +43,27 @@ refused "a plan that is not DeepSpeed's" 2 'engine torch runs that' "$dir/plan.j
 refused 'kernels that no runner has' 2 'torch-compile' "$dir/compile.json" --engine deepspeed --python "$dir/bare" --no-db
 refused 'a key that is not followed, by its name' 2 '"dropout"' "$dir/dropout.json" --engine torch --python "$dir/bare" --no-db
 refused 'a key of the framework that is not followed' 2 '"fsdp.cpu_offload"' "$dir/offload.json" --engine torch --python "$dir/bare" --no-db
-refused 'an engine that does not run yet' 2 'torch and deepspeed run plans' "$dir/plan.json" --engine megatron --python "$dir/bare" --no-db
+refused 'an engine that does not run yet' 2 'accelerate and megatron run plans' "$dir/plan.json" --engine torchtitan --python "$dir/bare" --no-db
+refused "a plan that is not Megatron's" 2 'engine torch runs that' "$dir/plan.json" --engine megatron --python "$dir/bare" --no-db
+plan_of megatron-zero1-llama-tensor >"$dir/megatron.json"
+refused "Megatron's plan in PyTorch" 2 'dialect megatron' "$dir/megatron.json" --engine torch --python "$dir/bare" --no-db
+sed 's/"megatron-local"/"te"/' "$dir/megatron.json" >"$dir/te.json"
+refused 'kernels that are CUDA alone' 2 'Transformer Engine on the CPU' "$dir/te.json" --engine megatron --python "$dir/bare" --no-db
+plan_of fsdp2-llama-bf16 >"$dir/bf16.json"
+refused 'what the configuration of accelerate cannot say' 2 'accelerate reduces in the precision of compute' "$dir/bf16.json" --engine accelerate --python "$dir/bare" --no-db
+plan_of ddp-llama-lora >"$dir/lora.json"
+for without in transformers peft; do
+    printf '#!/bin/sh\necho "{ \\"torch\\": \\"2.15\\", \\"transformers\\": \\"5\\", \\"peft\\": \\"0.21\\" }" | sed "s/\\"%s\\": \\"[^\\"]*\\"/\\"%s\\": null/"\n' $without $without >"$dir/less"
+    chmod +x "$dir/less"
+    refused "a python without $without" 2 "has no $without" "$dir/lora.json" --engine torch --python "$dir/less" --no-db
+done
+for engine in deepspeed:ds:deepspeed accelerate:plan:accelerate megatron:megatron:megatron-core; do
+    IFS=: read -r name plan package <<END
+$engine
+END
+    printf '#!/bin/sh\necho "{ \\"torch\\": \\"2.15\\", \\"transformers\\": \\"5\\" }"\n' >"$dir/less"
+    refused "a python without $package" 2 "has no $package: install it there (pip install $package)" "$dir/$plan.json" --engine "$name" --python "$dir/less" --no-db
+done
 
 # The smaller plan is what runs: a quarter of eight ranks, of twelve layers three.
 plan_of fsdp2-llama | sed 's/localhost:2/8xh100/; s/"num_hidden_layers": 3/"num_hidden_layers": 12/' >"$dir/large.json"
@@ -86,6 +106,11 @@ check 'ranks that hang are ended' "$([ $got = 1 ] || echo "exit status $got"; gr
 got=$?
 check 'out of memory: its message is explained' "$([ $got = 1 ] || echo "exit status $got"; grep -q 'Tried to allocate 2.00 GiB' "$dir/err" || cat "$dir/err"
     [ "$(wc -l <"$dir/err")" -gt 3 ] || cat "$dir/err"; left)"
+if command -v sqlite3 >/dev/null; then
+    check 'the database keeps that run as failed, with its message' "$(outcome | grep -q '^failed .*Tried to allocate' || outcome)"
+else
+    skip 'the database keeps that run as failed, with its message' 'there is no sqlite3'
+fi
 "$B/dpxrun" "$dir/plan.json" --engine torch --python "$dir/hanging" --db "$dir/db" >"$dir/out" 2>"$dir/err" &
 run=$!
 sleep 2

@@ -3,8 +3,13 @@
 # shellcheck shell=sh disable=SC2154,SC2015,SC2086
 # The list is fitted to 12 minutes, in two starts: a lent machine ends a command after ten.  A start that is told again goes on behind
 # the plans that have run.  table.tsv grows with each plan.
+# ENGINE_DEVICE=dry: every plan is made, read, predicted on that GPU and followed by its engine, up to the question whether Python has it.
 PYTHON=${PYTHON:-python3} BUDGET=${ENGINE_BUDGET:-540} device=${ENGINE_DEVICE:-cuda}
-if ! "$PYTHON" -c "import torch, transformers; assert '$device' == 'cpu' or torch.cuda.is_available()" 2>"$dir/python.err"; then
+if [ "$device" = dry ]; then
+    type=${ENGINE_GPU:-h100} PYTHON=$dir/bare
+    printf '#!/bin/sh\necho "{ }"\n' >"$PYTHON"
+    chmod +x "$PYTHON"
+elif ! "$PYTHON" -c "import torch, transformers; assert '$device' == 'cpu' or torch.cuda.is_available()" 2>"$dir/python.err"; then
     skip 'plans in their frameworks' "$PYTHON has no torch that sees the GPU: $(tail -n 1 "$dir/python.err")"
     finish
 fi
@@ -31,6 +36,13 @@ one() {
         plan "$dir/$name.plan" "$(cluster 1)" "$2" "$(seq_of "$3")" "$4" "$6"
         sed -i "s/\"kernels\": \"dpx\"/\"kernels\": \"$5\"/" "$dir/$name.plan"
         case $6 in *deepspeed*) engine=deepspeed ;; *) engine=torch ;; esac
+        if [ "$device" = dry ]; then
+            check "$name: is predicted, and followed" "$("$B/dpxplan" eval "$dir/$name.plan" >"$row.new" 2>&1 || cat "$row.new"
+                "$B/dpxrun" "$dir/$name.plan" --engine $engine --python "$PYTHON" --device cuda --steps 13 --no-db >"$row.new" 2>&1
+                [ $? = 2 ] && grep -q 'has no torch: install it there' "$row.new" || cat "$row.new")"
+            rm -f "$row.new"
+            return 0
+        fi
         most=$(left)
         timeout $((most > 90 ? 90 : most)) "$B/dpxrun" "$dir/$name.plan" --engine $engine --python "$PYTHON" --device "$device" --steps 13 --db "$dir/engine.db" --json \
             >"$row.new" 2>"$dir/$name.err" </dev/null && mv "$row.new" "$row" || {
@@ -68,7 +80,7 @@ one fsdp2-llama-fp32           "$SMALL_LLAMA" 1024 1 $S "\"strategy\": \"fsdp\",
 one fsdp2-llama-fused          "$SMALL_LLAMA" 2048 2 $S "$FSDP, \"optimizer_form\": \"fused\""
 one fsdp2-llama-clip           "$SMALL_LLAMA" 2048 2 $S "$FSDP, \"clip\": 1.0"
 one ddp-llama-bf16-model       "$SMALL_LLAMA" 2048 4 $S "$DDP, \"ddp\": { \"model_dtype\": \"bf16\" }"
-one ddp-llama-compile          "$SMALL_LLAMA" 2048 2 torch-compile "$DDP"
+one fsdp2-llama-compile-full   "$SMALL_LLAMA" 2048 4 torch-compile "$FSDP, \"recompute\": \"full\""
 one zero3-llama-full           "$SMALL_LLAMA" 2048 4 $S "$(ds zero3), \"recompute\": \"full\""
 one zero2-llama-accumulation   "$SMALL_LLAMA" 2048 1 $S "$(ds zero2), \"accumulation\": 4"
 one fsdp2-llama-batch-1        "$SMALL_LLAMA" 2048 1 $S "$FSDP"
