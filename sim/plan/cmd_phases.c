@@ -33,11 +33,13 @@ static void print_model(const struct phases *p, int i, FILE *to)
 
     plan_words(plan, words, sizeof words);
     if (r->kind == ROLE_INFERS) {
-        fprintf(to, "  %s: %s without gradients, %s of weights on a GPU. Between phases %s.\n", r->name, plan->model.name, size_text(b->params).s, between_words(r->between));
+        fprintf(to, "  %s: %s without gradients, %s of weights on a GPU. Between phases %s%s.\n", r->name, plan->model.name, size_text(b->params).s,
+                between_words(r->between), r->own_process ? ", in a process of its own" : "");
         return;
     }
-    fprintf(to, "  %s: %s, %s.\n    %s of weights and %s of optimizer states on a GPU. Between phases %s, and PyTorch's cache %s.\n", r->name, plan->model.name, words,
-            size_text(b->params).s, size_text(b->states).s, between_words(r->between), r->empties ? "is emptied" : "stays");
+    fprintf(to, "  %s: %s, %s.\n    %s of weights and %s of optimizer states on a GPU. Between phases %s, and PyTorch's cache %s%s.\n", r->name, plan->model.name, words,
+            size_text(b->params).s, size_text(b->states).s, between_words(r->between), r->empties ? "is emptied" : "stays",
+            r->own_process ? "; it is a process of its own" : "");
 }
 
 static void print_engine(const struct phases *p, FILE *to)

@@ -97,6 +97,9 @@ int     phases_answer(const struct phases_asked *a, struct phases *out);
 json_t *phases_json(const struct phases *p);
 void    phases_free(struct phases *p);
 
+/* A cluster of so many GPUs of this one's kind (new reference): whole nodes, or some GPUs of one. */
+json_t *phases_part_of(const struct cluster *c, int64_t gpus);
+
 /* The same plan changed, a document; `timed`: with times.  0, or -1 reported and nothing to free. */
 int     phases_changed(const struct phases *base, json_t *doc, bool timed, struct phases *out);
 

@@ -17,8 +17,7 @@ static json_t *role_of(json_t *doc, const char *name) { return json_object_get(j
 
 /* ---- one layout ---- */
 
-/* The cluster with so many GPUs of its own: whole nodes, or some GPUs of one. */
-static json_t *part_of(const struct cluster *c, int64_t gpus)
+json_t *phases_part_of(const struct cluster *c, int64_t gpus)
 {
     json_t *j = cluster_to_json(c);
     bool nodes = gpus % c->gpus_per_node == 0;
@@ -33,7 +32,7 @@ static json_t *part_of(const struct cluster *c, int64_t gpus)
 /* Plans of roles on fewer GPUs, with the same global batch.  false: it does not divide, or a plan is in a file of its own. */
 static bool shrink_trainers(const struct phases *p, json_t *doc, int64_t gpus)
 {
-    json_t *cluster = part_of(&p->cluster, gpus);
+    json_t *cluster = phases_part_of(&p->cluster, gpus);
     bool ok = true;
 
     json_object_set(doc, "cluster", cluster);
@@ -148,7 +147,7 @@ static void try_apart(struct layouts *l, int64_t tensor, int64_t engine_gpus)
         json_decref(doc);
         return;
     }
-    json_object_set_new(e, "cluster", part_of(c, engine_gpus));
+    json_object_set_new(e, "cluster", phases_part_of(c, engine_gpus));
     json_object_set_new(e, "tensor", json_integer(tensor));
     json_object_set_new(doc, "asynchronous", json_true());
     set_trainers(l->p, doc, WHERE_DEVICE);
