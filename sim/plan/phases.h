@@ -42,7 +42,7 @@ struct phases_asked {
     { "response", "likewise: tokens of a response on average and at most, such as 700,2048; left out: all as long as they may be", .str = &(a).response, \
       .value = "MEAN,LONGEST", .often = true }, \
     { "set", "change keys of FILE, such as roles.engine.sleep=1, or of verl's actor_rollout_ref.rollout.n=8", .pairs = &(a).set, .often = true }, \
-    { "search", "other layouts of the same GPUs: engine and trainers together or apart, who sleeps where, the engine's ranks and share", .flag = &(a).search }, \
+    { "search", "other layouts of the same GPUs: engine and trainers together or apart, who sleeps where, the engine's ranks and share, micro-batches", .flag = &(a).search }, \
     { "accelerate", "likewise: accelerate's config that TRL's goes with, which says who shares what", .str = &(a).accelerate, .doc = &(a).accelerate_doc, \
       .value = "CONFIG" }, \
     { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
@@ -121,13 +121,14 @@ struct phases_layout {
     double  share;
     int     sleep;
     enum role_where between;        /* of roles that train */
+    int64_t update_times, forward_times;    /* as many samples in a micro-step as the plan asked for */
     struct cost iteration;
     double  idle;                   /* share of GPU time in which nothing runs */
     int64_t needed;
 };
-enum { PHASE_LAYOUTS = 32 };
+enum { PHASE_LAYOUTS = 48 };
 /* Layouts of the same GPUs that fit, the fastest first: engine and trainers together, the engine asleep or not, trainers on the host or not;
- * or apart, one step off.  The engine has the largest share that fits.  Returns how many; *tried: plans that were evaluated. */
+ * or apart, one step off; the fastest two with larger micro-batches too.  The engine has the largest share that fits.  Returns how many; *tried: plans that were evaluated. */
 int phases_search(const struct phases *p, struct phases_layout out[PHASE_LAYOUTS], int *tried);
 
 /* ---- phases_import.c ---- */

@@ -145,7 +145,7 @@ verl() {
     # the actor sleeps in host memory, the reference is always there
     holds "phase['generate']['live_bytes'] == 0 and role['reference']['params_bytes'] == 0 and d['host_bytes_of_a_node'] > 0"
     sed 's/algorithm:.*/algorithm: { adv_estimator: gae }/' "$tmp/verl.yaml" >"$tmp/gae.yaml"
-    says 'a critic' "$tmp/gae.yaml" --cluster 8xh100
+    says 'critic.model.path: not given' "$tmp/gae.yaml" --cluster 8xh100
     sed 's/name: vllm/name: hf/' "$tmp/verl.yaml" >"$tmp/hf.yaml"
     says 'vllm and sglang are planned' "$tmp/hf.yaml" --cluster 8xh100
     sed 's/name: vllm/name: sglang/' "$tmp/verl.yaml" >"$tmp/sgl.yaml"

@@ -3,9 +3,9 @@ import torch
 import transformers
 from torch import nn
 
-QWEN = {"model_type": "qwen2", "hidden_size": 256, "num_hidden_layers": 3, "intermediate_size": 704, "num_attention_heads": 8,
+QWEN = {"model_type": "qwen2", "hidden_size": 512, "num_hidden_layers": 4, "intermediate_size": 1408, "num_attention_heads": 8,
         "num_key_value_heads": 2, "vocab_size": 8192, "max_position_embeddings": 2048, "tie_word_embeddings": True}
-LLAMA = {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 3, "intermediate_size": 704, "num_attention_heads": 8,
+LLAMA = {"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 4, "intermediate_size": 1408, "num_attention_heads": 8,
          "num_key_value_heads": 8, "vocab_size": 8192, "max_position_embeddings": 2048, "rms_norm_eps": 1e-05,
          "tie_word_embeddings": False, "attention_dropout": 0.0}
 SCORE = {"architectures": ["ForSequenceClassification"], "num_labels": 1}
