@@ -54,7 +54,7 @@ verl() {
     holds "'loss' not in plan['critic']['train'] and plan['actor']['train']['loss'] == 'fused'"
     ask "$tmp/ppo.yaml" 0 --set critic.model.fsdp_config.param_offload=true critic.model.fsdp_config.optimizer_offload=true critic.forward_micro_batch_size_per_gpu=16 critic.ppo_epochs=2
     holds "role['critic']['between'] == 'host' and phase['values']['times'] == 2 and phase['critic']['times'] == 4"
-    ask "$tmp/ppo.yaml" 0 --set critic.model.lora_rank=8
+    ask "$tmp/ppo.yaml" 0 --set critic.model.lora_rank=8 critic.strategy=fsdp2
     holds "plan['critic']['train']['lora']['modules_to_save'] == ['score']"
     ask "$tmp/ppo.yaml" 0 --set critic.enable=false
     holds "'critic' not in role"
