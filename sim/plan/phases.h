@@ -33,9 +33,9 @@ struct phases_asked {
 #define PHASES_OPTS(a) \
     OPTS_EXAMPLE("dpxplan phases demo/grpo.json"), \
     OPTS_EXAMPLE("dpxplan phases demo/verl-grpo.yaml --cluster 8xh100 --response 300,1024"), \
-    { "FILE", "a phase plan (\"dpx_phases\": 1), a config of TRL's GRPO, of DPO (TRL, LLaMA-Factory, axolotl), or verl's; - is standard input", .str = &(a).plan.path, \
+    { "FILE", "a phase plan (\"dpx_phases\": 1), or a recipe of TRL, LLaMA-Factory, axolotl, verl, OpenRLHF or NeMo-RL; - is standard input", .str = &(a).plan.path, \
       .doc = &(a).plan.doc, .positional = true, .required = true }, \
-    { "cluster", "where FILE is TRL's or verl's: on which GPUs, such as 8xh100", .str = &(a).plan.cluster, .doc = &(a).plan.cluster_doc, \
+    { "cluster", "where FILE is a recipe: on which GPUs, such as 8xh100", .str = &(a).plan.cluster, .doc = &(a).plan.cluster_doc, \
       .names = cluster_builtin, .value = "CLUSTER", .often = true }, \
     { "model", "likewise: its model, where the file names none", .str = &(a).plan.model, .doc = &(a).plan.model_doc, .names = model_builtin, .value = "MODEL" }, \
     { "seq", "likewise: tokens of a sample, where the file does not say", .length = &(a).plan.seq, .min = 1 }, \
@@ -133,7 +133,7 @@ int phases_search(const struct phases *p, struct phases_layout out[PHASE_LAYOUTS
 
 /* ---- phases_import.c ---- */
 
-/* A phase plan of a file of TRL or verl (new reference), or NULL reported. */
+/* A phase plan of a recipe (new reference), or NULL reported. */
 struct form_file;
 json_t *phases_import(const struct phases_asked *a, const struct form_file *f, struct notes *notes);
 bool    phases_imports(const struct form_file *f);

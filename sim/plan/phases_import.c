@@ -48,14 +48,14 @@ void phases_not_read(const struct form_file *f)
 /* ---- values ---- */
 
 /* The first value of another kind is reported, and makes the import fail. */
-void importing_refuse(struct importing *in, const char *path, const char *want)
+void import_refuse(struct importing *in, const char *path, const char *want)
 {
     if (!in->failed)
         fail("%s: %s: expected %s", in->f->path, path, want);
     in->failed = true;
 }
 
-double importing_number(struct importing *in, const char *path, double usual)
+double import_number(struct importing *in, const char *path, double usual)
 {
     const json_t *v = form_value(in->f->doc, path);
     const char *s = json_string_value(v);
@@ -66,23 +66,23 @@ double importing_number(struct importing *in, const char *path, double usual)
         return usual;
     if (isfinite(x) && (s ? *s && !*end : json_is_number(v)))
         return x;
-    importing_refuse(in, path, "a number");
+    import_refuse(in, path, "a number");
     return usual;
 }
 
-int64_t importing_count(struct importing *in, const char *path, int64_t least, int64_t usual)
+int64_t import_count(struct importing *in, const char *path, int64_t least, int64_t usual)
 {
-    double x = importing_number(in, path, (double)usual);
+    double x = import_number(in, path, (double)usual);
 
     if (!form_value(in->f->doc, path))
         return usual;
     if (x >= (double)least && x <= 1e12 && x == floor(x))
         return (int64_t)x;
-    importing_refuse(in, path, least ? "a whole number from 1 on" : "a whole number, not negative");
+    import_refuse(in, path, least ? "a whole number from 1 on" : "a whole number, not negative");
     return usual;
 }
 
-bool importing_flag(struct importing *in, const char *path, bool usual)
+bool import_flag(struct importing *in, const char *path, bool usual)
 {
     const json_t *v = form_value(in->f->doc, path);
     const char *s = json_string_value(v);
@@ -93,16 +93,16 @@ bool importing_flag(struct importing *in, const char *path, bool usual)
         return json_is_true(v) || json_integer_value(v) == 1;
     if (s && (!strcasecmp(s, "true") || !strcasecmp(s, "false")))
         return !strcasecmp(s, "true");
-    importing_refuse(in, path, "true or false");
+    import_refuse(in, path, "true or false");
     return usual;
 }
 
-const char *importing_text(struct importing *in, const char *path, const char *usual)
+const char *import_text(struct importing *in, const char *path, const char *usual)
 {
     const json_t *v = form_value(in->f->doc, path);
 
     if (v && !json_is_string(v))
-        importing_refuse(in, path, "a text");
+        import_refuse(in, path, "a text");
     return json_is_string(v) ? json_string_value(v) : usual;
 }
 
@@ -124,7 +124,7 @@ static void say_rest(const json_t *said)
     }
 }
 
-int importing_plan(struct importing *in, json_t *doc, bool named, struct plan *out)
+int import_plan(struct importing *in, json_t *doc, bool named, struct plan *out)
 {
     struct import_args args = IMPORT_ARGS;
     struct form_file f;
@@ -145,12 +145,12 @@ int importing_plan(struct importing *in, json_t *doc, bool named, struct plan *o
     return rc;
 }
 
-int importing_actor(struct importing *in, json_t *doc) { return importing_plan(in, doc, false, &in->actor); }
+int import_actor(struct importing *in, json_t *doc) { return import_plan(in, doc, false, &in->actor); }
 
-void importing_role(struct importing *in, const char *name, json_t *role) { json_object_set_new(in->roles, name, role); }
-void importing_phase(struct importing *in, json_t *phase) { json_array_append_new(in->phases, phase); }
+void import_role(struct importing *in, const char *name, json_t *role) { json_object_set_new(in->roles, name, role); }
+void import_phase(struct importing *in, json_t *phase) { json_array_append_new(in->phases, phase); }
 
-int importing_response(struct importing *in, int64_t longest, json_t **out)
+int import_response(struct importing *in, int64_t longest, json_t **out)
 {
     double mean = (double)longest, most = (double)longest;
     int read = 0;
@@ -165,7 +165,7 @@ int importing_response(struct importing *in, int64_t longest, json_t **out)
     return 0;
 }
 
-json_t *importing_document(struct importing *in, const char *framework, int64_t samples, int64_t of_prompt, int64_t prompt, json_t *response)
+json_t *import_document(struct importing *in, const char *framework, int64_t samples, int64_t of_prompt, int64_t prompt, json_t *response)
 {
     json_t *doc = json_pack("{s:i, s:s, s:o, s:I, s:I, s:I, s:O, s:O}", "dpx_phases", 1, "framework", framework, "cluster", cluster_to_json(&in->actor.cluster),
                             "samples", (json_int_t)samples, "of_prompt", (json_int_t)of_prompt, "prompt", (json_int_t)prompt, "roles", in->roles, "phases", in->phases);
@@ -175,7 +175,7 @@ json_t *importing_document(struct importing *in, const char *framework, int64_t 
     return doc;
 }
 
-void importing_numbers(json_t *plan, enum head_kind head)
+void import_numbers(json_t *plan, enum head_kind head)
 {
     json_t *model = json_object_get(plan, "model"), *lora = json_object_get(plan, "lora");
     const char *name = json_string_value(json_object_get(model, "_name_or_path"));

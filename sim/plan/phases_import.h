@@ -18,25 +18,25 @@ struct importing {
 };
 
 /* A value of the file, or the usual one where the file is silent.  One of another kind is reported, and the import fails. */
-double      importing_number(struct importing *in, const char *path, double usual);
-int64_t     importing_count(struct importing *in, const char *path, int64_t least, int64_t usual);
-bool        importing_flag(struct importing *in, const char *path, bool usual);
-const char *importing_text(struct importing *in, const char *path, const char *usual);
-void        importing_refuse(struct importing *in, const char *path, const char *want);
+double      import_number(struct importing *in, const char *path, double usual);
+int64_t     import_count(struct importing *in, const char *path, int64_t least, int64_t usual);
+bool        import_flag(struct importing *in, const char *path, bool usual);
+const char *import_text(struct importing *in, const char *path, const char *usual);
+void        import_refuse(struct importing *in, const char *path, const char *want);
 
 /* The plan of a model that trains, by the form's own reader from `doc`, into *out; `named`: of the model that doc names, whatever --model says.
  * 0, or -1 reported. */
-int  importing_plan(struct importing *in, json_t *doc, bool named, struct plan *out);
-int  importing_actor(struct importing *in, json_t *doc);
+int  import_plan(struct importing *in, json_t *doc, bool named, struct plan *out);
+int  import_actor(struct importing *in, json_t *doc);
 
 /* The document: these take `role` and `phase`. */
-void importing_role(struct importing *in, const char *name, json_t *role);
-void importing_phase(struct importing *in, json_t *phase);
+void import_role(struct importing *in, const char *name, json_t *role);
+void import_phase(struct importing *in, json_t *phase);
 /* --response, or all as long as they may be.  0, or -1 reported. */
-int  importing_response(struct importing *in, int64_t longest, json_t **out);
-json_t *importing_document(struct importing *in, const char *framework, int64_t samples, int64_t of_prompt, int64_t prompt, json_t *response);
+int  import_response(struct importing *in, int64_t longest, json_t **out);
+json_t *import_document(struct importing *in, const char *framework, int64_t samples, int64_t of_prompt, int64_t prompt, json_t *response);
 /* A plan's model gets a head of one number (HEAD_SCORE, HEAD_VALUE), whose loss is its own. */
-void importing_numbers(json_t *plan, enum head_kind head);
+void import_numbers(json_t *plan, enum head_kind head);
 
 /* A phase plan (new reference), or NULL reported. */
 json_t *phases_trl(struct importing *in);

@@ -163,14 +163,14 @@ static int refuses(struct importing *in)
     };
 
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
-        if (importing_flag(in, never[i].path, false))
+        if (import_flag(in, never[i].path, false))
             return fail("%s: %s: %s", in->f->path, never[i].path, never[i].why);
-    if (!importing_flag(in, CFG "enabled", false))
+    if (!import_flag(in, CFG "enabled", false))
         return fail("%s: " CFG "enabled: a policy of PyTorch's (DTensor) is planned, and this file has none", in->f->path);
     if (form_value(in->f->doc, CFG "custom_parallel_plan"))
         return fail("%s: " CFG "custom_parallel_plan: a parallel plan of one's own is not planned", in->f->path);
-    if (strcmp(importing_text(in, POLICY "precision", "bfloat16"), "bfloat16") != 0)
-        return fail("%s: " POLICY "precision: %.20s: bfloat16 is planned", in->f->path, importing_text(in, POLICY "precision", ""));
+    if (strcmp(import_text(in, POLICY "precision", "bfloat16"), "bfloat16") != 0)
+        return fail("%s: " POLICY "precision: %.20s: bfloat16 is planned", in->f->path, import_text(in, POLICY "precision", ""));
     if (form_value(in->f->doc, "env.reward_model.model_name"))
         return fail("%s: env.reward_model: a reward model on GPUs of its own is not planned", in->f->path);
     return in->failed ? -1 : 0;
@@ -181,14 +181,14 @@ static int refuses(struct importing *in)
 /* A micro-step of packed or grouped samples takes so many tokens. */
 static int64_t micro_of(struct importing *in, const char *size, const char *tokens, int64_t usual)
 {
-    bool packed = importing_flag(in, POLICY "sequence_packing.enabled", false), grouped = importing_flag(in, POLICY "dynamic_batching.enabled", false);
-    int64_t seq = importing_count(in, POLICY "max_total_sequence_length", 1, 0), n = importing_count(in, size, 1, usual);
+    bool packed = import_flag(in, POLICY "sequence_packing.enabled", false), grouped = import_flag(in, POLICY "dynamic_batching.enabled", false);
+    int64_t seq = import_count(in, POLICY "max_total_sequence_length", 1, 0), n = import_count(in, size, 1, usual);
     char path[80];
 
     if (!packed && !grouped)
         return n;
     snprintf(path, sizeof path, POLICY "%s.%s", packed ? "sequence_packing" : "dynamic_batching", tokens);
-    int64_t all = importing_count(in, path, 1, seq * n);
+    int64_t all = import_count(in, path, 1, seq * n);
     return seq > 0 && all / seq > 0 ? all / seq : 1;
 }
 
@@ -219,7 +219,7 @@ static json_t *peft(const json_t *doc)
 static json_t *as_automodel(struct importing *in, int64_t sequences)
 {
     const json_t *doc = in->f->doc;
-    int64_t micro = micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), seq = importing_count(in, POLICY "max_total_sequence_length", 1, 0);
+    int64_t micro = micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), seq = import_count(in, POLICY "max_total_sequence_length", 1, 0);
     json_t *distributed = json_pack("{s:s, s:{s:s, s:s}}", "strategy", "fsdp2", "mp_policy", "param_dtype", "bfloat16", "reduce_dtype", "float32");
     json_t *optimizer = json_object(), *out;
 
@@ -230,27 +230,27 @@ static json_t *as_automodel(struct importing *in, int64_t sequences)
     put(distributed, "sequence_parallel", doc, CFG "sequence_parallel");
     put(distributed, "activation_checkpointing", doc, CFG "activation_checkpointing");
     put(distributed, "defer_fsdp_grad_sync", doc, CFG "defer_fsdp_grad_sync");
-    if (importing_flag(in, CFG "cpu_offload", false))
+    if (import_flag(in, CFG "cpu_offload", false))
         json_object_set_new(distributed, "offload_policy", json_pack("{s:s}", "_target_", "torch.distributed.fsdp.CPUOffloadPolicy"));
     put(optimizer, "_target_", doc, POLICY "optimizer.name");
     put(optimizer, "foreach", doc, POLICY "optimizer.kwargs.foreach");
     put(optimizer, "fused", doc, POLICY "optimizer.kwargs.fused");
     out = json_pack("{s:{s:I, s:I}, s:{s:s, s:s, s:s}, s:o, s:{s:I}, s:o, s:{s:f}}", "step_scheduler", "global_batch_size",
-                    (json_int_t)(sequences * importing_count(in, POLICY "train_global_batch_size", 1, 1)), "local_batch_size", (json_int_t)(sequences * micro), "model",
+                    (json_int_t)(sequences * import_count(in, POLICY "train_global_batch_size", 1, 1)), "local_batch_size", (json_int_t)(sequences * micro), "model",
                     "_target_", "nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained", "pretrained_model_name_or_path",
-                    importing_text(in, POLICY "model_name", ""), "torch_dtype", "float32", "distributed", distributed, "packed_sequence", "packed_sequence_size",
-                    (json_int_t)seq, "optimizer", optimizer, "clip_grad_norm", "max_norm", importing_number(in, POLICY "max_grad_norm", 1));
-    if (importing_flag(in, CFG "lora_cfg.enabled", false))
+                    import_text(in, POLICY "model_name", ""), "torch_dtype", "float32", "distributed", distributed, "packed_sequence", "packed_sequence_size",
+                    (json_int_t)seq, "optimizer", optimizer, "clip_grad_norm", "max_norm", import_number(in, POLICY "max_grad_norm", 1));
+    if (import_flag(in, CFG "lora_cfg.enabled", false))
         json_object_set_new(out, "peft", peft(doc));
     return out;
 }
 
 static int read_policy(struct importing *in, int64_t sequences)
 {
-    if (importing_count(in, POLICY "max_total_sequence_length", 1, 0) == 0)
+    if (import_count(in, POLICY "max_total_sequence_length", 1, 0) == 0)
         return fail("%s: " POLICY "max_total_sequence_length: not given", in->f->path);
     json_t *doc = as_automodel(in, sequences);
-    int rc = in->failed ? -1 : importing_actor(in, doc);
+    int rc = in->failed ? -1 : import_actor(in, doc);
     json_decref(doc);
     return rc;
 }
@@ -260,9 +260,9 @@ static int read_policy(struct importing *in, int64_t sequences)
 /* GPUs of the engine alone; 0: it shares the trainers'.  -1: reported. */
 static int64_t engine_gpus(struct importing *in, const struct cluster *c)
 {
-    int64_t gpus = importing_count(in, GEN "colocated.resources.gpus_per_node", 1, 0), nodes = importing_count(in, GEN "colocated.resources.num_nodes", 1, 0);
+    int64_t gpus = import_count(in, GEN "colocated.resources.gpus_per_node", 1, 0), nodes = import_count(in, GEN "colocated.resources.num_nodes", 1, 0);
 
-    if (importing_flag(in, GEN "colocated.enabled", true))
+    if (import_flag(in, GEN "colocated.enabled", true))
         return 0;
     gpus = c->nodes == 1 ? gpus : nodes * c->gpus_per_node;
     if (gpus < 1 || gpus >= c->world_size)
@@ -272,67 +272,67 @@ static int64_t engine_gpus(struct importing *in, const struct cluster *c)
 
 static int engine_refuses(struct importing *in)
 {
-    if (strcmp(importing_text(in, GEN "backend", "vllm"), "vllm") != 0)
-        return fail("%s: " GEN "backend: %.20s: vllm is planned of NeMo-RL", in->f->path, importing_text(in, GEN "backend", ""));
-    if (importing_count(in, VLLM "pipeline_parallel_size", 1, 1) > 1 || importing_count(in, VLLM "expert_parallel_size", 1, 1) > 1)
+    if (strcmp(import_text(in, GEN "backend", "vllm"), "vllm") != 0)
+        return fail("%s: " GEN "backend: %.20s: vllm is planned of NeMo-RL", in->f->path, import_text(in, GEN "backend", ""));
+    if (import_count(in, VLLM "pipeline_parallel_size", 1, 1) > 1 || import_count(in, VLLM "expert_parallel_size", 1, 1) > 1)
         return fail("%s: " VLLM "*_parallel_size: an engine with pipeline or expert parallelism is not planned: tensor parallelism is", in->f->path);
-    if (strcmp(importing_text(in, VLLM "precision", "bfloat16"), "bfloat16") != 0)
-        return fail("%s: " VLLM "precision: %.20s: quantised weights in an engine are not planned", in->f->path, importing_text(in, VLLM "precision", ""));
+    if (strcmp(import_text(in, VLLM "precision", "bfloat16"), "bfloat16") != 0)
+        return fail("%s: " VLLM "precision: %.20s: quantised weights in an engine are not planned", in->f->path, import_text(in, VLLM "precision", ""));
     return in->failed ? -1 : 0;
 }
 
 static void add_engine(struct importing *in, const struct cluster *all, int64_t apart)
 {
-    bool narrow = !strncmp(importing_text(in, VLLM "kv_cache_dtype", "auto"), "fp8", 3);
-    int64_t most = importing_count(in, GEN "vllm_kwargs.max_num_seqs", 1, 0);
+    bool narrow = !strncmp(import_text(in, VLLM "kv_cache_dtype", "auto"), "fp8", 3);
+    int64_t most = import_count(in, GEN "vllm_kwargs.max_num_seqs", 1, 0);
     json_t *engine = json_pack("{s:s, s:s, s:s, s:I, s:f, s:b, s:i, s:b}", "engine", "vllm", "dtype", "bf16", "kv_cache_dtype", narrow ? "fp8" : "bf16", "tensor",
-                               (json_int_t)importing_count(in, VLLM "tensor_parallel_size", 1, 1), "gpu_memory_utilization",
-                               importing_number(in, VLLM "gpu_memory_utilization", 0.6), "enforce_eager", importing_flag(in, VLLM "enforce_eager", false), "sleep",
+                               (json_int_t)import_count(in, VLLM "tensor_parallel_size", 1, 1), "gpu_memory_utilization",
+                               import_number(in, VLLM "gpu_memory_utilization", 0.6), "enforce_eager", import_flag(in, VLLM "enforce_eager", false), "sleep",
                                apart ? 0 : 1, "own_process", 1);
 
     if (most)
         json_object_set_new(engine, "max_num_seqs", json_integer(most));
     if (apart)
         json_object_set_new(engine, "cluster", phases_part_of(all, apart));
-    importing_role(in, "engine", engine);
+    import_role(in, "engine", engine);
 }
 
 static void grpo_phases(struct importing *in)
 {
     int64_t micro = micro_of(in, POLICY "logprob_batch_size", "logprob_mb_tokens", in->actor.micro_batch);
-    bool refers = importing_number(in, "loss_fn.reference_policy_kl_penalty", 0) > 0;
+    bool refers = import_number(in, "loss_fn.reference_policy_kl_penalty", 0) > 0;
 
-    importing_phase(in, json_pack("{s:s, s:s, s:s}", "name", "weights", "hand_over", "policy", "to", "engine"));
-    importing_phase(in, json_pack("{s:s, s:s}", "name", "generate", "generate", "engine"));
-    if (!importing_flag(in, "loss_fn.force_on_policy_ratio", false) || form_value(in->f->doc, "grpo.seq_logprob_error_threshold"))
-        importing_phase(in, json_pack("{s:s, s:s, s:I}", "name", "log-probs", "forward", "policy", "micro_batch", (json_int_t)micro));
+    import_phase(in, json_pack("{s:s, s:s, s:s}", "name", "weights", "hand_over", "policy", "to", "engine"));
+    import_phase(in, json_pack("{s:s, s:s}", "name", "generate", "generate", "engine"));
+    if (!import_flag(in, "loss_fn.force_on_policy_ratio", false) || form_value(in->f->doc, "grpo.seq_logprob_error_threshold"))
+        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "log-probs", "forward", "policy", "micro_batch", (json_int_t)micro));
     if (refers) {
-        importing_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", "policy", "micro_batch", (json_int_t)micro));
+        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", "policy", "micro_batch", (json_int_t)micro));
         notes_add(in->notes, "the reference's weights wait in host memory and take the policy's place in its forward: their copies' time and host memory are not counted");
     }
-    importing_phase(in, json_pack("{s:s, s:s}", "name", "update", "update", "policy"));
+    import_phase(in, json_pack("{s:s, s:s}", "name", "update", "update", "policy"));
 }
 
 static json_t *grpo(struct importing *in, const struct cluster *all, int64_t apart)
 {
-    int64_t prompts = importing_count(in, "grpo.num_prompts_per_step", 1, 0), n = importing_count(in, "grpo.num_generations_per_prompt", 1, 1);
-    int64_t seq = importing_count(in, POLICY "max_total_sequence_length", 1, 0), longest = importing_count(in, GEN "max_new_tokens", 1, seq), asked = 0;
+    int64_t prompts = import_count(in, "grpo.num_prompts_per_step", 1, 0), n = import_count(in, "grpo.num_generations_per_prompt", 1, 1);
+    int64_t seq = import_count(in, POLICY "max_total_sequence_length", 1, 0), longest = import_count(in, GEN "max_new_tokens", 1, seq), asked = 0;
     json_t *response = NULL;
 
     if (prompts == 0)
-        importing_refuse(in, "grpo.num_prompts_per_step", "a whole number from 1 on");
+        import_refuse(in, "grpo.num_prompts_per_step", "a whole number from 1 on");
     longest = longest < seq ? longest : seq;
     if (in->a->response)
         sscanf(in->a->response, "%*f,%" SCNd64, &asked);
-    if (in->failed || engine_refuses(in) < 0 || importing_response(in, longest, &response) < 0)
+    if (in->failed || engine_refuses(in) < 0 || import_response(in, longest, &response) < 0)
         return NULL;
-    if (importing_count(in, "grpo.max_rollout_turns", 1, 1) > 1)
+    if (import_count(in, "grpo.max_rollout_turns", 1, 1) > 1)
         notes_add(in->notes, "grpo.max_rollout_turns: responses are planned as written at once: the time of environments between turns is not in it");
-    importing_role(in, "policy", json_pack("{s:o, s:s, s:b}", "train", plan_to_json(&in->actor), "between", apart ? "device" : "host", "empties_cache", 1));
+    import_role(in, "policy", json_pack("{s:o, s:s, s:b}", "train", plan_to_json(&in->actor), "between", apart ? "device" : "host", "empties_cache", 1));
     add_engine(in, all, apart);
     grpo_phases(in);
-    json_t *doc = importing_document(in, "NeMo-RL", prompts * n, n, seq - (asked > 0 && asked < longest ? asked : longest), response);
-    if (apart && importing_flag(in, "grpo.async_grpo.enabled", false))
+    json_t *doc = import_document(in, "NeMo-RL", prompts * n, n, seq - (asked > 0 && asked < longest ? asked : longest), response);
+    if (apart && import_flag(in, "grpo.async_grpo.enabled", false))
         json_object_set_new(doc, "asynchronous", json_true());
     return doc;
 }
@@ -349,16 +349,16 @@ static json_t *trained(struct importing *in, enum algorithm a)
         return NULL;
     }
     if (a == RM)
-        importing_numbers(plan, HEAD_SCORE);
+        import_numbers(plan, HEAD_SCORE);
     if (a != SFT)
         notes_add(in->notes, "each sample is a chosen and a rejected sequence, which run as one batch");
-    importing_role(in, "policy", json_pack("{s:o}", "train", plan));
+    import_role(in, "policy", json_pack("{s:o}", "train", plan));
     if (a == DPO) {
-        importing_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", "policy", "micro_batch", (json_int_t)in->actor.micro_batch));
+        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", "policy", "micro_batch", (json_int_t)in->actor.micro_batch));
         notes_add(in->notes, "the reference's weights wait in host memory and take the policy's place in its forward: their copies' time and host memory are not counted");
     }
-    importing_phase(in, json_pack("{s:s, s:s}", "name", "update", "update", "policy"));
-    return importing_document(in, "NeMo-RL", plan_global_batch(&in->actor), 1, 0, NULL);
+    import_phase(in, json_pack("{s:s, s:s}", "name", "update", "update", "policy"));
+    return import_document(in, "NeMo-RL", plan_global_batch(&in->actor), 1, 0, NULL);
 }
 
 static json_t *planned(struct importing *in)
@@ -378,7 +378,7 @@ static json_t *planned(struct importing *in)
     int64_t apart = a == GRPO ? engine_gpus(in, &all) : 0;
     if (apart < 0)
         return NULL;
-    unread_ranks(in->notes, "cluster", importing_count(in, "cluster.gpus_per_node", 1, 0) * importing_count(in, "cluster.num_nodes", 1, 1), all.world_size);
+    unread_ranks(in->notes, "cluster", import_count(in, "cluster.gpus_per_node", 1, 0) * import_count(in, "cluster.num_nodes", 1, 1), all.world_size);
     if (apart)
         in->cluster = part = phases_part_of(&all, all.world_size - apart);
     json_t *doc = read_policy(in, a == DPO || a == RM ? 2 : 1) < 0 ? NULL : a == GRPO ? grpo(in, &all, apart) : trained(in, (enum algorithm)a);

@@ -78,9 +78,9 @@ static const char *path_of(const struct importing *in, int which)
     return !new || (old && !form_value(in->f->doc, new) && form_value(in->f->doc, old)) ? old : new;
 }
 
-static int64_t count(struct importing *in, int which, int64_t usual) { return importing_count(in, path_of(in, which), 0, usual); }
-static bool flag(struct importing *in, int which) { return importing_flag(in, path_of(in, which), false); }
-static const char *text(struct importing *in, int which) { return importing_text(in, path_of(in, which), NULL); }
+static int64_t count(struct importing *in, int which, int64_t usual) { return import_count(in, path_of(in, which), 0, usual); }
+static bool flag(struct importing *in, int which) { return import_flag(in, path_of(in, which), false); }
+static const char *text(struct importing *in, int which) { return import_text(in, path_of(in, which), NULL); }
 /* Options without sections: before 0.10, which has other usual batches. */
 static bool is_old(const struct importing *in) { return form_value(in->f->doc, "pretrain") != NULL; }
 
@@ -112,12 +112,12 @@ struct cast { const char *critic, *reward; bool refers, together, apart; int64_t
 
 static int find_cast(struct importing *in, struct cast *c)
 {
-    const char *estimator = importing_text(in, path_of(in, ESTIMATOR), "gae"), *actor = text(in, ACTOR);
+    const char *estimator = import_text(in, path_of(in, ESTIMATOR), "gae"), *actor = text(in, ACTOR);
     bool remote = form_value(in->f->doc, path_of(in, REMOTE)) || form_value(in->f->doc, path_of(in, AGENT));
 
     c->reward = remote ? NULL : text(in, REWARD);
     c->critic = strcmp(estimator, "gae") != 0 ? NULL : text(in, CRITIC) ? text(in, CRITIC) : c->reward ? c->reward : actor;
-    c->refers = importing_number(in, path_of(in, KL), 0.01) > 0;
+    c->refers = import_number(in, path_of(in, KL), 0.01) > 0;
     c->apart = !flag(in, ALL) || flag(in, ASYNC);
     c->together = flag(in, ALL);
     c->gpus = count(in, ENGINES, 0) * count(in, TENSOR, 1);
@@ -187,7 +187,7 @@ static json_t *as_sft(struct importing *in, const struct cluster *c, int64_t seq
         json_object_set_new(doc, "ds", ds);
     if (flag(in, AGAIN))
         json_object_set_new(doc, "model", json_pack("{s:b}", "gradient_checkpointing_enable", 1));
-    json_object_set_new(doc, "max_norm", json_real(importing_number(in, path_of(in, CLIP), 1)));
+    json_object_set_new(doc, "max_norm", json_real(import_number(in, path_of(in, CLIP), 1)));
     json_object_set_new(doc, "train", json_pack("{s:I, s:I}", "batch_size", (json_int_t)batch, "micro_batch_size", (json_int_t)micro));
     json_object_set_new(doc, "data", json_pack("{s:I}", "max_len", (json_int_t)seq));
     return doc;
@@ -234,12 +234,12 @@ static json_t *eval_plan(struct importing *in, const struct plan *p, int offload
 static void add_engine(struct importing *in, const struct cast *c)
 {
     json_t *engine = json_pack("{s:s, s:s, s:I, s:f, s:b, s:i, s:b}", "engine", "vllm", "dtype", "bf16", "tensor", (json_int_t)count(in, TENSOR, 1), "gpu_memory_utilization",
-                               importing_number(in, path_of(in, SHARE), 0.95), "enforce_eager", flag(in, EAGER), "sleep", !c->apart && flag(in, SLEEPS) ? 1 : 0,
+                               import_number(in, path_of(in, SHARE), 0.95), "enforce_eager", flag(in, EAGER), "sleep", !c->apart && flag(in, SLEEPS) ? 1 : 0,
                                "own_process", 1);
 
     if (c->apart)
         json_object_set_new(engine, "cluster", phases_part_of(&in->actor.cluster, c->gpus));
-    importing_role(in, "engine", engine);
+    import_role(in, "engine", engine);
 }
 
 static json_t *own_process(struct importing *in, json_t *role, bool sleeps)
@@ -260,9 +260,9 @@ static int add_copy(struct importing *in, const char *name, const char *model, i
         return -1;
     json_t *plan = eval_plan(in, &p, offload);
     if (head != HEAD_LOGITS)
-        importing_numbers(plan, head);
+        import_numbers(plan, head);
     plan_free(&p);
-    importing_role(in, name, own_process(in, json_pack("{s:o}", "infer", plan), false));
+    import_role(in, name, own_process(in, json_pack("{s:o}", "infer", plan), false));
     return 0;
 }
 
@@ -273,15 +273,15 @@ static int add_critic(struct importing *in, const char *model, int64_t seq)
     if (read_plan(in, model, seq, true, &p) < 0)
         return -1;
     json_t *plan = plan_to_json(&p);
-    importing_numbers(plan, HEAD_VALUE);
+    import_numbers(plan, HEAD_VALUE);
     plan_free(&p);
-    importing_role(in, "critic", own_process(in, json_pack("{s:o}", "train", plan), true));
+    import_role(in, "critic", own_process(in, json_pack("{s:o}", "train", plan), true));
     return 0;
 }
 
 static void add_forward(struct importing *in, const char *name, const char *role, int64_t micro)
 {
-    importing_phase(in, json_pack("{s:s, s:s, s:I}", "name", name, "forward", role, "micro_batch", (json_int_t)micro));
+    import_phase(in, json_pack("{s:s, s:s, s:I}", "name", name, "forward", role, "micro_batch", (json_int_t)micro));
 }
 
 static void add_phases(struct importing *in, const struct cast *c, int64_t seq)
@@ -292,8 +292,8 @@ static void add_phases(struct importing *in, const struct cast *c, int64_t seq)
         micro = count(in, ROLLOUT_TOKENS, count(in, TOKENS, 16192)) / seq;
         micro = micro < 1 ? 1 : micro;
     }
-    importing_phase(in, json_pack("{s:s, s:s, s:s}", "name", "weights", "hand_over", "actor", "to", "engine"));
-    importing_phase(in, json_pack("{s:s, s:s}", "name", "generate", "generate", "engine"));
+    import_phase(in, json_pack("{s:s, s:s, s:s}", "name", "weights", "hand_over", "actor", "to", "engine"));
+    import_phase(in, json_pack("{s:s, s:s}", "name", "generate", "generate", "engine"));
     if (c->reward)
         add_forward(in, "rewards", "reward", micro);
     add_forward(in, "log-probs", "actor", micro);
@@ -302,8 +302,8 @@ static void add_phases(struct importing *in, const struct cast *c, int64_t seq)
     if (c->refers)
         add_forward(in, "reference", "reference", micro);
     if (c->critic)
-        importing_phase(in, json_pack("{s:s, s:s, s:I}", "name", "critic", "update", "critic", "epochs", (json_int_t)epochs));
-    importing_phase(in, json_pack("{s:s, s:s, s:I}", "name", "update", "update", "actor", "epochs", (json_int_t)epochs));
+        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "critic", "update", "critic", "epochs", (json_int_t)epochs));
+    import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "update", "update", "actor", "epochs", (json_int_t)epochs));
 }
 
 /* Tokens of a sample, and of its prompt.  Before 0.10 both lengths are options; since then a sample's is, and perhaps a response's. */
@@ -319,7 +319,7 @@ static int lengths(struct importing *in, int64_t *seq, int64_t *prompt, json_t *
         return fail("%s: %s: %s: how many of the %" PRId64 " tokens of a sample a response may have: --response MEAN,LONGEST says it", in->f->path, names[LONGEST][0],
                     longest < 1 ? "not given" : "leaves no prompt", *seq);
     *prompt = *seq - longest;
-    return importing_response(in, longest, response);
+    return import_response(in, longest, response);
 }
 
 json_t *phases_openrlhf(struct importing *in)
@@ -334,7 +334,7 @@ json_t *phases_openrlhf(struct importing *in)
         return NULL;
     unread_ranks(in->notes, names[GPUS][0], count(in, NODES, 1) * count(in, GPUS, 8), in->actor.cluster.world_size);
     tell_unknown(in);
-    importing_role(in, "actor", own_process(in, json_pack("{s:o}", "train", plan_to_json(&in->actor)), flag(in, DS_SLEEPS)));
+    import_role(in, "actor", own_process(in, json_pack("{s:o}", "train", plan_to_json(&in->actor)), flag(in, DS_SLEEPS)));
     if ((c.critic && add_critic(in, c.critic, seq) < 0) || (c.reward && add_copy(in, "reward", c.reward, seq, REWARD_OFFLOAD, HEAD_SCORE) < 0) ||
         (c.refers && add_copy(in, "reference", in->a->plan.model || in->a->plan.model_doc ? NULL : text(in, ACTOR), seq, REF_OFFLOAD, HEAD_LOGITS) < 0))
         return NULL;
@@ -342,7 +342,7 @@ json_t *phases_openrlhf(struct importing *in)
     add_phases(in, &c, seq);
     if (!c.reward)
         notes_add(in->notes, "rewards come from a function or a service: they take no time and no memory here");
-    json_t *doc = importing_document(in, "OpenRLHF", count(in, ROLLOUT, 1024) * n, n, prompt, response);
+    json_t *doc = import_document(in, "OpenRLHF", count(in, ROLLOUT, 1024) * n, n, prompt, response);
     if (flag(in, ASYNC))
         json_object_set_new(doc, "asynchronous", json_true());
     return doc;

@@ -79,7 +79,7 @@ static json_t *as_sft(struct importing *in, int64_t sequences)
         const char *program = json_string_value(json_object_get(doc, RECIPE_TRL_PROGRAM));
         json_object_set_new(doc, RECIPE_TRL_PROGRAM, json_sprintf("sft%.40s", program && strchr(program, '_') ? strchr(program, '_') : ""));    /* dpo_vlm: sft_vlm */
     }
-    json_object_set_new(doc, batch, json_integer(sequences * importing_count(in, batch, 1, json_object_get(doc, "base_model") ? 1 : 8)));
+    json_object_set_new(doc, batch, json_integer(sequences * import_count(in, batch, 1, json_object_get(doc, "base_model") ? 1 : 8)));
     return doc;
 }
 
@@ -113,12 +113,12 @@ static json_t *reference_plan(struct importing *in, bool adapts)
 
 static void dpo_phases(struct importing *in)
 {
-    bool factory = form_of_quietly(in->f) == &form_factory, own = importing_flag(in, "rl_adapter_ref_model", false);
+    bool factory = form_of_quietly(in->f) == &form_factory, own = import_flag(in, "rl_adapter_ref_model", false);
     bool adapts = in->actor.model.trainable < in->actor.model.params && !own;
     int64_t logits = in->actor.micro_batch * in->actor.seq * in->actor.model.vocab * 4;
 
-    importing_role(in, "reference", json_pack("{s:o, s:b}", "infer", reference_plan(in, adapts), "shares_weights", adapts));
-    importing_phase(in, factory ? json_pack("{s:s, s:s, s:s, s:I}", "name", "update", "update", "policy", "beside", "reference", "held_bytes", (json_int_t)logits) :
+    import_role(in, "reference", json_pack("{s:o, s:b}", "infer", reference_plan(in, adapts), "shares_weights", adapts));
+    import_phase(in, factory ? json_pack("{s:s, s:s, s:s, s:I}", "name", "update", "update", "policy", "beside", "reference", "held_bytes", (json_int_t)logits) :
                             json_pack("{s:s, s:s, s:s}", "name", "update", "update", "policy", "beside", "reference"));
 }
 
@@ -131,8 +131,8 @@ json_t *phases_dpo(struct importing *in)
     if (dpo_refuses(in) < 0)
         return NULL;
     json_t *doc = as_sft(in, 2);
-    bool before = importing_flag(in, "precompute_ref_log_probs", false), trl = form_of_quietly(in->f) == &form_trl;
-    int rc = importing_actor(in, doc);
+    bool before = import_flag(in, "precompute_ref_log_probs", false), trl = form_of_quietly(in->f) == &form_trl;
+    int rc = import_actor(in, doc);
 
     json_decref(doc);
     if (rc < 0)
@@ -145,13 +145,13 @@ json_t *phases_dpo(struct importing *in)
                   "older ones hold the logits whole");
     else
         notes_add(in->notes, "the loss of DPO is planned as that of SFT over the same tokens: log-probabilities of whole logits in fp32");
-    importing_role(in, "policy", json_pack("{s:o}", "train", plan_to_json(&in->actor)));
+    import_role(in, "policy", json_pack("{s:o}", "train", plan_to_json(&in->actor)));
     if (before) {
         notes_add(in->notes, "precompute_ref_log_probs: the reference model has run before the training: it is not there");
-        importing_phase(in, json_pack("{s:s, s:s}", "name", "update", "update", "policy"));
+        import_phase(in, json_pack("{s:s, s:s}", "name", "update", "update", "policy"));
     } else
         dpo_phases(in);
-    return importing_document(in, form_of_quietly(in->f)->name, plan_global_batch(&in->actor), 1, 0, NULL);
+    return import_document(in, form_of_quietly(in->f)->name, plan_global_batch(&in->actor), 1, 0, NULL);
 }
 
 /* TRL's reward model, which axolotl has, too: AutoModelForSequenceClassification with one label (reward_trainer.py), which PEFT's adapters are beside. */
@@ -162,22 +162,22 @@ json_t *phases_reward(struct importing *in)
         return NULL;
     }
     json_t *doc = as_sft(in, 2);
-    int rc = importing_actor(in, doc);
+    int rc = import_actor(in, doc);
     json_decref(doc);
     if (rc < 0)
         return NULL;
     notes_add(in->notes, "each sample is a chosen and a rejected sequence, which run as one batch");
     json_t *plan = plan_to_json(&in->actor);
-    importing_numbers(plan, HEAD_SCORE);
-    importing_role(in, "policy", json_pack("{s:o}", "train", plan));
-    importing_phase(in, json_pack("{s:s, s:s}", "name", "update", "update", "policy"));
-    return importing_document(in, form_of_quietly(in->f)->name, plan_global_batch(&in->actor), 1, 0, NULL);
+    import_numbers(plan, HEAD_SCORE);
+    import_role(in, "policy", json_pack("{s:o}", "train", plan));
+    import_phase(in, json_pack("{s:s, s:s}", "name", "update", "update", "policy"));
+    return import_document(in, form_of_quietly(in->f)->name, plan_global_batch(&in->actor), 1, 0, NULL);
 }
 
 /* loss_type apo_zero_unpaired has no KL term. */
 json_t *phases_kto(struct importing *in)
 {
-    bool divergence = strcmp(importing_text(in, "loss_type", "kto"), "apo_zero_unpaired") != 0, before = importing_flag(in, "precompute_ref_log_probs", false);
+    bool divergence = strcmp(import_text(in, "loss_type", "kto"), "apo_zero_unpaired") != 0, before = import_flag(in, "precompute_ref_log_probs", false);
 
     if (in->a->response) {
         fail("--response: KTO generates no responses: its samples are in the data");
@@ -186,7 +186,7 @@ json_t *phases_kto(struct importing *in)
     if (dpo_refuses(in) < 0)
         return NULL;
     json_t *doc = as_sft(in, 1);
-    int rc = importing_actor(in, doc);
+    int rc = import_actor(in, doc);
     json_decref(doc);
     if (rc < 0)
         return NULL;
@@ -194,35 +194,35 @@ json_t *phases_kto(struct importing *in)
         fail("%s: per_device_train_batch_size: TRL's KTO takes 2 at least: its KL term is of the batch's completions, each with another prompt", in->f->path);
         return NULL;
     }
-    bool adapts = in->actor.model.trainable < in->actor.model.params && !importing_flag(in, "rl_adapter_ref_model", false);
+    bool adapts = in->actor.model.trainable < in->actor.model.params && !import_flag(in, "rl_adapter_ref_model", false);
     notes_add(in->notes, "the loss of KTO is planned as that of SFT over the same tokens: TRL 1.16 computes log-probabilities in chunks (add_fused_lm_head()), "
               "older ones hold the logits whole");
-    importing_role(in, "policy", json_pack("{s:o}", "train", plan_to_json(&in->actor)));
+    import_role(in, "policy", json_pack("{s:o}", "train", plan_to_json(&in->actor)));
     if (divergence)
-        importing_phase(in, json_pack("{s:s, s:s, s:I}", "name", "KL", "forward", "policy", "micro_batch", (json_int_t)in->actor.micro_batch));
+        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "KL", "forward", "policy", "micro_batch", (json_int_t)in->actor.micro_batch));
     if (before) {
         notes_add(in->notes, "precompute_ref_log_probs: the reference model has run before the training: it is not there");
-        importing_phase(in, json_pack("{s:s, s:s}", "name", "update", "update", "policy"));
+        import_phase(in, json_pack("{s:s, s:s}", "name", "update", "update", "policy"));
     } else {
-        importing_role(in, "reference", json_pack("{s:o, s:b}", "infer", reference_plan(in, adapts), "shares_weights", adapts));
-        importing_phase(in, json_pack("{s:s, s:s, s:s, s:i}", "name", "update", "update", "policy", "beside", "reference", "beside_forwards", divergence ? 2 : 1));
+        import_role(in, "reference", json_pack("{s:o, s:b}", "infer", reference_plan(in, adapts), "shares_weights", adapts));
+        import_phase(in, json_pack("{s:s, s:s, s:s, s:i}", "name", "update", "update", "policy", "beside", "reference", "beside_forwards", divergence ? 2 : 1));
     }
-    return importing_document(in, form_of_quietly(in->f)->name, plan_global_batch(&in->actor), 1, 0, NULL);
+    return import_document(in, form_of_quietly(in->f)->name, plan_global_batch(&in->actor), 1, 0, NULL);
 }
 
 static int trl_engine(struct importing *in, int64_t steps, int64_t prompt, int64_t longest)
 {
-    int64_t each = importing_count(in, "per_device_train_batch_size", 1, 8), tensor = importing_count(in, "vllm_tensor_parallel_size", 1, 1);
-    bool sleeps = importing_flag(in, "vllm_enable_sleep_mode", false);
+    int64_t each = import_count(in, "per_device_train_batch_size", 1, 8), tensor = import_count(in, "vllm_tensor_parallel_size", 1, 1);
+    bool sleeps = import_flag(in, "vllm_enable_sleep_mode", false);
 
-    if (!importing_flag(in, "use_vllm", false))
+    if (!import_flag(in, "use_vllm", false))
         return fail("%s: use_vllm is not set: generation by transformers (model.generate()) is not planned: set use_vllm: true", in->f->path);
-    if (strcmp(importing_text(in, "vllm_mode", "colocate"), "colocate") != 0)
+    if (strcmp(import_text(in, "vllm_mode", "colocate"), "colocate") != 0)
         return fail("%s: vllm_mode: server: the server's GPUs are not in this file: write a phase plan in which the engine has a \"cluster\" of its own "
                     "(docs/howto/phases.md)", in->f->path);
     notes_add(in->notes, "vLLM's context holds a prompt and a response, %" PRId64 " tokens", prompt + longest);
-    importing_role(in, "engine", json_pack("{s:s, s:I, s:f, s:I, s:i, s:i, s:b}", "engine", "vllm", "tensor", (json_int_t)tensor, "gpu_memory_utilization",
-                                     importing_number(in, "vllm_gpu_memory_utilization", 0.3), "max_num_seqs", (json_int_t)(each * tensor * steps),
+    import_role(in, "engine", json_pack("{s:s, s:I, s:f, s:I, s:i, s:i, s:b}", "engine", "vllm", "tensor", (json_int_t)tensor, "gpu_memory_utilization",
+                                     import_number(in, "vllm_gpu_memory_utilization", 0.3), "max_num_seqs", (json_int_t)(each * tensor * steps),
                                      "max_num_batched_tokens", 4096, "sleep", sleeps ? 2 : 0, "own_process", 0));
     return 0;
 }
@@ -230,18 +230,18 @@ static int trl_engine(struct importing *in, int64_t steps, int64_t prompt, int64
 /* Micro-steps whose samples are generated at once (grpo_config.py: __post_init__()). */
 static int64_t trl_steps(struct importing *in, int64_t each)
 {
-    int64_t all = importing_count(in, "generation_batch_size", 1, in->actor.accumulation * each), steps = importing_count(in, "steps_per_generation", 1, all / each);
+    int64_t all = import_count(in, "generation_batch_size", 1, in->actor.accumulation * each), steps = import_count(in, "steps_per_generation", 1, all / each);
 
     if (form_value(in->f->doc, "generation_batch_size") && form_value(in->f->doc, "steps_per_generation"))
-        importing_refuse(in, "generation_batch_size", "none beside steps_per_generation: TRL takes one of them");
+        import_refuse(in, "generation_batch_size", "none beside steps_per_generation: TRL takes one of them");
     else if (all % each)
-        importing_refuse(in, "generation_batch_size", "a multiple of per_device_train_batch_size times the ranks, as TRL does");
+        import_refuse(in, "generation_batch_size", "a multiple of per_device_train_batch_size times the ranks, as TRL does");
     return steps;
 }
 
 static int trl_refuses(struct importing *in, int64_t batch, int64_t n, int64_t context)
 {
-    int64_t window = importing_count(in, "vllm_max_model_length", 1, context);
+    int64_t window = import_count(in, "vllm_max_model_length", 1, context);
 
     if (form_value(in->f->doc, "reward_model_name_or_path"))
         return fail("%s: reward_model_name_or_path: a reward model, with a head of one value, is not planned: rewards by functions are", in->f->path);
@@ -255,31 +255,31 @@ static int trl_refuses(struct importing *in, int64_t batch, int64_t n, int64_t c
 json_t *phases_trl(struct importing *in)
 {
     json_t *doc = json_deep_copy(in->f->doc), *response = NULL;
-    bool refers = importing_number(in, "beta", 0) > 0, adapts;
+    bool refers = import_number(in, "beta", 0) > 0, adapts;
 
     json_object_set_new(doc, "beta", json_real(0));
     json_object_set_new(doc, RECIPE_TRL_PROGRAM, json_string("grpo"));
-    int rc = importing_actor(in, doc);
+    int rc = import_actor(in, doc);
     json_decref(doc);
     if (rc < 0)
         return NULL;
-    int64_t prompt = importing_count(in, "max_prompt_length", 0, 512), longest = importing_count(in, "max_completion_length", 1, 512);
+    int64_t prompt = import_count(in, "max_prompt_length", 0, 512), longest = import_count(in, "max_completion_length", 1, 512);
     int64_t micro = in->actor.micro_batch, each = micro * plan_batch_ranks(&in->actor);
-    int64_t steps = trl_steps(in, each), n = importing_count(in, "num_generations", 1, 8);
-    bool sleeps = importing_flag(in, "vllm_enable_sleep_mode", false);
+    int64_t steps = trl_steps(in, each), n = import_count(in, "num_generations", 1, 8);
+    bool sleeps = import_flag(in, "vllm_enable_sleep_mode", false);
     adapts = in->actor.model.trainable < in->actor.model.params;
-    if (trl_refuses(in, each * steps, n, prompt + longest) < 0 || trl_engine(in, steps, prompt, longest) < 0 || importing_response(in, longest, &response) < 0)
+    if (trl_refuses(in, each * steps, n, prompt + longest) < 0 || trl_engine(in, steps, prompt, longest) < 0 || import_response(in, longest, &response) < 0)
         return NULL;
-    importing_role(in, "policy", json_pack("{s:o, s:b}", "train", plan_to_json(&in->actor), "empties_cache", sleeps));
+    import_role(in, "policy", json_pack("{s:o, s:b}", "train", plan_to_json(&in->actor), "empties_cache", sleeps));
     if (refers && !adapts)
-        importing_role(in, "reference", json_pack("{s:s}", "infer", "policy"));
-    importing_phase(in, json_pack("{s:s, s:s, s:s}", "name", "weights", "hand_over", "policy", "to", "engine"));
-    importing_phase(in, json_pack("{s:s, s:s}", "name", "generate", "generate", "engine"));
-    if (importing_flag(in, "vllm_importance_sampling_correction", true))
-        importing_phase(in, json_pack("{s:s, s:s, s:I}", "name", "log-probs", "forward", "policy", "micro_batch", (json_int_t)micro));
+        import_role(in, "reference", json_pack("{s:s}", "infer", "policy"));
+    import_phase(in, json_pack("{s:s, s:s, s:s}", "name", "weights", "hand_over", "policy", "to", "engine"));
+    import_phase(in, json_pack("{s:s, s:s}", "name", "generate", "generate", "engine"));
+    if (import_flag(in, "vllm_importance_sampling_correction", true))
+        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "log-probs", "forward", "policy", "micro_batch", (json_int_t)micro));
     if (refers)
-        importing_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", adapts ? "policy" : "reference", "micro_batch", (json_int_t)micro));
-    importing_phase(in, json_pack("{s:s, s:s, s:I}", "name", "update", "update", "policy", "epochs", (json_int_t)importing_count(in, "num_iterations", 1, 1)));
+        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", adapts ? "policy" : "reference", "micro_batch", (json_int_t)micro));
+    import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "update", "update", "policy", "epochs", (json_int_t)import_count(in, "num_iterations", 1, 1)));
     notes_add(in->notes, "rewards by functions take no time and no memory here; a reward model is not planned");
-    return importing_document(in, "TRL", each * steps, n, prompt, response);
+    return import_document(in, "TRL", each * steps, n, prompt, response);
 }

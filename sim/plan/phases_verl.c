@@ -22,28 +22,28 @@
 /* What the file asks for and no phase plan has. */
 static int verl_refuses(struct importing *in)
 {
-    const char *estimator = importing_text(in, "algorithm.adv_estimator", "gae"), *engine = importing_text(in, ROLLOUT "name", "vllm");
+    const char *estimator = import_text(in, "algorithm.adv_estimator", "gae"), *engine = import_text(in, ROLLOUT "name", "vllm");
 
     if (!strcmp(estimator, "remax"))
         return fail("%s: algorithm.adv_estimator: remax: the greedy response to each prompt, generated beside the others, is not planned", in->f->path);
-    if (importing_flag(in, "algorithm.filter_groups.enable", false))
+    if (import_flag(in, "algorithm.filter_groups.enable", false))
         return fail("%s: algorithm.filter_groups.enable: how many batches are generated until enough groups differ is not known beforehand", in->f->path);
-    if (!importing_flag(in, "actor_rollout_ref.hybrid_engine", true))
+    if (!import_flag(in, "actor_rollout_ref.hybrid_engine", true))
         return fail("%s: actor_rollout_ref.hybrid_engine: false: verl's main_ppo takes true alone", in->f->path);
-    if (strcmp(importing_text(in, ROLLOUT "checkpoint_engine.backend", "naive"), "naive") != 0)
+    if (strcmp(import_text(in, ROLLOUT "checkpoint_engine.backend", "naive"), "naive") != 0)
         return fail("%s: " ROLLOUT "checkpoint_engine.backend: an engine on GPUs of its own is not read from verl's files: write a phase plan", in->f->path);
     if (form_value(in->f->doc, ROLLOUT "quantization"))
         return fail("%s: " ROLLOUT "quantization: quantised weights in an engine are not planned", in->f->path);
     if (form_value(in->f->doc, REF "model.path"))
         return fail("%s: " REF "model.path: a reference model that is another one than the actor is not planned from verl's files: write a phase plan", in->f->path);
-    if (!strncmp(importing_text(in, REF "strategy", ""), "megatron", 8))
+    if (!strncmp(import_text(in, REF "strategy", ""), "megatron", 8))
         return fail("%s: " REF "strategy: megatron: the reference model is planned as a copy of the actor", in->f->path);
-    if (importing_flag(in, "reward_model.enable", false))
+    if (import_flag(in, "reward_model.enable", false))
         return fail("%s: reward_model.enable: verl serves its reward model by an engine of its own, which is not planned: rewards by functions are", in->f->path);
     if (strcmp(engine, "vllm") != 0 && strcmp(engine, "sglang") != 0)
         return fail("%s: " ROLLOUT "name: %.40s: vllm and sglang are planned", in->f->path, engine);
-    if (importing_count(in, ROLLOUT "pipeline_model_parallel_size", 1, 1) > 1 || importing_count(in, ROLLOUT "data_parallel_size", 1, 1) > 1 ||
-        importing_count(in, ROLLOUT "expert_parallel_size", 1, 1) > 1)
+    if (import_count(in, ROLLOUT "pipeline_model_parallel_size", 1, 1) > 1 || import_count(in, ROLLOUT "data_parallel_size", 1, 1) > 1 ||
+        import_count(in, ROLLOUT "expert_parallel_size", 1, 1) > 1)
         return fail("%s: " ROLLOUT "*_parallel_size: an engine with pipeline, data or expert parallelism is not planned: tensor parallelism is", in->f->path);
     return in->failed ? -1 : 0;
 }
@@ -51,12 +51,12 @@ static int verl_refuses(struct importing *in)
 static const char *verl_dtype(struct importing *in)
 {
     static const char *const names[][2] = { { "bfloat16", "bf16" }, { "float16", "fp16" }, { "half", "fp16" }, { "float32", "fp32" }, { "float", "fp32" } };
-    const char *said = importing_text(in, ROLLOUT "dtype", "bfloat16");
+    const char *said = import_text(in, ROLLOUT "dtype", "bfloat16");
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(said, names[i][0]))
             return names[i][1];
-    importing_refuse(in, ROLLOUT "dtype", "bfloat16, float16 or float32");
+    import_refuse(in, ROLLOUT "dtype", "bfloat16, float16 or float32");
     return "bf16";
 }
 
@@ -64,21 +64,21 @@ static const char *verl_dtype(struct importing *in)
  * 0.9 on where adapters alone are handed over (engine_workers.py: update_weights()). */
 static int verl_sleep(struct importing *in, bool vllm)
 {
-    if (!importing_flag(in, ROLLOUT "free_cache_engine", true))
+    if (!import_flag(in, ROLLOUT "free_cache_engine", true))
         return 0;
-    return vllm && importing_flag(in, ROLLOUT "layered_summon", false) ? 1 : 2;
+    return vllm && import_flag(in, ROLLOUT "layered_summon", false) ? 1 : 2;
 }
 
 static void verl_engine(struct importing *in, bool adapts)
 {
-    bool vllm = !strcmp(importing_text(in, ROLLOUT "name", "vllm"), "vllm");
+    bool vllm = !strcmp(import_text(in, ROLLOUT "name", "vllm"), "vllm");
     int sleep = verl_sleep(in, vllm);
 
-    importing_role(in, "engine", json_pack("{s:s, s:s, s:I, s:f, s:I, s:I, s:b, s:i}", "engine", vllm ? "vllm" : "sglang", "dtype", verl_dtype(in), "tensor",
-                                     (json_int_t)importing_count(in, ROLLOUT "tensor_model_parallel_size", 1, 2), vllm ? "gpu_memory_utilization" : "mem_fraction_static",
-                                     importing_number(in, ROLLOUT "gpu_memory_utilization", 0.5), "max_num_seqs", (json_int_t)importing_count(in, ROLLOUT "max_num_seqs", 1, 1024),
-                                     "max_num_batched_tokens", (json_int_t)importing_count(in, ROLLOUT "max_num_batched_tokens", 1, 8192), "enforce_eager",
-                                     importing_flag(in, ROLLOUT "enforce_eager", false), "sleep", sleep));
+    import_role(in, "engine", json_pack("{s:s, s:s, s:I, s:f, s:I, s:I, s:b, s:i}", "engine", vllm ? "vllm" : "sglang", "dtype", verl_dtype(in), "tensor",
+                                     (json_int_t)import_count(in, ROLLOUT "tensor_model_parallel_size", 1, 2), vllm ? "gpu_memory_utilization" : "mem_fraction_static",
+                                     import_number(in, ROLLOUT "gpu_memory_utilization", 0.5), "max_num_seqs", (json_int_t)import_count(in, ROLLOUT "max_num_seqs", 1, 1024),
+                                     "max_num_batched_tokens", (json_int_t)import_count(in, ROLLOUT "max_num_batched_tokens", 1, 8192), "enforce_eager",
+                                     import_flag(in, ROLLOUT "enforce_eager", false), "sleep", sleep));
     if (!form_value(in->f->doc, ROLLOUT "max_num_seqs"))
         notes_add(in->notes, ROLLOUT "max_num_seqs: 1024, as verl 0.7 and 0.8 take it; 0.9 takes 256");
     if (sleep == 2 && adapts)
@@ -98,7 +98,7 @@ static void verl_reference(struct importing *in)
     json_object_set_new(plan, "sync_every_micro_step", json_false());
     json_object_set_new(fsdp, "cpu_offload", json_true());
     json_object_set_new(fsdp, "model_dtype", json_string("bf16"));
-    importing_role(in, "reference", json_pack("{s:o}", "infer", plan));
+    import_role(in, "reference", json_pack("{s:o}", "infer", plan));
 }
 
 /* Samples of a micro-step of log-probabilities: as stated, or the longest ones that its tokens hold; both are the actor's unless they are given. */
@@ -112,9 +112,9 @@ static int64_t verl_micro(struct importing *in, const char *whose)
     snprintf(all, sizeof all, "actor_rollout_ref.%s.log_prob_micro_batch_size", whose);
     snprintf(tokens, sizeof tokens, "actor_rollout_ref.%s.log_prob_max_token_len_per_gpu", whose);
     snprintf(dynamic, sizeof dynamic, "actor_rollout_ref.%s.log_prob_use_dynamic_bsz", whose);
-    int64_t fit = sharing * importing_count(in, tokens, 1, importing_count(in, ACTOR "ppo_max_token_len_per_gpu", 1, 16384)) / p->seq;
-    int64_t n = importing_count(in, each, 1, importing_count(in, all, 1, 0) / plan_batch_ranks(p));
-    if (importing_flag(in, dynamic, importing_flag(in, ACTOR "use_dynamic_bsz", false)))
+    int64_t fit = sharing * import_count(in, tokens, 1, import_count(in, ACTOR "ppo_max_token_len_per_gpu", 1, 16384)) / p->seq;
+    int64_t n = import_count(in, each, 1, import_count(in, all, 1, 0) / plan_batch_ranks(p));
+    if (import_flag(in, dynamic, import_flag(in, ACTOR "use_dynamic_bsz", false)))
         return fit > 0 ? fit : 1;
     return n > 0 ? n : p->micro_batch;
 }
@@ -161,13 +161,13 @@ static json_t *critic_doc(struct importing *in)
     take(actor, "ppo_micro_batch_size", doc, CRITIC "ppo_micro_batch_size", NULL);
     take(actor, "ppo_micro_batch_size_per_gpu", doc, CRITIC "ppo_micro_batch_size_per_gpu", NULL);
     take(actor, "use_dynamic_bsz", doc, CRITIC "use_dynamic_bsz", ACTOR "use_dynamic_bsz");
-    json_object_set_new(actor, "ppo_max_token_len_per_gpu", json_integer(importing_count(in, CRITIC "ppo_max_token_len_per_gpu", 1, 32768)));
+    json_object_set_new(actor, "ppo_max_token_len_per_gpu", json_integer(import_count(in, CRITIC "ppo_max_token_len_per_gpu", 1, 32768)));
     take(actor, "ulysses_sequence_parallel_size", doc, CRITIC "ulysses_sequence_parallel_size", NULL);
     take(actor, "grad_clip", doc, CRITIC "grad_clip", NULL);
     take(actor, "fsdp_config", doc, CRITIC "model.fsdp_config", NULL);
     take(actor, "optim", doc, CRITIC "optim", NULL);
     json_object_set_new(out, "actor_rollout_ref", json_pack("{s:o, s:o, s:{s:I}}", "model", model, "actor", actor, "rollout", "n",
-                                                            (json_int_t)importing_count(in, CRITIC "rollout_n", 1, importing_count(in, ROLLOUT "n", 1, 1))));
+                                                            (json_int_t)import_count(in, CRITIC "rollout_n", 1, import_count(in, ROLLOUT "n", 1, 1))));
     take(out, "data", doc, "data", NULL);
     take(out, "trainer", doc, "trainer", NULL);
     return out;
@@ -175,7 +175,7 @@ static json_t *critic_doc(struct importing *in)
 
 static int critic_refuses(struct importing *in)
 {
-    if (!strncmp(importing_text(in, CRITIC "strategy", "fsdp"), "megatron", 8))
+    if (!strncmp(import_text(in, CRITIC "strategy", "fsdp"), "megatron", 8))
         return fail("%s: critic.strategy: megatron: a critic is planned under FSDP", in->f->path);
     if (!form_value(in->f->doc, CRITIC "model.path"))
         return fail("%s: critic.model.path: not given, where verl takes ~/models/deepseek-llm-7b-chat: name the critic's model; critic.enable is false with an "
@@ -186,11 +186,11 @@ static int critic_refuses(struct importing *in)
 /* Samples of a forward for values (critic.yaml: forward_micro_batch_size_per_gpu follows the update's). */
 static int64_t critic_micro(struct importing *in, const struct plan *p)
 {
-    int64_t tokens = importing_count(in, CRITIC "forward_max_token_len_per_gpu", 1, importing_count(in, CRITIC "ppo_max_token_len_per_gpu", 1, 32768));
-    int64_t n = importing_count(in, CRITIC "forward_micro_batch_size_per_gpu", 1,
-                                importing_count(in, CRITIC "forward_micro_batch_size", 1, 0) / plan_batch_ranks(p));
+    int64_t tokens = import_count(in, CRITIC "forward_max_token_len_per_gpu", 1, import_count(in, CRITIC "ppo_max_token_len_per_gpu", 1, 32768));
+    int64_t n = import_count(in, CRITIC "forward_micro_batch_size_per_gpu", 1,
+                                import_count(in, CRITIC "forward_micro_batch_size", 1, 0) / plan_batch_ranks(p));
 
-    if (importing_flag(in, CRITIC "use_dynamic_bsz", importing_flag(in, ACTOR "use_dynamic_bsz", false)))
+    if (import_flag(in, CRITIC "use_dynamic_bsz", import_flag(in, ACTOR "use_dynamic_bsz", false)))
         return tokens / p->seq > 0 ? tokens / p->seq : 1;
     return n > 0 ? n : p->micro_batch;
 }
@@ -208,17 +208,17 @@ static int verl_critic(struct importing *in, int64_t *micro)
     if (critic_refuses(in) < 0)
         return -1;
     json_t *doc = critic_doc(in);
-    int rc = importing_plan(in, doc, true, &p);
+    int rc = import_plan(in, doc, true, &p);
     json_decref(doc);
     if (rc < 0)
         return -1;
     json_t *plan = plan_to_json(&p);
-    importing_numbers(plan, HEAD_VALUE);
+    import_numbers(plan, HEAD_VALUE);
     *micro = critic_micro(in, &p);
     plan_free(&p);
-    importing_role(in, "critic", json_pack("{s:o, s:s, s:b}", "train", plan, "between",
-                                           offloaded(importing_flag(in, CRITIC "model.fsdp_config.param_offload", false),
-                                                     importing_flag(in, CRITIC "model.fsdp_config.optimizer_offload", false)), "empties_cache", 1));
+    import_role(in, "critic", json_pack("{s:o, s:s, s:b}", "train", plan, "between",
+                                           offloaded(import_flag(in, CRITIC "model.fsdp_config.param_offload", false),
+                                                     import_flag(in, CRITIC "model.fsdp_config.optimizer_offload", false)), "empties_cache", 1));
     return 0;
 }
 
@@ -227,21 +227,21 @@ static void verl_phases(struct importing *in, bool refers, bool adapts, int64_t 
 {
     /* 512 and at its place until 0.7, 2048 in checkpoint_engine since 0.8 */
     bool newer = form_value(in->f->doc, ROLLOUT "checkpoint_engine") != NULL;
-    int64_t bucket = (newer ? importing_count(in, ROLLOUT "checkpoint_engine.update_weights_bucket_megabytes", 1, 2048)
-                            : importing_count(in, ROLLOUT "update_weights_bucket_megabytes", 1, 512)) << 20;
+    int64_t bucket = (newer ? import_count(in, ROLLOUT "checkpoint_engine.update_weights_bucket_megabytes", 1, 2048)
+                            : import_count(in, ROLLOUT "update_weights_bucket_megabytes", 1, 512)) << 20;
 
-    importing_phase(in, json_pack("{s:s, s:s, s:s, s:I}", "name", "weights", "hand_over", "actor", "to", "engine", "bucket_bytes", (json_int_t)bucket));
-    importing_phase(in, json_pack("{s:s, s:s}", "name", "generate", "generate", "engine"));
-    if (!importing_flag(in, "algorithm.rollout_correction.bypass_mode", false))       /* it takes the engine's own */
-        importing_phase(in, json_pack("{s:s, s:s, s:I}", "name", "log-probs", "forward", "actor", "micro_batch", (json_int_t)verl_micro(in, "rollout")));
+    import_phase(in, json_pack("{s:s, s:s, s:s, s:I}", "name", "weights", "hand_over", "actor", "to", "engine", "bucket_bytes", (json_int_t)bucket));
+    import_phase(in, json_pack("{s:s, s:s}", "name", "generate", "generate", "engine"));
+    if (!import_flag(in, "algorithm.rollout_correction.bypass_mode", false))       /* it takes the engine's own */
+        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "log-probs", "forward", "actor", "micro_batch", (json_int_t)verl_micro(in, "rollout")));
     if (refers)
-        importing_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", adapts ? "actor" : "reference", "micro_batch", (json_int_t)verl_micro(in, "ref")));
+        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", adapts ? "actor" : "reference", "micro_batch", (json_int_t)verl_micro(in, "ref")));
     if (values) {
-        importing_phase(in, json_pack("{s:s, s:s, s:I}", "name", "values", "forward", "critic", "micro_batch", (json_int_t)values));
-        importing_phase(in, json_pack("{s:s, s:s, s:I}", "name", "critic", "update", "critic", "epochs",
-                                      (json_int_t)importing_count(in, CRITIC "ppo_epochs", 1, importing_count(in, ACTOR "ppo_epochs", 1, 1))));
+        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "values", "forward", "critic", "micro_batch", (json_int_t)values));
+        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "critic", "update", "critic", "epochs",
+                                      (json_int_t)import_count(in, CRITIC "ppo_epochs", 1, import_count(in, ACTOR "ppo_epochs", 1, 1))));
     }
-    importing_phase(in, json_pack("{s:s, s:s, s:I}", "name", "update", "update", "actor", "epochs", (json_int_t)importing_count(in, ACTOR "ppo_epochs", 1, 1)));
+    import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "update", "update", "actor", "epochs", (json_int_t)import_count(in, ACTOR "ppo_epochs", 1, 1)));
 }
 
 /* The form's reader does not see the keys that are read here. */
@@ -253,7 +253,7 @@ static int verl_actor(struct importing *in)
     for (size_t i = 0; i < sizeof here / sizeof *here; i++)
         json_object_del(rollout, here[i]);
     json_object_del(json_object_get(rollout, "multi_turn"), "enable");
-    int rc = importing_actor(in, doc);
+    int rc = import_actor(in, doc);
     json_decref(doc);
     return rc;
 }
@@ -261,27 +261,27 @@ static int verl_actor(struct importing *in)
 json_t *phases_verl(struct importing *in)
 {
     json_t *response = NULL;
-    bool params = importing_flag(in, ACTOR "fsdp_config.param_offload", false), states = importing_flag(in, ACTOR "fsdp_config.optimizer_offload", false);
-    bool refers = importing_flag(in, ACTOR "use_kl_loss", false) || importing_flag(in, "algorithm.use_kl_in_reward", false);
-    int64_t prompt = importing_count(in, "data.max_prompt_length", 1, 512), longest = importing_count(in, "data.max_response_length", 1, 512), n = importing_count(in, ROLLOUT "n", 1, 1);
+    bool params = import_flag(in, ACTOR "fsdp_config.param_offload", false), states = import_flag(in, ACTOR "fsdp_config.optimizer_offload", false);
+    bool refers = import_flag(in, ACTOR "use_kl_loss", false) || import_flag(in, "algorithm.use_kl_in_reward", false);
+    int64_t prompt = import_count(in, "data.max_prompt_length", 1, 512), longest = import_count(in, "data.max_response_length", 1, 512), n = import_count(in, ROLLOUT "n", 1, 1);
     int64_t values = 0;
 
-    if (verl_refuses(in) < 0 || verl_actor(in) < 0 || importing_response(in, longest, &response) < 0)
+    if (verl_refuses(in) < 0 || verl_actor(in) < 0 || import_response(in, longest, &response) < 0)
         return NULL;
     bool adapts = in->actor.model.trainable < in->actor.model.params;
-    importing_role(in, "actor", json_pack("{s:o, s:s, s:b}", "train", plan_to_json(&in->actor), "between", offloaded(params, states),
+    import_role(in, "actor", json_pack("{s:o, s:s, s:b}", "train", plan_to_json(&in->actor), "between", offloaded(params, states),
                                     "empties_cache", 1));
     verl_engine(in, adapts);
     if (refers && !adapts) {
         verl_reference(in);
         verl_tell_reference(in);
     }
-    if (importing_count(in, ROLLOUT "max_model_len", 1, prompt + longest) < prompt + longest)
-        importing_refuse(in, ROLLOUT "max_model_len", "as many tokens at least as a prompt and the longest response have");
-    if (importing_flag(in, ROLLOUT "multi_turn.enable", false))
+    if (import_count(in, ROLLOUT "max_model_len", 1, prompt + longest) < prompt + longest)
+        import_refuse(in, ROLLOUT "max_model_len", "as many tokens at least as a prompt and the longest response have");
+    if (import_flag(in, ROLLOUT "multi_turn.enable", false))
         notes_add(in->notes, ROLLOUT "multi_turn.enable: responses are planned as written at once: the time of tools between turns is not in it");
-    if (importing_flag(in, "critic.enable", !strcmp(importing_text(in, "algorithm.adv_estimator", "gae"), "gae")) && verl_critic(in, &values) < 0)
+    if (import_flag(in, "critic.enable", !strcmp(import_text(in, "algorithm.adv_estimator", "gae"), "gae")) && verl_critic(in, &values) < 0)
         return NULL;
     verl_phases(in, refers, adapts, values);
-    return importing_document(in, "verl", importing_count(in, "data.train_batch_size", 1, 1024) * n, n, prompt, response);
+    return import_document(in, "verl", import_count(in, "data.train_batch_size", 1, 1024) * n, n, prompt, response);
 }
