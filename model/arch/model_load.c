@@ -164,6 +164,13 @@ static enum head_kind head_of(const char *spec, size_t *n)
     return HEAD_LOGITS;
 }
 
+size_t model_name_length(const char *spec)
+{
+    size_t n;
+
+    return head_of(spec, &n) == HEAD_LOGITS ? strlen(spec) : n;
+}
+
 static int load_with_head(const char *spec, size_t n, enum head_kind head, struct model *out)
 {
     struct model plain;

@@ -171,9 +171,47 @@ static int refuses(struct importing *in)
         return fail("%s: " CFG "custom_parallel_plan: a parallel plan of one's own is not planned", in->f->path);
     if (strcmp(import_text(in, POLICY "precision", "bfloat16"), "bfloat16") != 0)
         return fail("%s: " POLICY "precision: %.20s: bfloat16 is planned", in->f->path, import_text(in, POLICY "precision", ""));
+    if (import_flag(in, POLICY "sequence_packing.enabled", false) && import_flag(in, POLICY "dynamic_batching.enabled", false))
+        return fail("%s: " POLICY "dynamic_batching.enabled: NeMo-RL refuses it beside sequence_packing", in->f->path);
+    if (import_count(in, "grpo.batch_multiplier", 1, 1) > 1)
+        return fail("%s: grpo.batch_multiplier: more responses than are trained on are not planned", in->f->path);
+    if (import_flag(in, "grpo.async_grpo.enabled", false) && import_flag(in, GEN "colocated.enabled", true))
+        return fail("%s: grpo.async_grpo.enabled: NeMo-RL has it with " GEN "colocated.enabled: false alone", in->f->path);
     if (form_value(in->f->doc, "env.reward_model.model_name"))
         return fail("%s: env.reward_model: a reward model on GPUs of its own is not planned", in->f->path);
     return in->failed ? -1 : 0;
+}
+
+/* Keys of the sections that decide, as examples/configs has them; another one may be misspelt. */
+static const struct { const char *section, *keys; } known[] = {
+    { "policy", " model_name tokenizer hf_config_overrides train_global_batch_size train_micro_batch_size generation_batch_size logprob_batch_size "
+                "max_total_sequence_length precision logprob_chunk_size offload_optimizer_for_logprob dtensor_cfg megatron_cfg draft dynamic_batching sequence_packing "
+                "make_sequence_length_divisible_by max_grad_norm optimizer scheduler generation reward_model_cfg activation_checkpointing_enabled quantization router_replay "
+                "weights_path value " },
+    { "policy.dtensor_cfg", " _v2 enabled cpu_offload sequence_parallel activation_checkpointing tensor_parallel_size context_parallel_size expert_parallel_size "
+                            "dp_replicate_size custom_parallel_plan automodel_kwargs lora_cfg env_vars clear_cache_every_n_steps defer_fsdp_grad_sync moe_parallelizer checkpoint " },
+    { "policy.generation.vllm_cfg", " async_engine precision kv_cache_dtype logprobs_mode tensor_parallel_size pipeline_parallel_size expert_parallel_size "
+                                    "gpu_memory_utilization max_model_len enforce_eager use_tqdm use_deep_gemm num_last_layers_in_bf16 num_first_layers_in_bf16 "
+                                    "enable_vllm_metrics_logger vllm_metrics_logger_interval http_refit_api_key_env_var reset_encoder_cache_after_weight_update "
+                                    "http_refit_server_port zmq_refit_server_port expose_http_server skip_tokenizer_init load_format http_server_serving_chat_kwargs " },
+};
+
+static void tell_unknown(struct importing *in)
+{
+    const char *key;
+    json_t *v;
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        json_object_foreach((json_t *)(uintptr_t)form_value(in->f->doc, known[i].section), key, v) {
+            char word[80];
+            snprintf(word, sizeof word, " %.70s ", key);
+            if (!strstr(known[i].keys, word))
+                notes_add(in->notes, "%s.%s: not known: is it spelt right?", known[i].section, key);
+        }
+    if (form_value(in->f->doc, POLICY "logprob_chunk_size"))
+        notes_add(in->notes, POLICY "logprob_chunk_size: log-probabilities in chunks keep less than the plan counts");
+    if (!import_flag(in, CFG "_v2", false))
+        notes_add(in->notes, CFG "_v2: the older worker is planned as the newer one: both shard with FSDP2 from weights in fp32");
 }
 
 /* ---- the policy ---- */
@@ -276,6 +314,9 @@ static int engine_refuses(struct importing *in)
         return fail("%s: " GEN "backend: %.20s: vllm is planned of NeMo-RL", in->f->path, import_text(in, GEN "backend", ""));
     if (import_count(in, VLLM "pipeline_parallel_size", 1, 1) > 1 || import_count(in, VLLM "expert_parallel_size", 1, 1) > 1)
         return fail("%s: " VLLM "*_parallel_size: an engine with pipeline or expert parallelism is not planned: tensor parallelism is", in->f->path);
+    const char *cache = import_text(in, VLLM "kv_cache_dtype", "auto");
+    if (strcmp(cache, "auto") != 0 && strcmp(cache, "bfloat16") != 0 && strncmp(cache, "fp8", 3) != 0)
+        return fail("%s: " VLLM "kv_cache_dtype: %.20s: auto, bfloat16 and fp8 are planned", in->f->path, cache);
     if (strcmp(import_text(in, VLLM "precision", "bfloat16"), "bfloat16") != 0)
         return fail("%s: " VLLM "precision: %.20s: quantised weights in an engine are not planned", in->f->path, import_text(in, VLLM "precision", ""));
     return in->failed ? -1 : 0;
@@ -297,6 +338,16 @@ static void add_engine(struct importing *in, const struct cluster *all, int64_t 
     import_role(in, "engine", engine);
 }
 
+/* States go to host memory for log-probabilities, where that is asked for and the engine is elsewhere. */
+static void log_probs(struct importing *in, const char *name, int64_t micro)
+{
+    json_t *phase = json_pack("{s:s, s:s, s:I}", "name", name, "forward", "policy", "micro_batch", (json_int_t)micro);
+
+    if (import_flag(in, POLICY "offload_optimizer_for_logprob", false) && !import_flag(in, GEN "colocated.enabled", true))
+        json_object_set_new(phase, "where", json_pack("{s:s}", "policy", "states on host"));
+    import_phase(in, phase);
+}
+
 static void grpo_phases(struct importing *in)
 {
     int64_t micro = micro_of(in, POLICY "logprob_batch_size", "logprob_mb_tokens", in->actor.micro_batch);
@@ -305,9 +356,9 @@ static void grpo_phases(struct importing *in)
     import_phase(in, json_pack("{s:s, s:s, s:s}", "name", "weights", "hand_over", "policy", "to", "engine"));
     import_phase(in, json_pack("{s:s, s:s}", "name", "generate", "generate", "engine"));
     if (!import_flag(in, "loss_fn.force_on_policy_ratio", false) || form_value(in->f->doc, "grpo.seq_logprob_error_threshold"))
-        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "log-probs", "forward", "policy", "micro_batch", (json_int_t)micro));
+        log_probs(in, "log-probs", micro);
     if (refers) {
-        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", "policy", "micro_batch", (json_int_t)micro));
+        log_probs(in, "reference", micro);
         notes_add(in->notes, "the reference's weights wait in host memory and take the policy's place in its forward: their copies' time and host memory are not counted");
     }
     import_phase(in, json_pack("{s:s, s:s}", "name", "update", "update", "policy"));
@@ -321,7 +372,8 @@ static json_t *grpo(struct importing *in, const struct cluster *all, int64_t apa
 
     if (prompts == 0)
         import_refuse(in, "grpo.num_prompts_per_step", "a whole number from 1 on");
-    longest = longest < seq ? longest : seq;
+    int64_t window = import_count(in, VLLM "max_model_len", 1, seq), most = window < seq ? window : seq;
+    longest = longest < most ? longest : most;
     if (in->a->response)
         sscanf(in->a->response, "%*f,%" SCNd64, &asked);
     if (in->failed || engine_refuses(in) < 0 || import_response(in, longest, &response) < 0)
@@ -332,6 +384,8 @@ static json_t *grpo(struct importing *in, const struct cluster *all, int64_t apa
     add_engine(in, all, apart);
     grpo_phases(in);
     json_t *doc = import_document(in, "NeMo-RL", prompts * n, n, seq - (asked > 0 && asked < longest ? asked : longest), response);
+    if (apart && import_count(in, "grpo.async_grpo.max_trajectory_age_steps", 1, 1) > 1)
+        notes_add(in->notes, "grpo.async_grpo.max_trajectory_age_steps: responses of several steps before are planned as one step off");
     if (apart && import_flag(in, "grpo.async_grpo.enabled", false))
         json_object_set_new(doc, "asynchronous", json_true());
     return doc;
@@ -378,6 +432,7 @@ static json_t *planned(struct importing *in)
     int64_t apart = a == GRPO ? engine_gpus(in, &all) : 0;
     if (apart < 0)
         return NULL;
+    tell_unknown(in);
     unread_ranks(in->notes, "cluster", import_count(in, "cluster.gpus_per_node", 1, 0) * import_count(in, "cluster.num_nodes", 1, 1), all.world_size);
     if (apart)
         in->cluster = part = phases_part_of(&all, all.world_size - apart);

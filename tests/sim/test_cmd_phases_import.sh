@@ -169,6 +169,14 @@ nemo() {
     { echo 'rm: {}'; cat "$tmp/rest.yaml"; } >"$tmp/rm.yaml"
     ask "$tmp/rm.yaml" 0
     holds "role['policy']['model'] == 'qwen2.5-1.5b:score' and plan['policy']['train']['micro_batch'] == 8"
+    ask "$tmp/apart.yaml" 0 --response 200,400 --set policy.offload_optimizer_for_logprob=true
+    holds "phase['log-probs']['host_bytes'] == role['policy']['optimizer_bytes'] and phase['log-probs']['moved_bytes'] == role['policy']['optimizer_bytes']"
+    says "kv_cache_dtype: other" "$tmp/base.yaml" --set policy.generation.vllm_cfg.kv_cache_dtype=other
+    says 'grpo.batch_multiplier' "$tmp/base.yaml" --set grpo.batch_multiplier=2
+    says 'grpo.async_grpo.enabled: NeMo-RL has it' "$tmp/base.yaml" --set grpo.async_grpo.enabled=true
+    says 'beside sequence_packing' "$tmp/base.yaml" --set policy.dynamic_batching.enabled=true
+    says 'max_model_len' "$tmp/base.yaml" --set policy.generation.vllm_cfg.max_model_len=other
+    "$dpxplan" phases "$tmp/base.yaml" --cluster 8xh100 --set policy.train_micro_batchsize=2 2>&1 >"$tmp/out" | grep -q 'policy.train_micro_batchsize: not known' || echo 'a misspelt key is not told'
     says 'policy.megatron_cfg.enabled: a policy on Megatron-LM' "$tmp/base.yaml" --set policy.megatron_cfg.enabled=true
     says 'policy.generation.backend: sglang' "$tmp/base.yaml" --set policy.generation.backend=sglang
     says 'grpo.use_dynamic_sampling' "$tmp/base.yaml" --set grpo.use_dynamic_sampling=true
@@ -187,6 +195,8 @@ rewards() {
     ask "$tmp/reward.sh" 0
     holds "role['policy']['model'] == 'qwen2.5-0.5b:score' and role['policy']['params_bytes'] - (494032768 + 896) * 4 in range(0, 65536)"
     holds "plan['policy']['train']['micro_batch'] == 8 and d['samples'] == 8 * 2 * 8 and [p['name'] for p in d['phases']] == ['update']"
+    # every command takes the name
+    "$dpxplan" eval qwen2.5-0.5b:value --cluster 8xh100 --json 2>/dev/null | grep -q '"params": 494033665' || echo 'eval does not know qwen2.5-0.5b:value'
     "$dpxplan" import tests/golden/forms/openrlhf/train_rm.sh --model llama-3-8b --cluster 8xh100 -o "$tmp/rm.json" 2>"$tmp/err" || cat "$tmp/err"
     python3 - "$tmp/rm.json" <<'PY'
 import json, sys
