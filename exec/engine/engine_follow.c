@@ -86,6 +86,8 @@ static int values_are_followed(const struct engine_job *j)
         return refuse(j, "a list of tensors that train yet", "\"train\" must be all or lora");
     if (p->train.modules_to_save[0] || p->train.target_parameters[0])
         return refuse(j, "lora.modules_to_save and lora.target_parameters yet", "leave them out");
+    if (p->model.head != HEAD_LOGITS)
+        return refuse(j, "a head of one number yet", "a model with logits is run");
     if (p->model.mtp > 0)
         return refuse(j, "multi-token prediction", "transformers computes none");
     return 0;

@@ -16,6 +16,9 @@ int builtin_load(const char *name, struct model *out);
  * organisation ("meta-llama/Llama-3.1-8B"); NULL. */
 const char *hf_ids_find(const char *name);
 
+/* Letters of a model's name before the head that it asks for (":score", ":value"); all of them where it asks for none. */
+size_t model_name_length(const char *spec);
+
 /* The hub's first id of a built-in, its base model's; NULL: it has none, or is not built in. */
 const char *hf_ids_of(const char *builtin);
 

@@ -373,6 +373,32 @@ static bool is_synthetic(const json_t *config)
     return type && !strcmp(type, "dpx_synthetic");
 }
 
+/* A class of another head than a language model's, by the end of its name (transformers 5.24, modeling_layers.py: GenericForSequenceClassification and
+ * GenericForTokenClassification).  Their configs say num_labels, or list the labels' names; usual are 2. */
+static int read_head(const struct hf *c, struct model *m)
+{
+    static const struct { const char *end; enum head_kind head; } ends[] = {
+        { "ForSequenceClassification", HEAD_SCORE }, { "ForTokenClassification", HEAD_VALUE }, { "RewardModel", HEAD_LOGITS }, { "ForQuestionAnswering", HEAD_LOGITS },
+        { "ForMultipleChoice", HEAD_LOGITS },
+    };
+    const char *name = json_string_value(json_array_get(json_object_get(c->root, "architectures"), 0));
+    const json_t *ids = json_object_get(c->root, "id2label"), *said = json_object_get(c->root, "num_labels");
+    int64_t labels = json_is_integer(said) ? json_integer_value(said) : json_is_object(ids) ? (int64_t)json_object_size(ids) : 2;
+
+    for (size_t i = 0; name && i < sizeof ends / sizeof *ends; i++) {
+        size_t n = strlen(name), e = strlen(ends[i].end);
+        if (n < e || strcmp(name + n - e, ends[i].end) != 0)
+            continue;
+        if (ends[i].head == HEAD_LOGITS || labels != 1)
+            return fail("%s: architectures: \"%.60s\"%s: planned are heads of logits, and of one number (ForSequenceClassification or ForTokenClassification with "
+                        "num_labels 1)", c->where, name, ends[i].head == HEAD_LOGITS ? "" : " of several labels");
+        m->head = ends[i].head;
+        m->tied = false;
+        m->head_bias = m->head == HEAD_VALUE;
+    }
+    return 0;
+}
+
 static int read_model(const struct hf *c, struct model *out)
 {
     const struct family *f = NULL;
@@ -386,7 +412,7 @@ static int read_model(const struct hf *c, struct model *out)
     for (const struct hf_key *k = f->keys; !hf_key_end(k); k++)
         if (read_key(c, k, &m) < 0)
             return -1;
-    if ((f->read && f->read(c, &m) < 0) || derive(c, f, &m) < 0
+    if ((f->read && f->read(c, &m) < 0) || derive(c, f, &m) < 0 || read_head(c, &m) < 0
         || model_tabulate(&m, c->where) < 0) {
         json_decref(m.rope_scaling);
         return -1;

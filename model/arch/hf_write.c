@@ -50,6 +50,9 @@ json_t *model_to_config(const struct model *m)
     for (const struct hf_key *k = f->keys; !hf_key_end(k); k++)
         if (k->key && !is_left_out(m, k))
             rc |= json_object_set_new(config, k->key, is_null(m, k) ? json_null() : value_of(m, k));
+    if (m->head != HEAD_LOGITS)         /* model_type decides the class, and this which head it has */
+        rc |= json_object_set_new(config, "architectures", json_pack("[s]", m->head == HEAD_SCORE ? "ForSequenceClassification" : "ForTokenClassification"))
+            | json_object_set_new(config, "num_labels", json_integer(1));
     if (m->position == POS_ROPE)
         rc |= hf_rope_write(m, f, config);
     if (f->write)

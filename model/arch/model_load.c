@@ -150,9 +150,49 @@ static int unknown(const char *spec, int error)
 
 int model_unknown(const char *spec) { return unknown(spec, ENOENT); }
 
+/* "qwen2.5-7b:score": the name without its end, and which head that asks for. */
+static enum head_kind head_of(const char *spec, size_t *n)
+{
+    static const struct { const char *end; enum head_kind head; } heads[] = { { ":score", HEAD_SCORE }, { ":value", HEAD_VALUE } };
+    size_t length = strlen(spec);
+
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        *n = length - strlen(heads[i].end);
+        if (length > strlen(heads[i].end) && !strcmp(spec + *n, heads[i].end))
+            return heads[i].head;
+    }
+    return HEAD_LOGITS;
+}
+
+size_t model_name_length(const char *spec)
+{
+    size_t n;
+
+    return head_of(spec, &n) == HEAD_LOGITS ? strlen(spec) : n;
+}
+
+static int load_with_head(const char *spec, size_t n, enum head_kind head, struct model *out)
+{
+    struct model plain;
+    char *name = strndup(spec, n);
+    int rc = name ? model_load(name, &plain) : fail("out of memory for %s", spec);
+
+    free(name);
+    if (rc < 0)
+        return -1;
+    rc = model_with_head(&plain, head, out);
+    model_free(&plain);
+    return rc;
+}
+
 int model_load(const char *spec, struct model *out)
 {
     struct stat st;
+    size_t n;
+    enum head_kind head = head_of(spec, &n);
+
+    if (head != HEAD_LOGITS)
+        return load_with_head(spec, n, head, out);
 
     if (builtin_exists(spec))
         return builtin_load(spec, out);

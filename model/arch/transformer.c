@@ -124,6 +124,15 @@ static bool extent(const struct model *m, enum extent e, int64_t *n)
     return false;
 }
 
+/* A head of numbers stands where the family's has logits. */
+static bool is_of_numbers(const struct model *m, const struct module_row *p) { return p->role == ROLE_HEAD && m->head != HEAD_LOGITS; }
+
+static bool rows_of(const struct model *m, const struct module_row *p, int64_t *n)
+{
+    *n = 1;
+    return is_of_numbers(m, p) || extent(m, p->out, n);
+}
+
 /* ---- Counting, then filling ---- */
 
 struct count { int modules, tensors; };
@@ -220,7 +229,7 @@ static bool add_tensor(struct model *m, const struct family *f, const struct mod
     add_text(&name, owner->name, strlen(owner->name));
     add_text(&name, ".", 1);
     add_text(&name, own, strlen(own));
-    if (!extent(m, p->out, &out) || !extent(m, p->in, &in))
+    if (!rows_of(m, p, &out) || !extent(m, p->in, &in))
         return false;
     bias |= of_experts && p->in == EXT_NONE;
     t->role     = p->role;
@@ -256,7 +265,10 @@ static void add_module(struct model *m, const struct family *f, const struct mod
         add_number(&name, block);
         add_text(&name, ".", 1);
     }
-    add_text(&name, p->module, (size_t)module_length(p));
+    if (is_of_numbers(m, p))
+        add_text(&name, "score", strlen("score"));
+    else
+        add_text(&name, p->module, (size_t)module_length(p));
     if (p->when == IF_QK_NORM_EACH) {
         add_text(&name, ".", 1);
         add_number(&name, copy);
@@ -397,6 +409,27 @@ int model_with_layers(const struct model *m, int64_t layers, struct model *out)
         model_free(out);
         return -1;
     }
+    return 0;
+}
+
+int model_with_head(const struct model *m, enum head_kind head, struct model *out)
+{
+    static const char *const names[] = { [HEAD_SCORE] = ":score", [HEAD_VALUE] = ":value" };
+    size_t n = strlen(m->name);
+
+    if (!family_find(m->family) || m->head != HEAD_LOGITS)
+        return fail("%s: it has no head of logits that another one could replace", m->name);
+    *out = *m;
+    out->head = head;
+    if (head != HEAD_LOGITS) {
+        out->tied = false;
+        out->head_bias = head == HEAD_VALUE;
+        snprintf(out->name + (n < sizeof out->name - 7 ? n : sizeof out->name - 7), 7, "%s", names[head]);
+    }
+    memset(&out->training, 0, sizeof out->training);
+    if (model_tabulate(out, m->name) < 0)
+        return -1;
+    json_incref(out->rope_scaling);
     return 0;
 }
 

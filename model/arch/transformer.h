@@ -1,7 +1,7 @@
 /* transformer.h -- a decoder-only transformer as shapes and a tensor table.
  *
  *     struct model m;
- *     if (model_load("llama-3.1-8b", &m) < 0)      a name, config.json or folder
+ *     if (model_load("llama-3.1-8b", &m) < 0)      a name, config.json or folder; with :score or :value behind it, under that head
  *         return 2;
  *     ... m.params, m.tensors[i].name ...
  *     model_free(&m);
@@ -42,6 +42,9 @@ int model_tabulate(struct model *m, const char *where);
 
 /* The same shapes, and the same trains, with another number of blocks.  0, or -1 as model_load(). */
 int model_with_layers(const struct model *m, int64_t layers, struct model *out);
+
+/* The same blocks under another head; what trains is all of it.  0, or -1 as model_load(). */
+int model_with_head(const struct model *m, enum head_kind head, struct model *out);
 
 /* A model of one unit with `params` parameters in one tensor and one block: the
  * synthetic model of `dpxplan limits --states-only`. */

@@ -315,6 +315,8 @@ int export_torch(const struct plan *p, FILE *to)
         return refuse("optimizer", "the script makes torch.optim.AdamW; export a plan with adamw and put yours in its place");
     if (p->deterministic)
         return refuse("deterministic", "PyTorch has no such reduction");
+    if (p->model.head != HEAD_LOGITS && training_is_lora(&p->train))
+        return refuse("train", "the script's adapters are of a language model, not of a head of one number");
     if (p->loss != LOSS_FP32)
         return refuse("loss", "transformers' own is in fp32; the loss is code of yours");
     if (p->liger.rope || p->liger.rms_norm || p->liger.glu_activation)

@@ -194,6 +194,8 @@ static int check(const struct plan *p, bool old)
 {
     if (p->model.recorded)
         return refuse("model", "it trains the models of its registry, not a recorded module: export to fsdp");
+    if (p->model.head != HEAD_LOGITS)
+        return refuse("model", "it trains language models, not a head of one number: export to fsdp");
     if (check_strategy(p) < 0 || check_knobs(p, old) < 0)
         return -1;
     if (old && p->parallel.tensor > 1 && !p->parallel.sequence)

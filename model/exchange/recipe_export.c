@@ -161,6 +161,8 @@ static int check(const struct recipe_out *r)
 
     if (p->model.recorded)
         return refuse(r, "model", "it trains models of transformers, not a recorded module");
+    if (p->model.head != HEAD_LOGITS)
+        return refuse(r, "model", "written for language models, not for a head of one number");
     if (!training_is_all(&p->train) && !training_is_lora(&p->train))
         return refuse(r, "train", "written for lora and for all");
     if (p->loss != LOSS_FP32)

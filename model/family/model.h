@@ -20,6 +20,10 @@ enum activation    { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_SILU, ACT_RELU2 };
  * products ("gelu_fast"), erf ("gelu_python"). */
 enum activation_code { ACT_ONE_KERNEL, ACT_OF_POWER, ACT_OF_PRODUCTS, ACT_OF_ERF };
 enum position_kind { POS_LEARNED, POS_ROPE, POS_ALIBI };
+/* What the last hidden states are read by: logits of the vocabulary; or a linear layer "score" of one column, which is never tied: a
+ * number a sequence, as a reward model has it (AutoModelForSequenceClassification with num_labels 1: without a bias), or a number
+ * a token, as a critic has it (AutoModelForTokenClassification: with one). */
+enum head_kind { HEAD_LOGITS, HEAD_SCORE, HEAD_VALUE };
 
 /* A depth d of multi-token prediction is of the head's tensors: TENSOR_HEAD - d asks for its own. */
 enum { TENSOR_EMBED = -1, TENSOR_HEAD = -2 };
@@ -118,7 +122,8 @@ struct model {
     bool    qkv_bias, out_bias, mlp_bias;       /* which linear layers have one */
     bool    norm_weight, norm_bias; /* what a norm owns; neither: OPT without affine norms */
     bool    mlp_norm;               /* false: the MLP reads attention's norm (falcon-7b) */
-    bool    head_bias;              /* of the language-model head (phi) */
+    enum head_kind     head;
+    bool    head_bias;              /* of the head (phi's, and that of values) */
     int64_t token_width;            /* of the token embedding: hidden, or less (opt-350m) */
     int64_t window;                 /* keys that a query sees in layers with a sliding window, 0: no layer has one */
     int64_t window_from;            /* layers before this one have no window (qwen2, qwen3), else 0 */

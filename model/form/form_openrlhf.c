@@ -1,4 +1,4 @@
-/* form_openrlhf.c -- OpenRLHF's supervised training (openrlhf.cli.train_sft): a command whose options have sections (--ds.zero_stage, 0.10 and
+/* form_openrlhf.c -- OpenRLHF's supervised training and reward models (openrlhf.cli.train_sft, train_rm): a command whose options have sections (--ds.zero_stage, 0.10 and
  * later) or none (--zero_stage, before).  Its other programs are refused.
  *
  * It is DeepSpeed with the config of openrlhf/utils/deepspeed/deepspeed_utils.py, which is made here and read as any other. */
@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "model/arch/training.h"
+#include "model/arch/transformer.h"
 #include "model/exchange/ds_config.h"
 #include "model/form/form_rows.h"
 
@@ -157,19 +158,38 @@ static int check_unplanned(const struct form_file *f)
     return 0;
 }
 
-/* Other programs than train_sft run a second model, or one with another head. */
+/* Other programs than train_sft and train_rm run a second model, or one with another head. */
 static int check(const struct form_file *f)
 {
-    if (runs(f, "train_rm") || runs(f, "train_prm"))
-        return fail("%s: openrlhf: a model with a head of one number is not planned: train_sft is", f->path);
-    return runs(f, "train_sft") ? 0 : fail("%s: openrlhf: a step with a second model on the same GPUs is not planned: train_sft is", f->path);
+    if (runs(f, "train_prm"))
+        return fail("%s: openrlhf: a reward for each step of a response, a head of the vocabulary with a loss of its own, is not planned: train_sft and train_rm are", f->path);
+    if (runs(f, "train_ppo_ray"))
+        return fail("%s: openrlhf: train_ppo_ray has several models that take turns: dpxplan phases plans them", f->path);
+    return runs(f, "train_sft") || runs(f, "train_rm") ? 0 : fail("%s: openrlhf: a step with a second model on the same GPUs is not planned: train_sft and train_rm are", f->path);
+}
+
+/* train_rm: the head is one number (models/model.py: get_llm_for_sequence_regression()), and each sample two sequences in one batch
+ * (trainer/rm_trainer.py: concatenated_forward()). */
+static int as_pairs(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    struct model scored;
+
+    if (json_number_value(said(f, RANK)) > 0)
+        return fail("%s: ds.lora.rank: adapters beside a reward model's head, which PEFT would freeze without being told, are not planned of OpenRLHF", f->path);
+    if (model_with_head(&p->model, HEAD_SCORE, &scored) < 0)
+        return -1;
+    model_free(&p->model);
+    p->model = scored;
+    notes_add(notes, "each sample is a chosen and a rejected sequence, which run as one batch");
+    return 0;
 }
 
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
-    int64_t global = count(f, BATCH, 128), micro = count(f, MICRO, 8), ranks = p->cluster.world_size;
+    bool pairs = runs(f, "train_rm");
+    int64_t global = count(f, BATCH, 128) * (pairs ? 2 : 1), micro = pairs ? 2 * count(f, MICRO, 1) : count(f, MICRO, 8), ranks = p->cluster.world_size;
 
-    if (check_unplanned(f) < 0)
+    if (check_unplanned(f) < 0 || (pairs && as_pairs(f, p, notes) < 0))
         return -1;
     if (global % (micro * ranks))
         return fail("%s: train.batch_size: %lld is not a multiple of micro_batch_size %lld x %lld GPUs", f->path, (long long)global, (long long)micro,
@@ -179,7 +199,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     if (p->micro_batch == 0)
         p->micro_batch = micro;
     if (p->seq == 0)
-        p->seq = count(f, LENGTH, 2048);
+        p->seq = count(f, LENGTH, pairs ? 512 : 2048);
     if (read_training(f, p) < 0)
         return -1;
     json_t *ds = config(f, p);
@@ -195,6 +215,6 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 }
 
 const struct form form_openrlhf = {
-    .name = "OpenRLHF", .sign = "a command of openrlhf.cli.train_sft",
+    .name = "OpenRLHF", .sign = "a command of openrlhf.cli.train_sft or train_rm",
     .claims = claims, .check = check, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
 };

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/training.h"
+#include "model/arch/training_names.h"
 #include "model/family/family.h"
 #include "model/plan/float8.h"
 #include "model/plan/framework.h"
@@ -44,8 +46,29 @@ static int check_reads_head(const struct plan *p, const char *where)
     return check_scaled(p, where);
 }
 
+/* A head of numbers has no logits, and a loss of its own, of what the whole model returns. */
+static int check_numbers(const struct plan *p, const char *where)
+{
+    const struct parallel_options *by = &p->parallel;
+    const char *head = p->model.head == HEAD_SCORE ? "score" : "value";
+
+    if (p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_EAGER)
+        return fail("%s: kernels: a model with a head of one number (:%s) is planned with torch-sdpa and torch-eager", where, head);
+    if (by->tensor > 1 || by->pipeline > 1 || by->context > 1 || p->strategy == STRAT_DP)
+        return fail("%s: parallel: a model with a head of one number (:%s) is planned under DDP, FSDP and DeepSpeed, without tensor, pipeline or context "
+                    "parallelism", where, head);
+    if (p->loss != LOSS_FP32)
+        return fail("%s: loss: of a head of one number (:%s) it is the framework's own: leave it out", where, head);
+    if (training_is_lora(&p->train) && !training_listed(p->train.modules_to_save, "score", true))
+        return fail("%s: lora.modules_to_save: PEFT trains the head of one number (:%s) beside adapters: name \"score\" there", where, head);
+    return 0;
+}
+
 int loss_check(const struct plan *p, const char *where)
 {
+    if (p->model.head != HEAD_LOGITS)
+        return check_numbers(p, where);
+
     bool parts = p->loss == LOSS_CHUNKED || p->loss == LOSS_LINEAR_CHUNKS, autocast = plan_recipe(p).autocast, cut = parts || loss_reads_head(p->loss);
     const struct model *m = &p->model;
 

@@ -3,6 +3,7 @@
 
 #include "model/program/tape_collective.h"
 #include "model/program/tape_loss.h"
+#include "model/program/torch_number.h"
 #include "model/program/torch_parts.h"
 #include "model/program/torch_ulysses.h"
 
@@ -253,6 +254,8 @@ var torch_loss(struct torch_model *b, var n)
     bool cut = (b->ranks > 1 && !torch_is_autotp(b)) || (b->context > 1 && !torch_is_ulysses(b));
     var l, logits = 0;
 
+    if (b->m->head != HEAD_LOGITS)
+        return torch_number_loss(b, n);
     if (cut && kind == LOSS_FP32)
         return of_cut_logits(b, n);
     if (kind == LOSS_CHUNKED)

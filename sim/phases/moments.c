@@ -25,6 +25,9 @@ static int64_t on_host(const struct role_bytes *b, enum role_where w)
     return b->params + b->states + b->other - on_device(b, w);
 }
 
+/* Roles without a process of their own share the first. */
+static int process_of(const struct phase_plan *p, int i) { return p->role[i].own_process ? i + 1 : 0; }
+
 /* Does the role act in the trainers' process? */
 static bool acts(const struct phase_step *s, int i) { return s->role == i && s->does != DOES_GENERATE; }
 
@@ -63,65 +66,92 @@ static int64_t moved_between(const struct phase_plan *p, const struct role_bytes
     return sum;
 }
 
+/* What a role has in a phase. */
+static int64_t live_of(const struct phase_plan *p, const struct role_bytes *b, int64_t own, const struct phase_step *s, int i)
+{
+    enum role_where w = where_of(p, s, i);
+    bool all = acts(s, i) && s->does == DOES_UPDATE, states = w == WHERE_DEVICE || w == WHERE_WEIGHTS_AWAY;
+
+    return !acts(s, i) ? on_device(b, w) : own + (all || !states ? 0 : b->states);
+}
+
 static void take_stock(const struct phase_plan *p, const struct role_bytes *role, int64_t own, const struct phase_step *s, struct moment *m)
 {
+    int64_t shared = 0;
+
     for (int i = 0; i < p->nroles; i++) {
         const struct role_bytes *b = &role[i];
-        enum role_where w = where_of(p, s, i);
         m->host += asleep_on_host(p, b, s, i);
         if (!is_model(&p->role[i])) {
             m->engine += engine_bytes(p, s, b, i);
             continue;
         }
-        m->outside = b->outside > m->outside ? b->outside : m->outside;     /* of one world's communicator */
-        bool all = acts(s, i) && s->does == DOES_UPDATE, states = w == WHERE_DEVICE || w == WHERE_WEIGHTS_AWAY;
-        m->live += !acts(s, i) ? on_device(b, w) : own + (all || !states ? 0 : b->states);
-        m->acts = acts(s, i) ? own - b->params - b->other - (all ? b->states : 0) : m->acts;
+        if (process_of(p, i) == 0)
+            shared = b->outside > shared ? b->outside : shared;     /* of one world's communicator */
+        else
+            m->outside += b->outside + b->context;
+        m->live += live_of(p, b, own, s, i);
+        m->acts = acts(s, i) ? own - b->params - b->other - (s->does == DOES_UPDATE ? b->states : 0) : m->acts;
     }
+    m->outside += shared;
 }
 
-/* What stays on the device behind a phase, and what is lost beside it. */
-static int64_t persists(const struct phase_plan *p, const struct role_bytes *role)
+/* What stays on the device of a process behind a phase, and what is lost beside it. */
+static int64_t persists(const struct phase_plan *p, const struct role_bytes *role, int process)
 {
     int64_t sum = 0;
 
     for (int i = 0; i < p->nroles; i++)
-        if (is_model(&p->role[i])) {
+        if (is_model(&p->role[i]) && process_of(p, i) == process) {
             int64_t there = on_device(&role[i], p->role[i].between);
             sum += there + (there > 0 ? role[i].lost : 0);
         }
     return sum;
 }
 
-static int64_t walk(const struct phase_plan *p, const struct role_bytes *role, int64_t carried, struct moment *m)
+/* One process in one phase; returns what it hands on to the next one. */
+static int64_t pass(const struct phase_plan *p, const struct role_bytes *role, int64_t own, const struct phase_step *s, int process, int64_t carried,
+                    struct moment *m)
+{
+    bool does = s->role >= 0 && s->does != DOES_GENERATE && process_of(p, s->role) == process;
+    int64_t lost = does && s->does == DOES_UPDATE ? role[s->role].update_reserved - role[s->role].update : 0, live = 0;
+
+    for (int i = 0; i < p->nroles; i++)
+        live += is_model(&p->role[i]) && process_of(p, i) == process ? live_of(p, &role[i], own, s, i) : 0;
+    int64_t now = live + (lost > 0 ? lost : 0), reserved = carried > now ? carried : now;
+    m->reserved += reserved;
+    m->needed += does ? live : reserved;
+    return does && p->role[s->role].empties ? persists(p, role, process) : reserved;
+}
+
+enum { PROCESSES = PHASE_ROLES + 1 };
+
+static void walk(const struct phase_plan *p, const struct role_bytes *role, const int64_t *own, int64_t carried[PROCESSES], struct moment *m)
 {
     for (int k = 0; k < p->nsteps; k++) {
-        const struct phase_step *s = &p->step[k];
-        bool own = s->role >= 0 && s->does != DOES_GENERATE;
-        int64_t lost = s->does == DOES_UPDATE ? role[s->role].update_reserved - role[s->role].update : 0;
-        int64_t now = m[k].live + (lost > 0 ? lost : 0);
-        m[k].reserved = carried > now ? carried : now;
-        m[k].needed = (own ? m[k].live : m[k].reserved) + m[k].outside + m[k].engine;
+        m[k].reserved = 0;
+        m[k].needed = m[k].outside + m[k].engine;
+        for (int i = 0; i < PROCESSES; i++)
+            carried[i] = pass(p, role, own[k], &p->step[k], i, carried[i], &m[k]);
         m[k].taken = m[k].reserved + m[k].outside + m[k].engine;
-        carried = own && p->role[s->role].empties ? persists(p, role) : m[k].reserved;
     }
-    return carried;
 }
 
 void moments_of(const struct phase_plan *p, const struct role_bytes *role, const int64_t *own, struct moment *out)
 {
-    int64_t carried = 0, before;
+    int64_t carried[PROCESSES], before[PROCESSES];
 
     memset(out, 0, (size_t)p->nsteps * sizeof *out);
     for (int k = 0; k < p->nsteps; k++)
         take_stock(p, role, own[k], &p->step[k], &out[k]);
     for (int k = 0; k < p->nsteps; k++)
         out[k].moved = moved_between(p, role, &p->step[(k + p->nsteps - 1) % p->nsteps], &p->step[k]);
-    carried = persists(p, role);
+    for (int i = 0; i < PROCESSES; i++)
+        carried[i] = persists(p, role, i);
     for (int i = 0; i < PHASE_STEPS; i++) {     /* it never falls, and is the same from the second time on */
-        before = carried;
-        carried = walk(p, role, carried, out);
-        if (carried == before)
+        memcpy(before, carried, sizeof before);
+        walk(p, role, own, carried, out);
+        if (!memcmp(before, carried, sizeof before))
             break;
     }
 }

@@ -1,6 +1,7 @@
 /* moments.h -- bytes of a GPU in each phase, and in the largest moment over them.
  *
- * Roles that train or infer are one process with one allocator.  In a phase it holds
+ * Roles that train or infer are one process with one allocator, but for those with a process of their own ("own_process": OpenRLHF starts one for
+ * each role, trainer/ray/launcher.py; each has a CUDA context and communicators too).  In a phase a process holds
  *
  *     live     = what each role has on the device between phases + what the one that acts adds at its peak
  *     reserved = the larger of what was reserved before and live + what the allocator's blocks lose in that phase
@@ -12,9 +13,11 @@
  * What is elsewhere than in the phase before was moved: to host memory, and back.  Weights that an engine drops (level 2) are not; nor are those
  * that come with a hand over.
  *
- * Frameworks empty the cache here: verl 0.7.0 behind generate_sequences() and whenever it offloads (fsdp_workers.py: empty_cache();
+ * What a phase leaves is on to the next phase of its process.  Frameworks empty the cache here: verl 0.7.0 behind generate_sequences() and whenever it offloads (fsdp_workers.py: empty_cache();
  * utils/fsdp_utils.py: offload_fsdp_model_to_cpu(empty_cache=True)); TRL before it wakes vLLM's weights, where vllm_enable_sleep_mode is set
- * (generation/vllm_generation.py: sync_weights()), else never. */
+ * (generation/vllm_generation.py: sync_weights()), else never; OpenRLHF 0.11 behind each forward where all models share GPUs, around fit() and
+ * the hand over (trainer/ppo_utils/experience_maker.py: _dispatch_forward(), trainer/ray/ppo_actor.py); NeMo-RL whenever it offloads
+ * (models/policy/workers: offload_before_refit(), offload_after_refit()). */
 #ifndef DPX_MOMENTS_H
 #define DPX_MOMENTS_H
 
@@ -24,7 +27,7 @@
 struct role_bytes {
     int64_t params, states, other;  /* between its steps: parameters, optimizer states, the rest */
     int64_t lost;                   /* in segments, once the cache is emptied */
-    int64_t outside;                /* NCCL */
+    int64_t outside, context;       /* NCCL; CUDA's context, of a process beside the first */
     int64_t update, update_reserved;    /* at the peak of a training step, all of its own included; as allocated, as reserved */
     int64_t awake, loading, asleep, host;   /* of an engine (engine.h) */
 };
@@ -32,8 +35,8 @@ struct role_bytes {
 /* What a phase has. */
 struct moment {
     int64_t acts;                   /* what the acting role adds to what it has between phases, at its peak */
-    int64_t live, reserved;         /* of the trainers' process */
-    int64_t outside;                /* NCCL of that process */
+    int64_t live, reserved;         /* of the trainers' processes */
+    int64_t outside;                /* NCCL of those processes, and contexts of all but the first */
     int64_t engine;                 /* on the same GPU */
     int64_t needed;                 /* what must be there */
     int64_t taken;                  /* with what is reserved */

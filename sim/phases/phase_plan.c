@@ -164,7 +164,7 @@ static int read_engine(const struct reading *r, struct phase_role *to)
 
 static int read_model(const struct reading *r, struct phase_role *to)
 {
-    static const char *const known[] = { "train", "infer", "between", "empties_cache", "shares_weights", NULL };
+    static const char *const known[] = { "train", "infer", "between", "empties_cache", "shares_weights", "own_process", NULL };
     const json_t *train = json_object_get(r->j, "train"), *infer = json_object_get(r->j, "infer"), *between = json_object_get(r->j, "between");
     int where = WHERE_DEVICE;
 
@@ -177,8 +177,10 @@ static int read_model(const struct reading *r, struct phase_role *to)
     if (between && read_where(r, "between", between, &where) < 0)
         return -1;
     to->between = (enum role_where)where;
-    if (read_flag(r, "shares_weights", &to->shares) < 0)
+    if (read_flag(r, "shares_weights", &to->shares) < 0 || read_flag(r, "own_process", &to->own_process) < 0)
         return -1;
+    if (to->shares && to->own_process)
+        return wrong(r, "own_process", "left out of a role that shares weights: they are in another's process");
     if (to->shares && to->kind != ROLE_INFERS)
         return wrong(r, "shares_weights", "of a role that infers");
     return read_flag(r, "empties_cache", &to->empties);

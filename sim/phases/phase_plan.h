@@ -34,6 +34,7 @@ struct phase_role {
     const json_t *plan;             /* of a role that trains or infers: an object, or the name of a file */
     enum role_where between;
     bool empties;                   /* torch.cuda.empty_cache() behind each of its phases */
+    bool own_process;               /* of a role that trains or infers: an allocator, communicators and a CUDA context of its own */
     bool shares;                    /* of a role that infers: its weights are another role's (adapters switched off) */
     struct engine engine;
     const json_t *model, *cluster;  /* of an engine; NULL: those of the first role that trains */

@@ -33,11 +33,13 @@ static void print_model(const struct phases *p, int i, FILE *to)
 
     plan_words(plan, words, sizeof words);
     if (r->kind == ROLE_INFERS) {
-        fprintf(to, "  %s: %s without gradients, %s of weights on a GPU. Between phases %s.\n", r->name, plan->model.name, size_text(b->params).s, between_words(r->between));
+        fprintf(to, "  %s: %s without gradients, %s of weights on a GPU. Between phases %s%s.\n", r->name, plan->model.name, size_text(b->params).s,
+                between_words(r->between), r->own_process ? ", in a process of its own" : "");
         return;
     }
-    fprintf(to, "  %s: %s, %s.\n    %s of weights and %s of optimizer states on a GPU. Between phases %s, and PyTorch's cache %s.\n", r->name, plan->model.name, words,
-            size_text(b->params).s, size_text(b->states).s, between_words(r->between), r->empties ? "is emptied" : "stays");
+    fprintf(to, "  %s: %s, %s.\n    %s of weights and %s of optimizer states on a GPU. Between phases %s, and PyTorch's cache %s%s.\n", r->name, plan->model.name, words,
+            size_text(b->params).s, size_text(b->states).s, between_words(r->between), r->empties ? "is emptied" : "stays",
+            r->own_process ? "; it is a process of its own" : "");
 }
 
 static void print_engine(const struct phases *p, FILE *to)
@@ -105,6 +107,15 @@ static void print_steps(const struct phases *p, FILE *to)
             needed > p->limit ? ", more than the whole card" : needed > p->available ? ", so little of the card stays free" : "");
 }
 
+/* Processes beside the first have a context each. */
+static const char *outside_words(const struct phases *p)
+{
+    for (int i = 0; i < p->plan.nroles; i++)
+        if (p->plan.role[i].own_process)
+            return "NCCL and CUDA contexts";
+    return "NCCL";
+}
+
 /* What the largest moment consists of. */
 static void print_largest(const struct phases *p, FILE *to)
 {
@@ -120,7 +131,7 @@ static void print_largest(const struct phases *p, FILE *to)
         sign = ",";
     }
     if (m->outside) {
-        fprintf(to, "%s %s of NCCL", sign, size_text(m->outside).s);
+        fprintf(to, "%s %s of %s", sign, size_text(m->outside).s, outside_words(p));
         sign = ",";
     }
     if (m->engine)
@@ -186,7 +197,7 @@ static void print_time(const struct phases *p, FILE *to)
 
 static const struct column layout_columns[] = {
     { "layout", false, 0 }, { "iteration", true, 0 }, { "90 %", true, 1 }, { "idle", true, 0 }, { "engine", false, 0 }, { "trainers wait on", false, 0 },
-    { "needs", true, 0 },
+    { "micro-batches", false, 1 }, { "needs", true, 0 },
 };
 enum { LAYOUTS_SHOWN = 8 };
 
@@ -201,6 +212,7 @@ static void print_layout(struct columns *t, const struct phases *p, const struct
     columns_cell(t, "%.0f %%", 100 * l->idle);
     columns_cell(t, "TP %" PRId64 ", %.1f%s", l->tensor, l->share, l->apart ? "" : l->sleep ? ", sleeps" : ", awake");
     columns_cell(t, "%s", l->between == WHERE_HOST ? "host" : "device");
+    columns_cell(t, l->forward_times > 1 ? "x %" PRId64 ", forwards x %" PRId64 : "as given", l->update_times, l->forward_times);
     cell_gib(t, l->needed);
 }
 
@@ -215,7 +227,7 @@ static void print_layouts(const struct phases *p, FILE *to)
     int n = phases_search(p, l, &tried);
     progress_end(&watch);
     fprintf(to, "\nLayouts of the same GPUs: %d plans tried, %d layouts fit%s.\n", tried, n, n > LAYOUTS_SHOWN ? ", the fastest are" : "");
-    struct columns *t = columns_new(layout_columns, 7);
+    struct columns *t = columns_new(layout_columns, 8);
     for (int i = 0; i < n; i++) {
         if (i < LAYOUTS_SHOWN)
             print_layout(t, p, &l[i]);

@@ -361,11 +361,27 @@ static void judge(struct phases *p)
     p->tight &= p->fits;
 }
 
+/* Room is left for the context of one process of the trainers. */
+static void take_contexts(struct phases *p)
+{
+    bool first = false;
+
+    for (int i = 0; i < p->plan.nroles; i++)
+        first |= p->plan.role[i].kind != ROLE_IS_ENGINE && !p->plan.role[i].own_process;
+    for (int i = 0; i < p->plan.nroles; i++) {
+        if (p->plan.role[i].kind == ROLE_IS_ENGINE || !p->plan.role[i].own_process)
+            continue;
+        p->bytes[i].context = first ? p->cluster.gpu.context : 0;
+        first = true;
+    }
+}
+
 static int figures(const struct phases_asked *a, struct phases *p, bool timed)
 {
     int64_t own[PHASE_STEPS];
 
     take_room(a, p);
+    take_contexts(p);
     for (int i = 0; i < p->plan.nroles; i++)
         if (p->plan.role[i].kind != ROLE_IS_ENGINE && phases_role_figures(p, i, a->db, timed) < 0)
             return -1;

@@ -33,16 +33,16 @@ struct phases_asked {
 #define PHASES_OPTS(a) \
     OPTS_EXAMPLE("dpxplan phases demo/grpo.json"), \
     OPTS_EXAMPLE("dpxplan phases demo/verl-grpo.yaml --cluster 8xh100 --response 300,1024"), \
-    { "FILE", "a phase plan (\"dpx_phases\": 1), a config of TRL's GRPO, of DPO (TRL, LLaMA-Factory, axolotl), or verl's; - is standard input", .str = &(a).plan.path, \
+    { "FILE", "a phase plan (\"dpx_phases\": 1), or a recipe of TRL, LLaMA-Factory, axolotl, verl, OpenRLHF or NeMo-RL; - is standard input", .str = &(a).plan.path, \
       .doc = &(a).plan.doc, .positional = true, .required = true }, \
-    { "cluster", "where FILE is TRL's or verl's: on which GPUs, such as 8xh100", .str = &(a).plan.cluster, .doc = &(a).plan.cluster_doc, \
+    { "cluster", "where FILE is a recipe: on which GPUs, such as 8xh100", .str = &(a).plan.cluster, .doc = &(a).plan.cluster_doc, \
       .names = cluster_builtin, .value = "CLUSTER", .often = true }, \
     { "model", "likewise: its model, where the file names none", .str = &(a).plan.model, .doc = &(a).plan.model_doc, .names = model_builtin, .value = "MODEL" }, \
     { "seq", "likewise: tokens of a sample, where the file does not say", .length = &(a).plan.seq, .min = 1 }, \
     { "response", "likewise: tokens of a response on average and at most, such as 700,2048; left out: all as long as they may be", .str = &(a).response, \
       .value = "MEAN,LONGEST", .often = true }, \
     { "set", "change keys of FILE, such as roles.engine.sleep=1, or of verl's actor_rollout_ref.rollout.n=8", .pairs = &(a).set, .often = true }, \
-    { "search", "other layouts of the same GPUs: engine and trainers together or apart, who sleeps where, the engine's ranks and share", .flag = &(a).search }, \
+    { "search", "other layouts of the same GPUs: engine and trainers together or apart, who sleeps where, the engine's ranks and share, micro-batches", .flag = &(a).search }, \
     { "accelerate", "likewise: accelerate's config that TRL's goes with, which says who shares what", .str = &(a).accelerate, .doc = &(a).accelerate_doc, \
       .value = "CONFIG" }, \
     { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
@@ -97,6 +97,9 @@ int     phases_answer(const struct phases_asked *a, struct phases *out);
 json_t *phases_json(const struct phases *p);
 void    phases_free(struct phases *p);
 
+/* A cluster of so many GPUs of this one's kind (new reference): whole nodes, or some GPUs of one. */
+json_t *phases_part_of(const struct cluster *c, int64_t gpus);
+
 /* The same plan changed, a document; `timed`: with times.  0, or -1 reported and nothing to free. */
 int     phases_changed(const struct phases *base, json_t *doc, bool timed, struct phases *out);
 
@@ -118,18 +121,19 @@ struct phases_layout {
     double  share;
     int     sleep;
     enum role_where between;        /* of roles that train */
+    int64_t update_times, forward_times;    /* as many samples in a micro-step as the plan asked for */
     struct cost iteration;
     double  idle;                   /* share of GPU time in which nothing runs */
     int64_t needed;
 };
-enum { PHASE_LAYOUTS = 32 };
+enum { PHASE_LAYOUTS = 48 };
 /* Layouts of the same GPUs that fit, the fastest first: engine and trainers together, the engine asleep or not, trainers on the host or not;
- * or apart, one step off.  The engine has the largest share that fits.  Returns how many; *tried: plans that were evaluated. */
+ * or apart, one step off; the fastest two with larger micro-batches too.  The engine has the largest share that fits.  Returns how many; *tried: plans that were evaluated. */
 int phases_search(const struct phases *p, struct phases_layout out[PHASE_LAYOUTS], int *tried);
 
 /* ---- phases_import.c ---- */
 
-/* A phase plan of a file of TRL or verl (new reference), or NULL reported. */
+/* A phase plan of a recipe (new reference), or NULL reported. */
 struct form_file;
 json_t *phases_import(const struct phases_asked *a, const struct form_file *f, struct notes *notes);
 bool    phases_imports(const struct form_file *f);

@@ -1,4 +1,5 @@
-/* phases_search.c -- other layouts of a phase plan on the same GPUs: together or apart, who sleeps where, the engine's ranks and share. */
+/* phases_search.c -- other layouts of a phase plan on the same GPUs: together or apart, who sleeps where, the engine's ranks and share, and of the
+ * fastest ones the micro-batches of updates and forwards. */
 #include "sim/plan/phases.h"
 
 #include <stdlib.h>
@@ -17,8 +18,7 @@ static json_t *role_of(json_t *doc, const char *name) { return json_object_get(j
 
 /* ---- one layout ---- */
 
-/* The cluster with so many GPUs of its own: whole nodes, or some GPUs of one. */
-static json_t *part_of(const struct cluster *c, int64_t gpus)
+json_t *phases_part_of(const struct cluster *c, int64_t gpus)
 {
     json_t *j = cluster_to_json(c);
     bool nodes = gpus % c->gpus_per_node == 0;
@@ -33,7 +33,7 @@ static json_t *part_of(const struct cluster *c, int64_t gpus)
 /* Plans of roles on fewer GPUs, with the same global batch.  false: it does not divide, or a plan is in a file of its own. */
 static bool shrink_trainers(const struct phases *p, json_t *doc, int64_t gpus)
 {
-    json_t *cluster = part_of(&p->cluster, gpus);
+    json_t *cluster = phases_part_of(&p->cluster, gpus);
     bool ok = true;
 
     json_object_set(doc, "cluster", cluster);
@@ -93,6 +93,16 @@ static bool fits(struct layouts *l, json_t *doc, bool timed, struct phases *out)
     return rc == 0 && out->fits;
 }
 
+/* A layout that fits, with its figures. */
+static void keep(struct layouts *l, json_t *doc, struct phases_layout of, const struct phases *q, int64_t trainers)
+{
+    of.doc = json_incref(doc);
+    of.iteration = q->iteration;
+    of.idle = idle_of(q, of.apart ? of.engine_gpus : 0, trainers);
+    of.needed = q->moment[q->largest].needed;
+    l->out[l->n++] = of;
+}
+
 /* The document with the largest share that fits; takes it. */
 static void try_shares(struct layouts *l, json_t *doc, struct phases_layout of, int64_t trainers)
 {
@@ -108,18 +118,72 @@ static void try_shares(struct layouts *l, json_t *doc, struct phases_layout of, 
         }
     }
     if (i < SHARES && l->n < PHASE_LAYOUTS && fits(l, doc, true, &q)) {
-        of.doc = json_incref(doc);
         of.share = shares[i];
-        of.iteration = q.iteration;
-        of.idle = idle_of(&q, of.apart ? of.engine_gpus : 0, trainers);
-        of.needed = q.moment[q.largest].needed;
-        l->out[l->n++] = of;
+        of.update_times = of.forward_times = 1;
+        keep(l, doc, of, &q, trainers);
         phases_free(&q);
     }
     json_decref(doc);
 }
 
+/* ---- micro-batches ---- */
+
+/* Updates take `update` times as many samples at once, in as many fewer micro-steps, and forwards `forward` times as many.  false: they do not
+ * divide, or a plan is in a file of its own. */
+static bool scale_batches(const struct phases *p, json_t *doc, int64_t update, int64_t forward)
+{
+    json_t *phases = json_object_get(doc, "phases"), *phase;
+    bool any = false;
+    size_t k;
+
+    for (int i = 0; i < p->plan.nroles; i++) {
+        const struct phase_role *r = &p->plan.role[i];
+        json_t *plan = r->kind == ROLE_TRAINS ? json_object_get(role_of(doc, r->name), "train") : NULL;
+        int64_t steps = json_object_get(plan, "accumulation") ? json_integer_value(json_object_get(plan, "accumulation")) : 1;
+        if (r->kind != ROLE_TRAINS || update == 1)
+            continue;
+        if (!json_is_object(plan) || steps % update)
+            return false;
+        json_object_set_new(plan, "micro_batch", json_integer(json_integer_value(json_object_get(plan, "micro_batch")) * update));
+        json_object_set_new(plan, "accumulation", json_integer(steps / update));
+        any = true;
+    }
+    json_array_foreach(phases, k, phase) {
+        const struct phase_step *s = &p->plan.step[k];
+        int64_t micro = s->does != DOES_FORWARD ? 0 : s->micro_batch ? s->micro_batch : p->role[s->role].plan.micro_batch;
+        if (micro == 0)
+            continue;
+        if (micro * forward * plan_batch_ranks(&p->role[s->role].plan) > (s->samples ? s->samples : p->plan.samples))
+            return false;
+        json_object_set_new(phase, "micro_batch", json_integer(micro * forward));
+        any = true;
+    }
+    return any;
+}
+
+/* A layout that is fast, with larger micro-batches of forwards, and of updates too. */
+static void try_batches(struct layouts *l, struct phases_layout of, int64_t trainers)
+{
+    static const struct { int64_t update, forward; } times[] = { { 1, 2 }, { 1, 4 }, { 2, 2 }, { 2, 4 }, { 4, 4 } };
+    json_t *from = of.doc;
+
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        json_t *doc = json_deep_copy(from);
+        struct phases q;
+        if (l->n < PHASE_LAYOUTS && scale_batches(l->p, doc, times[i].update, times[i].forward) && fits(l, doc, true, &q)) {
+            of.update_times = times[i].update;
+            of.forward_times = times[i].forward;
+            keep(l, doc, of, &q, trainers);
+            phases_free(&q);
+        }
+        json_decref(doc);
+    }
+}
+
 /* ---- all of them ---- */
+
+/* How many layouts are tried with other micro-batches. */
+enum { WITH_BATCHES = 2 };
 
 static void try_together(struct layouts *l, int64_t tensor)
 {
@@ -148,7 +212,7 @@ static void try_apart(struct layouts *l, int64_t tensor, int64_t engine_gpus)
         json_decref(doc);
         return;
     }
-    json_object_set_new(e, "cluster", part_of(c, engine_gpus));
+    json_object_set_new(e, "cluster", phases_part_of(c, engine_gpus));
     json_object_set_new(e, "tensor", json_integer(tensor));
     json_object_set_new(doc, "asynchronous", json_true());
     set_trainers(l->p, doc, WHERE_DEVICE);
@@ -185,6 +249,9 @@ int phases_search(const struct phases *p, struct phases_layout out[PHASE_LAYOUTS
             try_splits(&l, tensor);
         }
     }
+    sort_stable(out, (size_t)l.n, sizeof *out, by_time);
+    for (int i = 0, n = l.n; i < n && i < WITH_BATCHES; i++)
+        try_batches(&l, out[i], p->cluster.world_size - (out[i].apart ? out[i].engine_gpus : 0));
     sort_stable(out, (size_t)l.n, sizeof *out, by_time);
     *tried = l.tried;
     return l.n;

@@ -1,6 +1,7 @@
 /* plan_given.c -- the plan that a command is given: a plan.json, any file that has a form, with the cluster that such a
  * file does not name, or a model, whose plan is searched. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -105,14 +106,16 @@ static bool is_file_name(const char *path)
 /* A name or an id, and no file.  1: known; 0: a file, or its name; -1: neither a file nor a known model, reported. */
 static int is_model(const char *path)
 {
-    char config[1500];
+    char config[1500], name[1500];
     struct stat st;
+    bool headed = model_name_length(path) < strlen(path);       /* of a config.json ":score" makes a model too */
 
-    if (!strcmp(path, "-") || stat(path, &st) == 0)
-        return 0;
-    if (hf_ids_find(path) || hf_cache_find(path, config, sizeof config))
+    snprintf(name, sizeof name, "%.*s", (int)model_name_length(path), path);
+    if (!strcmp(path, "-") || stat(name, &st) == 0)
+        return headed;
+    if (hf_ids_find(name) || hf_cache_find(name, config, sizeof config))
         return 1;
-    if (is_file_name(path))
+    if (is_file_name(name))
         return 0;
     return model_unknown(path);
 }

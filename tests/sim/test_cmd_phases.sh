@@ -145,7 +145,7 @@ verl() {
     # the actor sleeps in host memory, the reference is always there
     holds "phase['generate']['live_bytes'] == 0 and role['reference']['params_bytes'] == 0 and d['host_bytes_of_a_node'] > 0"
     sed 's/algorithm:.*/algorithm: { adv_estimator: gae }/' "$tmp/verl.yaml" >"$tmp/gae.yaml"
-    says 'a critic' "$tmp/gae.yaml" --cluster 8xh100
+    says 'critic.model.path: not given' "$tmp/gae.yaml" --cluster 8xh100
     sed 's/name: vllm/name: hf/' "$tmp/verl.yaml" >"$tmp/hf.yaml"
     says 'vllm and sglang are planned' "$tmp/hf.yaml" --cluster 8xh100
     sed 's/name: vllm/name: sglang/' "$tmp/verl.yaml" >"$tmp/sgl.yaml"
@@ -291,10 +291,8 @@ check 'the schema has the keys that are read' "$(schema)"
 
 refusals() {
     says 'neither a phase plan' demo/8b-fsdp.json
-    says 'a recipe of OpenRLHF' tests/golden/forms/openrlhf/train_ppo.sh
+    says 'a recipe of OpenRLHF' tests/golden/forms/openrlhf/train_dpo.sh
     says 'a recipe of torchtune' tests/golden/forms/torchtune/qwen2_5_3b_async_grpo.yaml
-    printf 'grpo: { num_prompts_per_step: 32 }\npolicy: { model_name: Qwen/Qwen2.5-1.5B, generation: { backend: vllm } }\n' >"$tmp/nemo.yaml"
-    says 'a recipe of NeMo-RL' "$tmp/nemo.yaml"
     printf 'seq_len = 2048\n[orchestrator]\nbatch_size = 512\n[trainer]\n[inference]\n' >"$tmp/rl.toml"
     says 'a recipe of prime-rl' "$tmp/rl.toml"
     says "weights are handed over between copies of one model" demo/grpo.json --set roles.engine.model=gpt2 roles.engine.tensor=4

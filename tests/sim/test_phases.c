@@ -398,6 +398,36 @@ static void the_allocator_goes_from_phase_to_phase(void **state)
     assert_int_equal(m[0].needed, GIB(8 + 1 + 1 + 40));
 }
 
+/* Each in a process of its own: a reserve that one keeps is not the other's, and both have NCCL and, but for the first, a context. */
+static void processes_keep_what_they_reserve(void **state)
+{
+    static const struct role_bytes apart[] = {
+        { .params = GIB(4), .states = GIB(8), .lost = GIB(1), .outside = GIB(1), .update = GIB(30), .update_reserved = GIB(36) },
+        { .params = GIB(2), .outside = GIB(1), .context = GIB(1) }, { .awake = GIB(40), .loading = GIB(18), .asleep = GIB(3) },
+    };
+    struct phase_plan p;
+    struct moment m[3];
+    json_t *doc;
+
+    (void)state;
+    read_plan(HEAD "\"roles\": { \"actor\": { \"train\": {}, \"own_process\": true }, \"reference\": { \"infer\": \"actor\", \"own_process\": true }, "
+              "\"engine\": { \"engine\": \"vllm\", \"sleep\": 1 } }, " PHASES, &p, &doc);
+    moments_of(&p, apart, own, m);
+    /* the actor's 36 GiB and the reference's 10 stay reserved while the engine works; 1 + 1 of NCCL and a context beside them */
+    assert_int_equal(m[0].needed, GIB(36 + 10 + 3 + 40));
+    /* the reference's process gives its own cache back before it runs out, not the actor's */
+    assert_int_equal(m[1].needed, GIB(36 + 10 + 3 + 3));
+    assert_int_equal(m[2].needed, GIB(30 + 10 + 3 + 3));
+    json_decref(doc);
+    read_plan(HEAD "\"roles\": { \"actor\": { \"train\": {}, \"own_process\": true, \"empties_cache\": true }, \"reference\": { \"infer\": \"actor\", "
+              "\"own_process\": true, \"empties_cache\": true }, \"engine\": { \"engine\": \"vllm\", \"sleep\": 1 } }, " PHASES, &p, &doc);
+    moments_of(&p, apart, own, m);
+    assert_int_equal(m[0].needed, GIB(4 + 8 + 1 + 2 + 3 + 40));     /* 1 GiB is lost in the actor's segments */
+    assert_int_equal(m[1].needed, GIB(4 + 8 + 1 + 10 + 3 + 3));
+    assert_int_equal(m[2].needed, GIB(30 + 2 + 3 + 3));
+    json_decref(doc);
+}
+
 /* An engine that does not sleep is in every phase. */
 static void an_engine_that_stays_awake(void **state)
 {
@@ -614,6 +644,7 @@ int main(void)
         cmocka_unit_test(one_sequence_must_have_room),
         cmocka_unit_test(bars_that_never_stand_together),
         cmocka_unit_test(the_allocator_goes_from_phase_to_phase),
+        cmocka_unit_test(processes_keep_what_they_reserve),
         cmocka_unit_test(an_engine_that_stays_awake),
         cmocka_unit_test(weights_are_handed_over),
         cmocka_unit_test(a_mixture_s_experts_are_handed_over),

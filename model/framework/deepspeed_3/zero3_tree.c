@@ -110,8 +110,13 @@ static int parse_word(struct z3_tree *t, const struct local_model *local, const 
         container |= word[len - 1] == '[';
         asks |= word[len - 1] == '+';
     }
-    if (loss_reads_head(local->plan->loss) && len == 7 && !strncmp(word, "lm_head", len))
+    bool head = len == strlen("lm_head") && !strncmp(word, "lm_head", len);
+    if (head && loss_reads_head(local->plan->loss))
         return -1;                              /* the loss reads its weight, it is not called: z3_trace_build() */
+    if (head && local->model->head != HEAD_LOGITS) {
+        word = "score";
+        len = strlen(word);
+    }
     snprintf(x->path, sizeof x->path, "%.56s%.*s", prefix, len < 32 ? (int)len : 32, word);
     x->module = x->leaf ? find_below(local->model, x->path) : find_module(local->model, x->path);
     if ((optional && x->module < 0 && part_of(local->model, x->path, "original_module") < 0) || (alibi && !eager_alibi(local))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records PyTorch's own account of the memory of a training step.
 
-    python record_torch_memory.py [--cases steps|alone|attention|options|hooks|experts|activations|liger|units|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
+    python record_torch_memory.py [--cases steps|alone|attention|options|hooks|experts|activations|liger|units|numbers|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
 
 FSDP2 and HSDP by torch.distributed._tools.fsdp2_mem_tracker.FSDPMemTracker, DDP by
 MemTracker, both under FakeTensorMode with a fake process group: the modelling code,
@@ -58,7 +58,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoModelForCausalLM
 
 from plan_names import gpu_of, name_of, world_of
 from torch_alone import alone_cases, optimizer_of, optimizers
@@ -67,6 +66,7 @@ from torch_attention import attention_cases
 from torch_liger import liger, liger_cases
 from torch_hooks import hook_cases, kept, register_hook, steps_before
 from torch_mixtures import MIXTURES, PUTS, expert_cases, take_grouped_products
+from torch_numbers import NUMBERS, class_of, number_cases, number_loss
 from torch_options import option_cases, recompute_attention, recompute_by_operator, replace_loss
 from torch_units import UNITS, unit_cases
 
@@ -194,7 +194,7 @@ RELEASED = {
 MODELS.update(RELEASED)
 # Their modelling code has no fused attention, or none that CUDA's fused kernels take.
 EAGER_ONLY = {"gemma2", "bloom", "falcon", "mpt"}
-MODELS.update({name: {"model_type": name, **shape} for name, shape in FAMILIES.items()}, **MIXTURES, **ACTIVATIONS, **UNITS)
+MODELS.update({name: {"model_type": name, **shape} for name, shape in FAMILIES.items()}, **MIXTURES, **ACTIVATIONS, **UNITS, **NUMBERS)
 
 # ---- what stands in for a GPU ----
 
@@ -381,7 +381,11 @@ def wrap_ddp(model, plan):
 
 def micro_step(model, ids, labels, autocast):
     with torch.autocast("cuda", torch.bfloat16) if autocast else contextlib.nullcontext():
-        loss = model(input_ids=ids, labels=labels, use_cache=False).loss
+        inner = getattr(model, "module", model).config
+        if inner.architectures:
+            loss = number_loss(model, ids, labels, inner)
+        else:
+            loss = model(input_ids=ids, labels=labels, use_cache=False).loss
     loss.backward()
 
 
@@ -418,7 +422,7 @@ def built(plan, dtype=torch.float32):
     cfg = transformers.AutoConfig.for_model(**MODELS[plan["model"]])
     cfg.bos_token_id = cfg.eos_token_id = cfg.pad_token_id = None
     cfg.use_cache = False
-    model = AutoModelForCausalLM.from_config(cfg, attn_implementation=attn, dtype=dtype)
+    model = class_of(cfg).from_config(cfg, attn_implementation=attn, dtype=dtype)
     model.train()
     if plan["recompute"] in ("full", "reentrant"):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": plan["recompute"] == "reentrant"})
@@ -630,7 +634,7 @@ def choices(gpu):
 CASES = {"steps": cases, "alone": lambda: alone_cases(plan_of), "attention": lambda: attention_cases(plan_of, FAMILIES), "options": lambda: option_cases(plan_of),
          "hooks": lambda: hook_cases(plan_of), "experts": lambda: expert_cases(plan_of),
          "activations": lambda: activation_cases(plan_of), "liger": lambda: liger_cases(plan_of),
-         "units": lambda: unit_cases(plan_of)}
+         "units": lambda: unit_cases(plan_of), "numbers": lambda: number_cases(plan_of)}
 
 
 def record(plans, out):

@@ -1,0 +1,457 @@
+/* phases_nemo.c -- phase plans of NeMo-RL's configs (examples/configs, August 2026): grpo, dpo, sft and rm.
+ *
+ * A recipe says what differs from another file ("defaults"), and values may be other keys' ("${policy.model_name}"): both are followed here.
+ *
+ * The policy (models/automodel/setup.py) is NeMo Automodel's: FSDP2, weights in fp32, compute in bf16, gradients reduced in fp32, so that its form
+ * reads the keys of policy.dtensor_cfg under its own names.  A Megatron-LM policy (policy.megatron_cfg.enabled) is refused.
+ *
+ * GRPO (algorithms/grpo.py).  Where generation shares the GPUs, the optimizer's states go to host memory before weights are handed over and the model
+ * behind it, caches are emptied each time (offload_before_refit(), offload_after_refit()); log-probabilities have the model on the GPU and the states
+ * not (prepare_for_lp_inference()).  The reference's weights wait in host memory and take the policy's place in its forward
+ * (use_reference_model()).  vLLM sleeps at level 1, in a process of its own (vllm_worker.py).  Elsewhere the engine has
+ * policy.generation.colocated.resources: some GPUs of one node, or nodes.
+ *
+ * DPO and the reward model: a sample is a chosen and a rejected sequence in one batch (dpo.py, rm.py); DPO's reference log-probabilities come in a
+ * forward before each step (add_ref_logprobs_to_data()). */
+#include "sim/plan/phases_import.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/exchange/unread.h"
+#include "sim/plan/named.h"
+
+#define POLICY "policy."
+#define CFG    "policy.dtensor_cfg."
+#define GEN    "policy.generation."
+#define VLLM   "policy.generation.vllm_cfg."
+
+/* ---- the whole config ---- */
+
+enum { DEEPEST = 16 };
+
+/* `over` says more than `doc`: sections key by key, all else whole. */
+static void merge(json_t *doc, const json_t *over)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)over, key, v) {
+        json_t *mine = json_object_get(doc, key);
+        if (json_is_object(mine) && json_is_object(v))
+            merge(mine, v);
+        else
+            json_object_set(doc, key, v);
+    }
+}
+
+/* The file of "defaults", whose path is from the one that names it. */
+static json_t *with_defaults(const json_t *doc, const char *path, int depth)
+{
+    const char *name = json_string_value(json_object_get(doc, "defaults")), *slash = strrchr(path, '/');
+    char from[1024];
+    struct form_file f;
+
+    if (!json_object_get(doc, "defaults"))
+        return json_deep_copy(doc);
+    snprintf(from, sizeof from, "%.*s%.400s", name && *name != '/' && slash ? (int)(slash - path) + 1 : 0, path, name ? name : "");
+    if (!name || depth == DEEPEST) {
+        fail("%s: defaults: the name of another config", path);
+        return NULL;
+    }
+    if (form_open(from, &f) < 0) {
+        fail("%s: defaults: %s: it has what this file leaves out: put it there", path, from);
+        return NULL;
+    }
+    json_t *whole = f.doc ? with_defaults(f.doc, from, depth + 1) : NULL;
+    form_close(&f);
+    if (whole)
+        merge(whole, doc);
+    json_object_del(whole, "defaults");
+    return whole;
+}
+
+static json_t *resolved(const json_t *root, const char *text, int depth);
+
+/* "a, b" of ${mul:a, b}. */
+static json_t *product(const json_t *root, const char *of, size_t n, int depth)
+{
+    const char *comma = memchr(of, ',', n);
+    char part[2][160];
+    json_t *v[2];
+
+    if (!comma || n >= sizeof part[0])
+        return NULL;
+    snprintf(part[0], sizeof part[0], "%.*s", (int)(comma - of), of);
+    snprintf(part[1], sizeof part[1], "%.*s", (int)(n - (size_t)(comma + 1 - of)), comma + 1);
+    for (int i = 0; i < 2; i++)
+        v[i] = resolved(root, part[i] + strspn(part[i], " "), depth + 1);
+    double x[2] = { v[0] ? json_number_value(v[0]) : atof(part[0]), v[1] ? json_number_value(v[1]) : atof(part[1]) };
+    json_decref(v[0]);
+    json_decref(v[1]);
+    return json_integer((json_int_t)(x[0] * x[1]));
+}
+
+/* What "${a.b}" stands for (new reference); NULL: the text is as it is. */
+static json_t *resolved(const json_t *root, const char *text, int depth)
+{
+    size_t n = strlen(text);
+    char path[200];
+
+    if (depth == DEEPEST || n < 4 || n >= sizeof path || strncmp(text, "${", 2) != 0 || text[n - 1] != '}')
+        return NULL;
+    snprintf(path, sizeof path, "%.*s", (int)n - 3, text + 2);
+    if (!strncmp(path, "mul:", 4))
+        return product(root, path + 4, strlen(path + 4), depth);
+    const json_t *v = form_value(root, path);
+    json_t *deeper = json_is_string(v) ? resolved(root, json_string_value(v), depth + 1) : NULL;
+    return deeper ? deeper : json_deep_copy(v);
+}
+
+static void resolve(json_t *root, json_t *in, int depth)
+{
+    const char *key;
+    json_t *v;
+    void *next;
+
+    json_object_foreach_safe(in, next, key, v) {
+        json_t *is = json_is_string(v) ? resolved(root, json_string_value(v), 0) : NULL;
+        if (is)
+            json_object_set_new(in, key, is);
+        else if (json_is_object(v) && depth < DEEPEST)
+            resolve(root, v, depth + 1);
+    }
+}
+
+/* ---- what it is ---- */
+
+enum algorithm { GRPO, DPO, SFT, RM, NALGORITHMS };
+static const char *const algorithms[] = { "grpo", "dpo", "sft", "rm" };
+
+static bool has_section(const json_t *doc, const char *key) { return json_is_object(json_object_get(doc, key)); }
+
+bool phases_is_nemo(const struct form_file *f)
+{
+    const json_t *policy = f->doc ? json_object_get(f->doc, "policy") : NULL;
+    bool any = json_is_string(json_object_get(f->doc, "defaults"));
+
+    for (int i = 0; i < NALGORITHMS; i++)
+        any |= has_section(f->doc, algorithms[i]);
+    any |= has_section(f->doc, "ppo") || has_section(f->doc, "distillation") || form_value(f->doc, "policy.generation");
+    return f->kind != FORM_TOML && json_is_object(policy) && any;
+}
+
+static int algorithm_of(struct importing *in)
+{
+    for (int i = 0; i < NALGORITHMS; i++)
+        if (has_section(in->f->doc, algorithms[i]) && !has_section(in->f->doc, "ppo") && !has_section(in->f->doc, "distillation"))
+            return i;
+    return fail("%s: of NeMo-RL grpo, dpo, sft and rm are planned, not %s", in->f->path, has_section(in->f->doc, "ppo") ? "ppo" : has_section(in->f->doc, "distillation") ? "distillation" : "this one");
+}
+
+/* What is on and not planned. */
+static int refuses(struct importing *in)
+{
+    static const struct { const char *path, *why; } never[] = {
+        { POLICY "megatron_cfg.enabled", "a policy on Megatron-LM is not read: policy.dtensor_cfg is" }, { POLICY "draft.enabled", "a draft model is not planned" },
+        { "grpo.use_dynamic_sampling", "how many batches are generated until enough groups differ is not known beforehand" },
+        { "env.reward_model.enabled", "a reward model on GPUs of its own is not planned" }, { POLICY "quantization.enabled", "quantised weights are not planned" },
+        { "reward_model.enabled", "a reward model on GPUs of its own is not planned" },
+    };
+
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++)
+        if (import_flag(in, never[i].path, false))
+            return fail("%s: %s: %s", in->f->path, never[i].path, never[i].why);
+    if (!import_flag(in, CFG "enabled", false))
+        return fail("%s: " CFG "enabled: a policy of PyTorch's (DTensor) is planned, and this file has none", in->f->path);
+    if (form_value(in->f->doc, CFG "custom_parallel_plan"))
+        return fail("%s: " CFG "custom_parallel_plan: a parallel plan of one's own is not planned", in->f->path);
+    if (strcmp(import_text(in, POLICY "precision", "bfloat16"), "bfloat16") != 0)
+        return fail("%s: " POLICY "precision: %.20s: bfloat16 is planned", in->f->path, import_text(in, POLICY "precision", ""));
+    if (import_flag(in, POLICY "sequence_packing.enabled", false) && import_flag(in, POLICY "dynamic_batching.enabled", false))
+        return fail("%s: " POLICY "dynamic_batching.enabled: NeMo-RL refuses it beside sequence_packing", in->f->path);
+    if (import_count(in, "grpo.batch_multiplier", 1, 1) > 1)
+        return fail("%s: grpo.batch_multiplier: more responses than are trained on are not planned", in->f->path);
+    if (import_flag(in, "grpo.async_grpo.enabled", false) && import_flag(in, GEN "colocated.enabled", true))
+        return fail("%s: grpo.async_grpo.enabled: NeMo-RL has it with " GEN "colocated.enabled: false alone", in->f->path);
+    if (form_value(in->f->doc, "env.reward_model.model_name"))
+        return fail("%s: env.reward_model: a reward model on GPUs of its own is not planned", in->f->path);
+    return in->failed ? -1 : 0;
+}
+
+/* Keys of the sections that decide, as examples/configs has them; another one may be misspelt. */
+static const struct { const char *section, *keys; } known[] = {
+    { "policy", " model_name tokenizer hf_config_overrides train_global_batch_size train_micro_batch_size generation_batch_size logprob_batch_size "
+                "max_total_sequence_length precision logprob_chunk_size offload_optimizer_for_logprob dtensor_cfg megatron_cfg draft dynamic_batching sequence_packing "
+                "make_sequence_length_divisible_by max_grad_norm optimizer scheduler generation reward_model_cfg activation_checkpointing_enabled quantization router_replay "
+                "weights_path value " },
+    { "policy.dtensor_cfg", " _v2 enabled cpu_offload sequence_parallel activation_checkpointing tensor_parallel_size context_parallel_size expert_parallel_size "
+                            "dp_replicate_size custom_parallel_plan automodel_kwargs lora_cfg env_vars clear_cache_every_n_steps defer_fsdp_grad_sync moe_parallelizer checkpoint " },
+    { "policy.generation.vllm_cfg", " async_engine precision kv_cache_dtype logprobs_mode tensor_parallel_size pipeline_parallel_size expert_parallel_size "
+                                    "gpu_memory_utilization max_model_len enforce_eager use_tqdm use_deep_gemm num_last_layers_in_bf16 num_first_layers_in_bf16 "
+                                    "enable_vllm_metrics_logger vllm_metrics_logger_interval http_refit_api_key_env_var reset_encoder_cache_after_weight_update "
+                                    "http_refit_server_port zmq_refit_server_port expose_http_server skip_tokenizer_init load_format http_server_serving_chat_kwargs " },
+};
+
+static void tell_unknown(struct importing *in)
+{
+    const char *key;
+    json_t *v;
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        json_object_foreach((json_t *)(uintptr_t)form_value(in->f->doc, known[i].section), key, v) {
+            char word[80];
+            snprintf(word, sizeof word, " %.70s ", key);
+            if (!strstr(known[i].keys, word))
+                notes_add(in->notes, "%s.%s: not known: is it spelt right?", known[i].section, key);
+        }
+    if (form_value(in->f->doc, POLICY "logprob_chunk_size"))
+        notes_add(in->notes, POLICY "logprob_chunk_size: log-probabilities in chunks keep less than the plan counts");
+    if (!import_flag(in, CFG "_v2", false))
+        notes_add(in->notes, CFG "_v2: the older worker is planned as the newer one: both shard with FSDP2 from weights in fp32");
+}
+
+/* ---- the policy ---- */
+
+/* A micro-step of packed or grouped samples takes so many tokens. */
+static int64_t micro_of(struct importing *in, const char *size, const char *tokens, int64_t usual)
+{
+    bool packed = import_flag(in, POLICY "sequence_packing.enabled", false), grouped = import_flag(in, POLICY "dynamic_batching.enabled", false);
+    int64_t seq = import_count(in, POLICY "max_total_sequence_length", 1, 0), n = import_count(in, size, 1, usual);
+    char path[80];
+
+    if (!packed && !grouped)
+        return n;
+    snprintf(path, sizeof path, POLICY "%s.%s", packed ? "sequence_packing" : "dynamic_batching", tokens);
+    int64_t all = import_count(in, path, 1, seq * n);
+    return seq > 0 && all / seq > 0 ? all / seq : 1;
+}
+
+static void put(json_t *to, const char *key, const json_t *doc, const char *path)
+{
+    const json_t *v = form_value(doc, path);
+
+    if (v)
+        json_object_set(to, key, (json_t *)(uintptr_t)v);
+}
+
+/* The keys of lora_cfg that Automodel's peft has too. */
+static json_t *peft(const json_t *doc)
+{
+    static const char *const keys[] = { "dim", "alpha", "dropout", "target_modules", "match_all_linear", "exclude_modules" };
+    json_t *out = json_object();
+    char path[60];
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        snprintf(path, sizeof path, CFG "lora_cfg.%s", keys[i]);
+        put(out, keys[i], doc, path);
+    }
+    json_object_set_new(out, "use_memory_efficient_lora", json_false());
+    return out;
+}
+
+/* As Automodel's recipe says it; `sequences` of a sample. */
+static json_t *as_automodel(struct importing *in, int64_t sequences)
+{
+    const json_t *doc = in->f->doc;
+    int64_t micro = micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), seq = import_count(in, POLICY "max_total_sequence_length", 1, 0);
+    json_t *distributed = json_pack("{s:s, s:{s:s, s:s}}", "strategy", "fsdp2", "mp_policy", "param_dtype", "bfloat16", "reduce_dtype", "float32");
+    json_t *optimizer = json_object(), *out;
+
+    put(distributed, "tp_size", doc, CFG "tensor_parallel_size");
+    put(distributed, "cp_size", doc, CFG "context_parallel_size");
+    put(distributed, "ep_size", doc, CFG "expert_parallel_size");
+    put(distributed, "dp_replicate_size", doc, CFG "dp_replicate_size");
+    put(distributed, "sequence_parallel", doc, CFG "sequence_parallel");
+    put(distributed, "activation_checkpointing", doc, CFG "activation_checkpointing");
+    put(distributed, "defer_fsdp_grad_sync", doc, CFG "defer_fsdp_grad_sync");
+    if (import_flag(in, CFG "cpu_offload", false))
+        json_object_set_new(distributed, "offload_policy", json_pack("{s:s}", "_target_", "torch.distributed.fsdp.CPUOffloadPolicy"));
+    put(optimizer, "_target_", doc, POLICY "optimizer.name");
+    put(optimizer, "foreach", doc, POLICY "optimizer.kwargs.foreach");
+    put(optimizer, "fused", doc, POLICY "optimizer.kwargs.fused");
+    out = json_pack("{s:{s:I, s:I}, s:{s:s, s:s, s:s}, s:o, s:{s:I}, s:o, s:{s:f}}", "step_scheduler", "global_batch_size",
+                    (json_int_t)(sequences * import_count(in, POLICY "train_global_batch_size", 1, 1)), "local_batch_size", (json_int_t)(sequences * micro), "model",
+                    "_target_", "nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained", "pretrained_model_name_or_path",
+                    import_text(in, POLICY "model_name", ""), "torch_dtype", "float32", "distributed", distributed, "packed_sequence", "packed_sequence_size",
+                    (json_int_t)seq, "optimizer", optimizer, "clip_grad_norm", "max_norm", import_number(in, POLICY "max_grad_norm", 1));
+    if (import_flag(in, CFG "lora_cfg.enabled", false))
+        json_object_set_new(out, "peft", peft(doc));
+    return out;
+}
+
+static int read_policy(struct importing *in, int64_t sequences)
+{
+    if (import_count(in, POLICY "max_total_sequence_length", 1, 0) == 0)
+        return fail("%s: " POLICY "max_total_sequence_length: not given", in->f->path);
+    json_t *doc = as_automodel(in, sequences);
+    int rc = in->failed ? -1 : import_actor(in, doc);
+    json_decref(doc);
+    return rc;
+}
+
+/* ---- GRPO ---- */
+
+/* GPUs of the engine alone; 0: it shares the trainers'.  -1: reported. */
+static int64_t engine_gpus(struct importing *in, const struct cluster *c)
+{
+    int64_t gpus = import_count(in, GEN "colocated.resources.gpus_per_node", 1, 0), nodes = import_count(in, GEN "colocated.resources.num_nodes", 1, 0);
+
+    if (import_flag(in, GEN "colocated.enabled", true))
+        return 0;
+    gpus = c->nodes == 1 ? gpus : nodes * c->gpus_per_node;
+    if (gpus < 1 || gpus >= c->world_size)
+        return fail("%s: " GEN "colocated.resources: %" PRId64 " of %" PRId64 " GPUs for generation: some have to train", in->f->path, gpus, c->world_size);
+    return gpus;
+}
+
+static int engine_refuses(struct importing *in)
+{
+    if (strcmp(import_text(in, GEN "backend", "vllm"), "vllm") != 0)
+        return fail("%s: " GEN "backend: %.20s: vllm is planned of NeMo-RL", in->f->path, import_text(in, GEN "backend", ""));
+    if (import_count(in, VLLM "pipeline_parallel_size", 1, 1) > 1 || import_count(in, VLLM "expert_parallel_size", 1, 1) > 1)
+        return fail("%s: " VLLM "*_parallel_size: an engine with pipeline or expert parallelism is not planned: tensor parallelism is", in->f->path);
+    const char *cache = import_text(in, VLLM "kv_cache_dtype", "auto");
+    if (strcmp(cache, "auto") != 0 && strcmp(cache, "bfloat16") != 0 && strncmp(cache, "fp8", 3) != 0)
+        return fail("%s: " VLLM "kv_cache_dtype: %.20s: auto, bfloat16 and fp8 are planned", in->f->path, cache);
+    if (strcmp(import_text(in, VLLM "precision", "bfloat16"), "bfloat16") != 0)
+        return fail("%s: " VLLM "precision: %.20s: quantised weights in an engine are not planned", in->f->path, import_text(in, VLLM "precision", ""));
+    return in->failed ? -1 : 0;
+}
+
+static void add_engine(struct importing *in, const struct cluster *all, int64_t apart)
+{
+    bool narrow = !strncmp(import_text(in, VLLM "kv_cache_dtype", "auto"), "fp8", 3);
+    int64_t most = import_count(in, GEN "vllm_kwargs.max_num_seqs", 1, 0);
+    json_t *engine = json_pack("{s:s, s:s, s:s, s:I, s:f, s:b, s:i, s:b}", "engine", "vllm", "dtype", "bf16", "kv_cache_dtype", narrow ? "fp8" : "bf16", "tensor",
+                               (json_int_t)import_count(in, VLLM "tensor_parallel_size", 1, 1), "gpu_memory_utilization",
+                               import_number(in, VLLM "gpu_memory_utilization", 0.6), "enforce_eager", import_flag(in, VLLM "enforce_eager", false), "sleep",
+                               apart ? 0 : 1, "own_process", 1);
+
+    if (most)
+        json_object_set_new(engine, "max_num_seqs", json_integer(most));
+    if (apart)
+        json_object_set_new(engine, "cluster", phases_part_of(all, apart));
+    import_role(in, "engine", engine);
+}
+
+/* States go to host memory for log-probabilities, where that is asked for and the engine is elsewhere. */
+static void log_probs(struct importing *in, const char *name, int64_t micro)
+{
+    json_t *phase = json_pack("{s:s, s:s, s:I}", "name", name, "forward", "policy", "micro_batch", (json_int_t)micro);
+
+    if (import_flag(in, POLICY "offload_optimizer_for_logprob", false) && !import_flag(in, GEN "colocated.enabled", true))
+        json_object_set_new(phase, "where", json_pack("{s:s}", "policy", "states on host"));
+    import_phase(in, phase);
+}
+
+static void grpo_phases(struct importing *in)
+{
+    int64_t micro = micro_of(in, POLICY "logprob_batch_size", "logprob_mb_tokens", in->actor.micro_batch);
+    bool refers = import_number(in, "loss_fn.reference_policy_kl_penalty", 0) > 0;
+
+    import_phase(in, json_pack("{s:s, s:s, s:s}", "name", "weights", "hand_over", "policy", "to", "engine"));
+    import_phase(in, json_pack("{s:s, s:s}", "name", "generate", "generate", "engine"));
+    if (!import_flag(in, "loss_fn.force_on_policy_ratio", false) || form_value(in->f->doc, "grpo.seq_logprob_error_threshold"))
+        log_probs(in, "log-probs", micro);
+    if (refers) {
+        log_probs(in, "reference", micro);
+        notes_add(in->notes, "the reference's weights wait in host memory and take the policy's place in its forward: their copies' time and host memory are not counted");
+    }
+    import_phase(in, json_pack("{s:s, s:s}", "name", "update", "update", "policy"));
+}
+
+static json_t *grpo(struct importing *in, const struct cluster *all, int64_t apart)
+{
+    int64_t prompts = import_count(in, "grpo.num_prompts_per_step", 1, 0), n = import_count(in, "grpo.num_generations_per_prompt", 1, 1);
+    int64_t seq = import_count(in, POLICY "max_total_sequence_length", 1, 0), longest = import_count(in, GEN "max_new_tokens", 1, seq), asked = 0;
+    json_t *response = NULL;
+
+    if (prompts == 0)
+        import_refuse(in, "grpo.num_prompts_per_step", "a whole number from 1 on");
+    int64_t window = import_count(in, VLLM "max_model_len", 1, seq), most = window < seq ? window : seq;
+    longest = longest < most ? longest : most;
+    if (in->a->response)
+        sscanf(in->a->response, "%*f,%" SCNd64, &asked);
+    if (in->failed || engine_refuses(in) < 0 || import_response(in, longest, &response) < 0)
+        return NULL;
+    if (import_count(in, "grpo.max_rollout_turns", 1, 1) > 1)
+        notes_add(in->notes, "grpo.max_rollout_turns: responses are planned as written at once: the time of environments between turns is not in it");
+    import_role(in, "policy", json_pack("{s:o, s:s, s:b}", "train", plan_to_json(&in->actor), "between", apart ? "device" : "host", "empties_cache", 1));
+    add_engine(in, all, apart);
+    grpo_phases(in);
+    json_t *doc = import_document(in, "NeMo-RL", prompts * n, n, seq - (asked > 0 && asked < longest ? asked : longest), response);
+    if (apart && import_count(in, "grpo.async_grpo.max_trajectory_age_steps", 1, 1) > 1)
+        notes_add(in->notes, "grpo.async_grpo.max_trajectory_age_steps: responses of several steps before are planned as one step off");
+    if (apart && import_flag(in, "grpo.async_grpo.enabled", false))
+        json_object_set_new(doc, "asynchronous", json_true());
+    return doc;
+}
+
+/* ---- DPO, SFT, the reward model ---- */
+
+static json_t *trained(struct importing *in, enum algorithm a)
+{
+    json_t *plan = plan_to_json(&in->actor);
+
+    if (in->a->response) {
+        fail("--response: %s generates no responses: its samples are in the data", algorithms[a]);
+        json_decref(plan);
+        return NULL;
+    }
+    if (a == RM)
+        import_numbers(plan, HEAD_SCORE);
+    if (a != SFT)
+        notes_add(in->notes, "each sample is a chosen and a rejected sequence, which run as one batch");
+    import_role(in, "policy", json_pack("{s:o}", "train", plan));
+    if (a == DPO) {
+        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", "policy", "micro_batch", (json_int_t)in->actor.micro_batch));
+        notes_add(in->notes, "the reference's weights wait in host memory and take the policy's place in its forward: their copies' time and host memory are not counted");
+    }
+    import_phase(in, json_pack("{s:s, s:s}", "name", "update", "update", "policy"));
+    return import_document(in, "NeMo-RL", plan_global_batch(&in->actor), 1, 0, NULL);
+}
+
+static json_t *planned(struct importing *in)
+{
+    int a = algorithm_of(in);
+    struct cluster all;
+    json_t *part = NULL;
+
+    if (a < 0 || refuses(in) < 0)
+        return NULL;
+    if (!in->a->plan.cluster && !in->a->plan.cluster_doc) {
+        fail("%s: say on which GPUs all of it runs: --cluster 8xh100", in->f->path);
+        return NULL;
+    }
+    if (named_cluster(in->a->plan.cluster, in->a->plan.cluster_doc, &all) < 0)
+        return NULL;
+    int64_t apart = a == GRPO ? engine_gpus(in, &all) : 0;
+    if (apart < 0)
+        return NULL;
+    tell_unknown(in);
+    unread_ranks(in->notes, "cluster", import_count(in, "cluster.gpus_per_node", 1, 0) * import_count(in, "cluster.num_nodes", 1, 1), all.world_size);
+    if (apart)
+        in->cluster = part = phases_part_of(&all, all.world_size - apart);
+    json_t *doc = read_policy(in, a == DPO || a == RM ? 2 : 1) < 0 ? NULL : a == GRPO ? grpo(in, &all, apart) : trained(in, (enum algorithm)a);
+    json_decref(part);
+    return doc;
+}
+
+json_t *phases_nemo(struct importing *in)
+{
+    json_t *whole = with_defaults(in->f->doc, in->f->path, 0), *doc = NULL;
+    struct form_file f = *in->f;
+
+    if (!whole)
+        return NULL;
+    resolve(whole, whole, 0);
+    f.doc = whole;
+    in->f = &f;
+    doc = planned(in);
+    json_decref(whole);
+    return doc;
+}

@@ -1,0 +1,287 @@
+/* phases_verl.c -- phase plans of verl's ppo_trainer.yaml (fsdp_workers.py), with what verl 0.7.0 takes where a file is silent
+ * (trainer/config/rollout/rollout.yaml, trainer/config/critic; 0.8 and 0.9.1 differ where it is said below).
+ *
+ * The actor is offloaded as fsdp_config says, the cache is emptied; a reference model is in bf16 and always in host memory (CPUOffload is forced for
+ * it), of adapters the actor itself.
+ *
+ * A critic (CriticWorker) is AutoModelForTokenClassification with one label, under an FSDP of its own keys; where the file is silent it follows the
+ * actor's batch.  Its values come in a forward, and its update before the actor's (ray_trainer.py: fit()).  Actor and critic are one process
+ * (create_colocated_worker_cls()). */
+#include "sim/plan/phases_import.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+#define ROLLOUT "actor_rollout_ref.rollout."
+#define ACTOR   "actor_rollout_ref.actor."
+#define REF     "actor_rollout_ref.ref."
+
+/* What the file asks for and no phase plan has. */
+static int verl_refuses(struct importing *in)
+{
+    const char *estimator = import_text(in, "algorithm.adv_estimator", "gae"), *engine = import_text(in, ROLLOUT "name", "vllm");
+
+    if (!strcmp(estimator, "remax"))
+        return fail("%s: algorithm.adv_estimator: remax: the greedy response to each prompt, generated beside the others, is not planned", in->f->path);
+    if (import_flag(in, "algorithm.filter_groups.enable", false))
+        return fail("%s: algorithm.filter_groups.enable: how many batches are generated until enough groups differ is not known beforehand", in->f->path);
+    if (!import_flag(in, "actor_rollout_ref.hybrid_engine", true))
+        return fail("%s: actor_rollout_ref.hybrid_engine: false: verl's main_ppo takes true alone", in->f->path);
+    if (strcmp(import_text(in, ROLLOUT "checkpoint_engine.backend", "naive"), "naive") != 0)
+        return fail("%s: " ROLLOUT "checkpoint_engine.backend: an engine on GPUs of its own is not read from verl's files: write a phase plan", in->f->path);
+    if (form_value(in->f->doc, ROLLOUT "quantization"))
+        return fail("%s: " ROLLOUT "quantization: quantised weights in an engine are not planned", in->f->path);
+    if (form_value(in->f->doc, REF "model.path"))
+        return fail("%s: " REF "model.path: a reference model that is another one than the actor is not planned from verl's files: write a phase plan", in->f->path);
+    if (!strncmp(import_text(in, REF "strategy", ""), "megatron", 8))
+        return fail("%s: " REF "strategy: megatron: the reference model is planned as a copy of the actor", in->f->path);
+    if (import_flag(in, "reward_model.enable", false))
+        return fail("%s: reward_model.enable: verl serves its reward model by an engine of its own, which is not planned: rewards by functions are", in->f->path);
+    if (strcmp(engine, "vllm") != 0 && strcmp(engine, "sglang") != 0)
+        return fail("%s: " ROLLOUT "name: %.40s: vllm and sglang are planned", in->f->path, engine);
+    if (import_count(in, ROLLOUT "pipeline_model_parallel_size", 1, 1) > 1 || import_count(in, ROLLOUT "data_parallel_size", 1, 1) > 1 ||
+        import_count(in, ROLLOUT "expert_parallel_size", 1, 1) > 1)
+        return fail("%s: " ROLLOUT "*_parallel_size: an engine with pipeline, data or expert parallelism is not planned: tensor parallelism is", in->f->path);
+    return in->failed ? -1 : 0;
+}
+
+static const char *verl_dtype(struct importing *in)
+{
+    static const char *const names[][2] = { { "bfloat16", "bf16" }, { "float16", "fp16" }, { "half", "fp16" }, { "float32", "fp32" }, { "float", "fp32" } };
+    const char *said = import_text(in, ROLLOUT "dtype", "bfloat16");
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(said, names[i][0]))
+            return names[i][1];
+    import_refuse(in, ROLLOUT "dtype", "bfloat16, float16 or float32");
+    return "bf16";
+}
+
+/* third_party/vllm/__init__.py: VLLM_SLEEP_LEVEL is 2 from vLLM 0.8.5 on; 1 where layers are summoned one by one (vllm_rollout.py), and from
+ * 0.9 on where adapters alone are handed over (engine_workers.py: update_weights()). */
+static int verl_sleep(struct importing *in, bool vllm)
+{
+    if (!import_flag(in, ROLLOUT "free_cache_engine", true))
+        return 0;
+    return vllm && import_flag(in, ROLLOUT "layered_summon", false) ? 1 : 2;
+}
+
+static void verl_engine(struct importing *in, bool adapts)
+{
+    bool vllm = !strcmp(import_text(in, ROLLOUT "name", "vllm"), "vllm");
+    int sleep = verl_sleep(in, vllm);
+
+    import_role(in, "engine", json_pack("{s:s, s:s, s:I, s:f, s:I, s:I, s:b, s:i}", "engine", vllm ? "vllm" : "sglang", "dtype", verl_dtype(in), "tensor",
+                                     (json_int_t)import_count(in, ROLLOUT "tensor_model_parallel_size", 1, 2), vllm ? "gpu_memory_utilization" : "mem_fraction_static",
+                                     import_number(in, ROLLOUT "gpu_memory_utilization", 0.5), "max_num_seqs", (json_int_t)import_count(in, ROLLOUT "max_num_seqs", 1, 1024),
+                                     "max_num_batched_tokens", (json_int_t)import_count(in, ROLLOUT "max_num_batched_tokens", 1, 8192), "enforce_eager",
+                                     import_flag(in, ROLLOUT "enforce_eager", false), "sleep", sleep));
+    if (!form_value(in->f->doc, ROLLOUT "max_num_seqs"))
+        notes_add(in->notes, ROLLOUT "max_num_seqs: 1024, as verl 0.7 and 0.8 take it; 0.9 takes 256");
+    if (sleep == 2 && adapts)
+        notes_add(in->notes, "the engine sleeps without its weights, as with verl 0.7 and vLLM 0.8.5 or newer; verl 0.9 keeps those beneath adapters");
+}
+
+/* The reference model: bf16, always in host memory. */
+static void verl_reference(struct importing *in)
+{
+    json_t *plan = plan_to_json(&in->actor), *fsdp = json_object_get(plan, "fsdp");
+
+    if (!fsdp) {
+        fsdp = json_object();
+        json_object_set_new(plan, "fsdp", fsdp);
+    }
+    json_object_set_new(plan, "accumulation", json_integer(1));
+    json_object_set_new(plan, "sync_every_micro_step", json_false());
+    json_object_set_new(fsdp, "cpu_offload", json_true());
+    json_object_set_new(fsdp, "model_dtype", json_string("bf16"));
+    import_role(in, "reference", json_pack("{s:o}", "infer", plan));
+}
+
+/* Samples of a micro-step of log-probabilities: as stated, or the longest ones that its tokens hold; both are the actor's unless they are given. */
+static int64_t verl_micro(struct importing *in, const char *whose)
+{
+    char each[100], all[100], tokens[100], dynamic[100];
+    const struct plan *p = &in->actor;
+    int64_t sharing = p->parallel.context > 1 ? p->parallel.context : 1;
+
+    snprintf(each, sizeof each, "actor_rollout_ref.%s.log_prob_micro_batch_size_per_gpu", whose);
+    snprintf(all, sizeof all, "actor_rollout_ref.%s.log_prob_micro_batch_size", whose);
+    snprintf(tokens, sizeof tokens, "actor_rollout_ref.%s.log_prob_max_token_len_per_gpu", whose);
+    snprintf(dynamic, sizeof dynamic, "actor_rollout_ref.%s.log_prob_use_dynamic_bsz", whose);
+    int64_t fit = sharing * import_count(in, tokens, 1, import_count(in, ACTOR "ppo_max_token_len_per_gpu", 1, 16384)) / p->seq;
+    int64_t n = import_count(in, each, 1, import_count(in, all, 1, 0) / plan_batch_ranks(p));
+    if (import_flag(in, dynamic, import_flag(in, ACTOR "use_dynamic_bsz", false)))
+        return fit > 0 ? fit : 1;
+    return n > 0 ? n : p->micro_batch;
+}
+
+/* Keys of the reference model that are not followed; what is not in the list would change nothing of a phase. */
+static void verl_tell_reference(struct importing *in)
+{
+    static const char *const told[] = { "ulysses_sequence_parallel_size", "fsdp_config.model_dtype", "fsdp_config.fsdp_size", "fsdp_config.offload_policy",
+                                        "fsdp_config.reshard_after_forward", "fsdp_config.forward_prefetch", "fsdp_config.ulysses_sequence_parallel_size" };
+    char path[100];
+
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+        snprintf(path, sizeof path, REF "%s", told[i]);
+        if (form_value(in->f->doc, path))
+            notes_add(in->notes, "%s is not in the plan: the reference model is a copy of the actor, in bf16 and in host memory", path);
+    }
+}
+
+/* ---- the critic ---- */
+
+#define CRITIC "critic."
+
+/* What the actor's key says where the critic's is silent (trainer/config/critic/critic.yaml: oc.select). */
+static void take(json_t *to, const char *key, const json_t *doc, const char *own, const char *other)
+{
+    const json_t *v = form_value(doc, own);
+
+    v = v || !other ? v : form_value(doc, other);
+    if (v)
+        json_object_set(to, key, (json_t *)(uintptr_t)v);
+}
+
+/* The critic's keys at the places of the actor's, for the form's reader. */
+static json_t *critic_doc(struct importing *in)
+{
+    static const char *const others[] = { "fsdp_config", "tokenizer_path", "override_config", "external_lib" };
+    const json_t *doc = in->f->doc;
+    json_t *model = json_deep_copy(form_value(doc, CRITIC "model")), *actor = json_object(), *out = json_object();
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        json_object_del(model, others[i]);
+    take(actor, "strategy", doc, CRITIC "strategy", NULL);
+    take(actor, "ppo_mini_batch_size", doc, CRITIC "ppo_mini_batch_size", ACTOR "ppo_mini_batch_size");
+    take(actor, "ppo_micro_batch_size", doc, CRITIC "ppo_micro_batch_size", NULL);
+    take(actor, "ppo_micro_batch_size_per_gpu", doc, CRITIC "ppo_micro_batch_size_per_gpu", NULL);
+    take(actor, "use_dynamic_bsz", doc, CRITIC "use_dynamic_bsz", ACTOR "use_dynamic_bsz");
+    json_object_set_new(actor, "ppo_max_token_len_per_gpu", json_integer(import_count(in, CRITIC "ppo_max_token_len_per_gpu", 1, 32768)));
+    take(actor, "ulysses_sequence_parallel_size", doc, CRITIC "ulysses_sequence_parallel_size", NULL);
+    take(actor, "grad_clip", doc, CRITIC "grad_clip", NULL);
+    take(actor, "fsdp_config", doc, CRITIC "model.fsdp_config", NULL);
+    take(actor, "optim", doc, CRITIC "optim", NULL);
+    json_object_set_new(out, "actor_rollout_ref", json_pack("{s:o, s:o, s:{s:I}}", "model", model, "actor", actor, "rollout", "n",
+                                                            (json_int_t)import_count(in, CRITIC "rollout_n", 1, import_count(in, ROLLOUT "n", 1, 1))));
+    take(out, "data", doc, "data", NULL);
+    take(out, "trainer", doc, "trainer", NULL);
+    return out;
+}
+
+static int critic_refuses(struct importing *in)
+{
+    if (!strncmp(import_text(in, CRITIC "strategy", "fsdp"), "megatron", 8))
+        return fail("%s: critic.strategy: megatron: a critic is planned under FSDP", in->f->path);
+    if (!form_value(in->f->doc, CRITIC "model.path"))
+        return fail("%s: critic.model.path: not given, where verl takes ~/models/deepseek-llm-7b-chat: name the critic's model; critic.enable is false with an "
+                    "algorithm.adv_estimator that has none (grpo, rloo, reinforce_plus_plus)", in->f->path);
+    return 0;
+}
+
+/* Samples of a forward for values (critic.yaml: forward_micro_batch_size_per_gpu follows the update's). */
+static int64_t critic_micro(struct importing *in, const struct plan *p)
+{
+    int64_t tokens = import_count(in, CRITIC "forward_max_token_len_per_gpu", 1, import_count(in, CRITIC "ppo_max_token_len_per_gpu", 1, 32768));
+    int64_t n = import_count(in, CRITIC "forward_micro_batch_size_per_gpu", 1,
+                                import_count(in, CRITIC "forward_micro_batch_size", 1, 0) / plan_batch_ranks(p));
+
+    if (import_flag(in, CRITIC "use_dynamic_bsz", import_flag(in, ACTOR "use_dynamic_bsz", false)))
+        return tokens / p->seq > 0 ? tokens / p->seq : 1;
+    return n > 0 ? n : p->micro_batch;
+}
+
+static const char *offloaded(bool params, bool states)
+{
+    return states && params ? "host" : states ? "states on host" : params ? "weights on host" : "device";
+}
+
+/* 0, or -1 reported; *micro: samples of a forward. */
+static int verl_critic(struct importing *in, int64_t *micro)
+{
+    struct plan p = { 0 };
+
+    if (critic_refuses(in) < 0)
+        return -1;
+    json_t *doc = critic_doc(in);
+    int rc = import_plan(in, doc, true, &p);
+    json_decref(doc);
+    if (rc < 0)
+        return -1;
+    json_t *plan = plan_to_json(&p);
+    import_numbers(plan, HEAD_VALUE);
+    *micro = critic_micro(in, &p);
+    plan_free(&p);
+    import_role(in, "critic", json_pack("{s:o, s:s, s:b}", "train", plan, "between",
+                                           offloaded(import_flag(in, CRITIC "model.fsdp_config.param_offload", false),
+                                                     import_flag(in, CRITIC "model.fsdp_config.optimizer_offload", false)), "empties_cache", 1));
+    return 0;
+}
+
+/* `values`: samples of the critic's forward; 0: there is no critic. */
+static void verl_phases(struct importing *in, bool refers, bool adapts, int64_t values)
+{
+    /* 512 and at its place until 0.7, 2048 in checkpoint_engine since 0.8 */
+    bool newer = form_value(in->f->doc, ROLLOUT "checkpoint_engine") != NULL;
+    int64_t bucket = (newer ? import_count(in, ROLLOUT "checkpoint_engine.update_weights_bucket_megabytes", 1, 2048)
+                            : import_count(in, ROLLOUT "update_weights_bucket_megabytes", 1, 512)) << 20;
+
+    import_phase(in, json_pack("{s:s, s:s, s:s, s:I}", "name", "weights", "hand_over", "actor", "to", "engine", "bucket_bytes", (json_int_t)bucket));
+    import_phase(in, json_pack("{s:s, s:s}", "name", "generate", "generate", "engine"));
+    if (!import_flag(in, "algorithm.rollout_correction.bypass_mode", false))       /* it takes the engine's own */
+        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "log-probs", "forward", "actor", "micro_batch", (json_int_t)verl_micro(in, "rollout")));
+    if (refers)
+        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", adapts ? "actor" : "reference", "micro_batch", (json_int_t)verl_micro(in, "ref")));
+    if (values) {
+        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "values", "forward", "critic", "micro_batch", (json_int_t)values));
+        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "critic", "update", "critic", "epochs",
+                                      (json_int_t)import_count(in, CRITIC "ppo_epochs", 1, import_count(in, ACTOR "ppo_epochs", 1, 1))));
+    }
+    import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "update", "update", "actor", "epochs", (json_int_t)import_count(in, ACTOR "ppo_epochs", 1, 1)));
+}
+
+/* The form's reader does not see the keys that are read here. */
+static int verl_actor(struct importing *in)
+{
+    static const char *const here[] = { "dtype", "update_weights_bucket_megabytes", "checkpoint_engine", "layered_summon", "pipeline_model_parallel_size", "data_parallel_size", "expert_parallel_size" };
+    json_t *doc = json_deep_copy(in->f->doc), *rollout = json_object_get(json_object_get(doc, "actor_rollout_ref"), "rollout");
+
+    for (size_t i = 0; i < sizeof here / sizeof *here; i++)
+        json_object_del(rollout, here[i]);
+    json_object_del(json_object_get(rollout, "multi_turn"), "enable");
+    int rc = import_actor(in, doc);
+    json_decref(doc);
+    return rc;
+}
+
+json_t *phases_verl(struct importing *in)
+{
+    json_t *response = NULL;
+    bool params = import_flag(in, ACTOR "fsdp_config.param_offload", false), states = import_flag(in, ACTOR "fsdp_config.optimizer_offload", false);
+    bool refers = import_flag(in, ACTOR "use_kl_loss", false) || import_flag(in, "algorithm.use_kl_in_reward", false);
+    int64_t prompt = import_count(in, "data.max_prompt_length", 1, 512), longest = import_count(in, "data.max_response_length", 1, 512), n = import_count(in, ROLLOUT "n", 1, 1);
+    int64_t values = 0;
+
+    if (verl_refuses(in) < 0 || verl_actor(in) < 0 || import_response(in, longest, &response) < 0)
+        return NULL;
+    bool adapts = in->actor.model.trainable < in->actor.model.params;
+    import_role(in, "actor", json_pack("{s:o, s:s, s:b}", "train", plan_to_json(&in->actor), "between", offloaded(params, states),
+                                    "empties_cache", 1));
+    verl_engine(in, adapts);
+    if (refers && !adapts) {
+        verl_reference(in);
+        verl_tell_reference(in);
+    }
+    if (import_count(in, ROLLOUT "max_model_len", 1, prompt + longest) < prompt + longest)
+        import_refuse(in, ROLLOUT "max_model_len", "as many tokens at least as a prompt and the longest response have");
+    if (import_flag(in, ROLLOUT "multi_turn.enable", false))
+        notes_add(in->notes, ROLLOUT "multi_turn.enable: responses are planned as written at once: the time of tools between turns is not in it");
+    if (import_flag(in, "critic.enable", !strcmp(import_text(in, "algorithm.adv_estimator", "gae"), "gae")) && verl_critic(in, &values) < 0)
+        return NULL;
+    verl_phases(in, refers, adapts, values);
+    return import_document(in, "verl", import_count(in, "data.train_batch_size", 1, 1024) * n, n, prompt, response);
+}

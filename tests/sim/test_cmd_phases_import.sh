@@ -1,0 +1,210 @@
+#!/bin/sh
+# tests/sim/test_cmd_phases_import.sh -- dpxplan phases of verl's PPO, OpenRLHF's, NeMo-RL's and reward models: who is there, in which batches, and what is refused.
+. tests/check.sh
+B=${B:-build}
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+XDG_DATA_HOME=$tmp/none
+export XDG_DATA_HOME
+dpxplan=$B/dpxplan
+
+# ask FILE EXIT OPTIONS...: the document, and complaints where the exit status is another.
+ask() {
+    file=$1 want=$2
+    shift 2
+    "$dpxplan" phases "$file" --cluster 8xh100 "$@" --json >"$tmp/doc" 2>"$tmp/err"
+    rc=$?
+    [ $rc = "$want" ] || { echo "phases $file $*: exit $rc, not $want"; cat "$tmp/err"; }
+}
+holds() { [ "$(python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); phase = {p["name"]: p for p in d["phases"]}; role = {r["name"]: r for r in d["roles"]}; plan = d["plan"]["roles"]; print(eval(sys.argv[2]))' "$tmp/doc" "$1")" = True ] || echo "does not hold: $1"; }
+
+# says WORDS FILE OPTIONS...: exit 2 and the words on one line.
+says() {
+    words=$1
+    shift
+    "$dpxplan" phases "$@" --cluster 8xh100 >"$tmp/out" 2>"$tmp/err"
+    rc=$?
+    [ $rc = 2 ] || echo "phases $*: exit $rc, not 2"
+    grep -q -e "$words" "$tmp/err" || { echo "not said: $words"; cat "$tmp/err"; }
+}
+
+# ---- verl's PPO: gae has a critic ----
+
+cat >"$tmp/ppo.yaml" <<'END'
+data: { train_batch_size: 256, max_prompt_length: 512, max_response_length: 512 }
+actor_rollout_ref:
+  model: { path: Qwen/Qwen2.5-1.5B-Instruct }
+  actor: { ppo_mini_batch_size: 128, ppo_micro_batch_size_per_gpu: 4 }
+  rollout: { name: vllm, tensor_model_parallel_size: 1, gpu_memory_utilization: 0.4, log_prob_micro_batch_size_per_gpu: 8 }
+critic:
+  model: { path: Qwen/Qwen2.5-0.5B-Instruct }
+  ppo_micro_batch_size_per_gpu: 8
+algorithm: { adv_estimator: gae }
+END
+
+# 494,032,768 weights, their embedding tied to no head, 896 of the score and its bias: in fp32 over 8 GPUs; the update of 256 samples in 2 steps of 128,
+# values in micro-steps of 8 on each GPU.
+verl() {
+    ask "$tmp/ppo.yaml" 0
+    holds "role['critic']['model'] == 'qwen2.5-0.5b:value' and plan['critic']['train']['model']['num_labels'] == 1"
+    holds "0 <= role['critic']['params_bytes'] - (494032768 + 896 + 1) * 4 / 8 <= 4096"
+    holds "[p['name'] for p in d['phases']] == ['weights', 'generate', 'log-probs', 'values', 'critic', 'update']"
+    holds "phase['critic']['times'] == 2 and phase['update']['times'] == 2 and phase['values']['times'] == 4"
+    holds "plan['critic']['train']['micro_batch'] == 8 and plan['critic']['train']['accumulation'] == 2 and plan['critic']['train']['recompute'] == 'full'"
+    holds "'loss' not in plan['critic']['train'] and plan['actor']['train']['loss'] == 'fused'"
+    ask "$tmp/ppo.yaml" 0 --set critic.model.fsdp_config.param_offload=true critic.model.fsdp_config.optimizer_offload=true critic.forward_micro_batch_size_per_gpu=16 critic.ppo_epochs=2
+    holds "role['critic']['between'] == 'host' and phase['values']['times'] == 2 and phase['critic']['times'] == 4"
+    ask "$tmp/ppo.yaml" 0 --set critic.model.lora_rank=8 critic.strategy=fsdp2
+    holds "plan['critic']['train']['lora']['modules_to_save'] == ['score']"
+    ask "$tmp/ppo.yaml" 0 --set critic.enable=false
+    holds "'critic' not in role"
+    says 'critic.model.path: not given' "$tmp/ppo.yaml" --set 'critic={}'
+    says 'critic.strategy: megatron' "$tmp/ppo.yaml" --set critic.strategy=megatron
+    says 'critic.ppo_max_token_len_per_gpu' "$tmp/ppo.yaml" --set critic.ppo_max_token_len_per_gpu=many
+}
+check 'verl: PPO has a critic, whose head is one number' "$(verl)"
+
+# ---- OpenRLHF ----
+
+cat >"$tmp/ppo.sh" <<'END'
+python3 -m openrlhf.cli.train_ppo_ray \
+   --actor.num_nodes 1 --actor.num_gpus_per_node 8 --vllm.num_engines 4 --vllm.tensor_parallel_size 2 --train.colocate_all --vllm.gpu_memory_utilization 0.4 \
+   --actor.model_name_or_path Qwen/Qwen2.5-1.5B-Instruct --reward.model_name_or_path Qwen/Qwen2.5-0.5B --ds.zero_stage 3 --ds.param_dtype bf16 \
+   --train.batch_size 128 --train.micro_batch_size 4 --rollout.batch_size 256 --rollout.micro_batch_size 8 --rollout.n_samples_per_prompt 2 --data.max_len 2048 \
+   --rollout.max_new_tokens 1024 --actor.gradient_checkpointing_enable --vllm.enable_sleep --ds.enable_sleep --ckpt.path /tmp/x --actor.adam.lr 5e-7
+END
+sed 's/actor\.model_name_or_path/pretrain/; s/reward\.model_name_or_path/reward_pretrain/; s/--ds\.zero/--zero/; s/--ds\.param/--param/; s/--train\.batch/--train_batch/
+     s/--train\.micro_batch/--micro_train_batch/; s/--rollout\.batch/--rollout_batch/; s/--rollout\.micro_batch/--micro_rollout_batch/; s/rollout\.n_samples/n_samples/
+     s/--data\.max_len/--max_len/; s/--rollout\.max_new_tokens/--generate_max_len/; s/--actor\.gradient_checkpointing_enable/--gradient_checkpointing/
+     s/--vllm\.enable/--vllm_enable/; s/--ds\.enable/--deepspeed_enable/; s/--vllm\.\([a-z]\)/--vllm_\1/g; s/--train\.colocate_all/--colocate_all_models/
+     s/--actor\.num/--actor_num/g; s/--ckpt\.path/--ckpt_path/; s/--actor\.adam\.lr/--actor_learning_rate/' "$tmp/ppo.sh" >"$tmp/old.sh"
+
+# 256 x 2 samples: log-probabilities in micro-steps of 8 on 8 GPUs, updates of 128; each model a process, with NCCL's buffers of its own.
+openrlhf() {
+    ask "$tmp/ppo.sh" 0
+    holds "[p['name'] for p in d['phases']] == ['weights', 'generate', 'rewards', 'log-probs', 'values', 'reference', 'critic', 'update']"
+    holds "role['reward']['model'] == 'qwen2.5-0.5b:score' and role['critic']['model'] == 'qwen2.5-0.5b:value' and role['reference']['model'] == 'qwen2.5-1.5b'"
+    holds "[phase[n]['times'] for n in ('rewards', 'log-probs', 'values', 'reference', 'critic', 'update')] == [8, 8, 8, 8, 4, 4]"
+    holds "d['samples'] == 512 and d['plan']['prompt'] == 1024 and d['plan']['of_prompt'] == 2"
+    holds "role['actor']['between'] == 'states on host' and role['engine']['between'] == 'asleep' and plan['engine']['sleep'] == 1"
+    holds "all(plan[n]['own_process'] for n in ('actor', 'critic', 'reward', 'reference'))"
+    holds "phase['update']['outside_bytes'] > 4 * 570425344"
+    # 494,032,768 + 896 weights in bf16 over 8 ranks, and what stage 3 keeps whole
+    holds "0 <= role['reward']['params_bytes'] - (494032768 + 896) * 2 / 8 < 8 << 20"
+    cp "$tmp/doc" "$tmp/new"
+    ask "$tmp/old.sh" 0
+    python3 - "$tmp/new" "$tmp/doc" <<'PY'
+import json, sys
+new, old = (json.load(open(f)) for f in sys.argv[1:])
+for d in (new, old):
+    d["why_not"] = None
+if new["phases"] != old["phases"] or new["plan"]["roles"] != old["plan"]["roles"]:
+    print("options without sections make another plan")
+PY
+    # grpo has no critic; rewards by a function no reward model
+    ask "$tmp/ppo.sh" 0 --set algo.advantage.estimator=group_norm reward.remote_url=http://localhost algo.kl.init_coef=0
+    holds "sorted(role) == ['actor', 'engine']"
+    # apart: engines on GPUs of their own, actor and reference together
+    ask "$tmp/ppo.sh" 0 --set algo.advantage.estimator=group_norm reward.remote_url=x train.colocate_all=false train.colocate_actor_ref=true train.async_enable=true vllm.enable_sleep=false
+    holds "plan['engine']['cluster']['gpus_per_node'] == 8 and d['plan']['asynchronous'] and plan['engine']['sleep'] == 0"
+    says 'train.colocate_all: without it the critic' "$tmp/ppo.sh" --set train.colocate_all=false
+    says 'ds.enable_sleep: without it actor and critic train at the same time' "$tmp/ppo.sh" --set ds.enable_sleep=false
+    says 'algo.dynamic_filtering_enable' "$tmp/ppo.sh" --set algo.dynamic_filtering_enable=true
+    says 'ds.ring_attn_size' "$tmp/ppo.sh" --set ds.ring_attn_size=2
+    says 'actor.optim: adam' "$tmp/ppo.sh" --set actor.optim=muon
+    says 'several reward models' "$tmp/ppo.sh" --set reward.model_name_or_path=a,b
+    says 'vllm.num_engines: not given' "$tmp/ppo.sh" --set vllm.num_engines=0
+    says 'rollout.max_new_tokens: not given' "$tmp/ppo.sh" --set rollout.max_new_tokens=null
+    ask "$tmp/ppo.sh" 0 --set rollout.max_new_tokens=null --response 300,1024
+    "$dpxplan" phases "$tmp/ppo.sh" --cluster 8xh100 --set rolout=1 2>&1 >"$tmp/out" | grep -q 'rolout: not known' || echo 'a misspelt option is not told'
+}
+check 'OpenRLHF: each model is a process, sections or none' "$(openrlhf)"
+
+# ---- NeMo-RL ----
+
+cat >"$tmp/base.yaml" <<'END'
+grpo: { num_prompts_per_step: 32, num_generations_per_prompt: 16 }
+loss_fn: { reference_policy_kl_penalty: 0.01 }
+policy:
+  model_name: Qwen/Qwen2.5-1.5B
+  train_global_batch_size: 256
+  train_micro_batch_size: 4
+  logprob_batch_size: ${policy.train_micro_batch_size}
+  max_total_sequence_length: 512
+  precision: bfloat16
+  max_grad_norm: 1.0
+  dtensor_cfg: { enabled: true, tensor_parallel_size: 1, context_parallel_size: 1, activation_checkpointing: true, sequence_parallel: false }
+  sequence_packing: { enabled: true, train_mb_tokens: "${mul:${policy.max_total_sequence_length}, ${policy.train_micro_batch_size}}" }
+  optimizer: { name: torch.optim.AdamW, kwargs: { lr: 5.0e-6 } }
+  generation:
+    backend: vllm
+    max_new_tokens: ${policy.max_total_sequence_length}
+    vllm_cfg: { tensor_parallel_size: 2, gpu_memory_utilization: 0.5, precision: "${policy.precision}" }
+    colocated: { enabled: true, resources: { gpus_per_node: null, num_nodes: null } }
+cluster: { gpus_per_node: 8, num_nodes: 1 }
+END
+printf 'defaults: base.yaml\npolicy:\n  train_micro_batch_size: 8\n  generation: { colocated: { enabled: false, resources: { gpus_per_node: 4 } } }\n' >"$tmp/apart.yaml"
+sed '/^grpo/d; /^  generation/,/colocated/d' "$tmp/base.yaml" >"$tmp/rest.yaml"
+
+# 512 samples in 2 steps; log-probabilities in micro-steps of 4 on 8 GPUs; 1,543,714,304 weights in fp32 over 8.
+nemo() {
+    ask "$tmp/base.yaml" 0 --response 200,400
+    holds "[p['name'] for p in d['phases']] == ['weights', 'generate', 'log-probs', 'reference', 'update']"
+    holds "phase['update']['times'] == 2 and phase['log-probs']['times'] == 16 and phase['reference']['times'] == 16"
+    holds "0 <= role['policy']['params_bytes'] - 1543714304 * 4 / 8 <= 65536 and role['policy']['between'] == 'host' and role['policy']['empties_cache']"
+    holds "plan['policy']['train']['recompute'] == 'full' and plan['policy']['train']['accumulation'] == 8 and plan['engine']['sleep'] == 1"
+    # what differs is over what is in the file of "defaults": 4 GPUs train, in micro-steps of 8
+    ask "$tmp/apart.yaml" 0 --response 200,400
+    holds "d['cluster']['world_size'] == 4 and plan['engine']['cluster']['gpus_per_node'] == 4 and plan['policy']['train']['micro_batch'] == 8"
+    holds "phase['log-probs']['times'] == 16 and role['policy']['between'] == 'device' and d['plan'].get('asynchronous') is None"
+    ask "$tmp/apart.yaml" 0 --response 200,400 --set grpo.async_grpo.enabled=true
+    holds "d['plan']['asynchronous']"
+    # a pair is two sequences in one batch
+    { echo 'dpo: {}'; cat "$tmp/rest.yaml"; } >"$tmp/dpo.yaml"
+    ask "$tmp/dpo.yaml" 0
+    holds "[p['name'] for p in d['phases']] == ['reference', 'update'] and plan['policy']['train']['micro_batch'] == 8 and d['samples'] == 512"
+    { echo 'sft: {}'; cat "$tmp/rest.yaml"; } >"$tmp/sft.yaml"
+    ask "$tmp/sft.yaml" 0
+    holds "[p['name'] for p in d['phases']] == ['update'] and plan['policy']['train']['micro_batch'] == 4 and d['samples'] == 256"
+    { echo 'rm: {}'; cat "$tmp/rest.yaml"; } >"$tmp/rm.yaml"
+    ask "$tmp/rm.yaml" 0
+    holds "role['policy']['model'] == 'qwen2.5-1.5b:score' and plan['policy']['train']['micro_batch'] == 8"
+    ask "$tmp/apart.yaml" 0 --response 200,400 --set policy.offload_optimizer_for_logprob=true
+    holds "phase['log-probs']['host_bytes'] == role['policy']['optimizer_bytes'] and phase['log-probs']['moved_bytes'] == role['policy']['optimizer_bytes']"
+    says "kv_cache_dtype: other" "$tmp/base.yaml" --set policy.generation.vllm_cfg.kv_cache_dtype=other
+    says 'grpo.batch_multiplier' "$tmp/base.yaml" --set grpo.batch_multiplier=2
+    says 'grpo.async_grpo.enabled: NeMo-RL has it' "$tmp/base.yaml" --set grpo.async_grpo.enabled=true
+    says 'beside sequence_packing' "$tmp/base.yaml" --set policy.dynamic_batching.enabled=true
+    says 'max_model_len' "$tmp/base.yaml" --set policy.generation.vllm_cfg.max_model_len=other
+    "$dpxplan" phases "$tmp/base.yaml" --cluster 8xh100 --set policy.train_micro_batchsize=2 2>&1 >"$tmp/out" | grep -q 'policy.train_micro_batchsize: not known' || echo 'a misspelt key is not told'
+    says 'policy.megatron_cfg.enabled: a policy on Megatron-LM' "$tmp/base.yaml" --set policy.megatron_cfg.enabled=true
+    says 'policy.generation.backend: sglang' "$tmp/base.yaml" --set policy.generation.backend=sglang
+    says 'grpo.use_dynamic_sampling' "$tmp/base.yaml" --set grpo.use_dynamic_sampling=true
+    says 'grpo, dpo, sft and rm are planned, not distillation' "$tmp/base.yaml" --set distillation={}
+    says 'colocated.resources' "$tmp/apart.yaml" --set policy.generation.colocated.resources.gpus_per_node=8
+    says 'train_micro_batch_size' "$tmp/base.yaml" --set policy.train_micro_batch_size=some
+    says 'defaults: .*none.yaml' "$tmp/apart.yaml" --set defaults=none.yaml
+}
+check 'NeMo-RL: GRPO, DPO, SFT and reward models, with defaults and references to other keys' "$(nemo)"
+
+# ---- reward models ----
+
+# 494,032,768 weights and 896 of the score, whole on each GPU under DDP, in fp32.
+rewards() {
+    printf 'python trl/scripts/reward.py --model_name_or_path Qwen/Qwen2.5-0.5B-Instruct --per_device_train_batch_size 4 --gradient_accumulation_steps 2 --max_length 1024 --bf16 true\n' >"$tmp/reward.sh"
+    ask "$tmp/reward.sh" 0
+    holds "role['policy']['model'] == 'qwen2.5-0.5b:score' and role['policy']['params_bytes'] - (494032768 + 896) * 4 in range(0, 65536)"
+    holds "plan['policy']['train']['micro_batch'] == 8 and d['samples'] == 8 * 2 * 8 and [p['name'] for p in d['phases']] == ['update']"
+    # every command takes the name
+    "$dpxplan" eval qwen2.5-0.5b:value --cluster 8xh100 --json 2>/dev/null | grep -q '"params": 494033665' || echo 'eval does not know qwen2.5-0.5b:value'
+    "$dpxplan" import tests/golden/forms/openrlhf/train_rm.sh --model llama-3-8b --cluster 8xh100 -o "$tmp/rm.json" 2>"$tmp/err" || cat "$tmp/err"
+    python3 - "$tmp/rm.json" <<'PY'
+import json, sys
+p = json.load(open(sys.argv[1]))
+if (p["model"]["architectures"], p["micro_batch"], p["accumulation"]) != (["ForSequenceClassification"], 2, 32):
+    print(p["model"].get("architectures"), p["micro_batch"], p["accumulation"])
+PY
+}
+check 'reward models of TRL and OpenRLHF have a head of one number, and pairs' "$(rewards)"
+
+finish
