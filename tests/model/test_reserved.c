@@ -342,6 +342,7 @@ static struct caching_allocator *device_of(int i, const struct plan *p, const st
     struct request_report r;
 
     o.expandable_segments = i % 3 == 2;
+    o.addresses_rise = true;        /* as cudart_stub.c's */
     *capacity = (int64_t)1 << 40;
     struct caching_allocator *a = caching_allocator_new(*capacity, &o);
     if (i % 4 != 3)
