@@ -47,6 +47,23 @@ static void verdicts_go_by_what_is_reserved(void **state)
     assert_int_equal(r.reserved_peak, room.reserved_peak);
 }
 
+/* 256 TiB of addresses do not hold it: it does not fit, and no smaller figure stands for what it would reserve. */
+static void what_no_address_space_holds_is_not_known(void **state)
+{
+    struct plan p;
+    struct evaluation e;
+
+    (void)state;
+    request_plan(10, &p);
+    p.micro_batch = 1 << 20;
+    assert_int_equal(evaluate(&p, &e), 0);
+    assert_true(e.allocated_peak > (int64_t)1 << 48);
+    assert_false(e.reserved.known);
+    assert_int_equal(e.verdict, VERDICT_DOES_NOT_FIT);
+    evaluation_free(&e);
+    plan_free(&p);
+}
+
 static void kernels_of_dpx_have_an_arena(void **state)
 {
     struct plan p;
@@ -108,6 +125,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(verdicts_go_by_what_is_reserved),
+        cmocka_unit_test(what_no_address_space_holds_is_not_known),
         cmocka_unit_test(kernels_of_dpx_have_an_arena),
         cmocka_unit_test(a_free_of_what_was_never_made_is_an_internal_error),
         cmocka_unit_test(what_a_papers_pipeline_reserves_is_not_known),
