@@ -22,6 +22,20 @@ check 'a plan whose streams must wait for memory is marked, and comes after thos
          /time leaves out waits/ { waits++; next } { plain++; if (waits) late++ } END { exit !(waits && !late) }' "$tmp/said" ||
         cat "$tmp/said")"
 
+# A rank has no whole sample: the words about what cannot run divided by none.  A cell of each framework that can; one of data parallelism alone.
+check 'a batch smaller than the GPUs, or no multiple of them, has an answer or a reason' "$(
+    for batch in 1 2 4 7 9; do
+        for how in '' '--framework torch' '--framework deepspeed' '--framework megatron' '--strategy ddp' '--micro-batch 1'; do
+            "$B/dpxplan" search gpt2 --cluster 8xl4 --seq 128 --global-batch $batch $how >"$tmp/out" 2>"$tmp/said"
+            status=$?
+            case $status in
+                0) grep -q '^Recommended: ' "$tmp/out" ;;
+                2) [ "$(grep -c 'multiple\|divide\|no such plan\|nothing to search' "$tmp/said")" = 1 ] ;;
+                *) false ;;
+            esac || { echo "$batch $how: exit status $status"; cat "$tmp/said"; }
+        done
+    done)"
+
 # 73,513,440 has 768 divisors.  Plans that do not fit are looked at with offload as well, whose micro-steps are long and many.
 check 'a batch of very many divisors takes neither memory nor time without end' "$(
     ulimit -v 2000000
