@@ -14,8 +14,8 @@
 
 static const struct { const char *name; double seconds; } units[] = {
     { "ms", 1e-3 }, { "s", 1 }, { "sec", 1 }, { "secs", 1 }, { "second", 1 }, { "seconds", 1 }, { "m", 60 }, { "min", 60 }, { "mins", 60 },
-    { "minute", 60 }, { "minutes", 60 }, { "h", 3600 }, { "hr", 3600 }, { "hrs", 3600 }, { "hour", 3600 }, { "hours", 3600 }, { "d", 86400 },
-    { "day", 86400 }, { "days", 86400 }, { "w", 7 * 86400 }, { "week", 7 * 86400 }, { "weeks", 7 * 86400 }, { "y", YEAR }, { "yr", YEAR },
+    { "minute", 60 }, { "minutes", 60 }, { "h", 3600 }, { "hr", 3600 }, { "hrs", 3600 }, { "hour", 3600 }, { "hours", 3600 },
+    { "d", 86400 }, { "day", 86400 }, { "days", 86400 }, { "w", 7 * 86400 }, { "week", 7 * 86400 }, { "weeks", 7 * 86400 }, { "y", YEAR }, { "yr", YEAR },
     { "year", YEAR }, { "years", YEAR },
 };
 enum { NUNITS = sizeof units / sizeof *units };

@@ -139,7 +139,8 @@ static const struct written count_written[] = {
 static const struct written length_written[] = { { "k", "k" }, { "m", "M" }, { "t", "" }, { 0 } };
 
 /* "did you mean 80GB?", where that can be told; else what is expected. */
-static void advise(char *to, size_t size, const char *text, const char *rest, struct decimal d, const struct unit *units, const char *expected)
+static void advise(char *to, size_t size, const char *text, const char *rest, struct decimal d, const struct unit *units,
+                   const char *expected)
 {
     const struct written *w = units == bytes_units ? bytes_written : units == count_units ? count_written : length_written;
     int number = (int)(rest - text);

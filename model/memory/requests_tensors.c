@@ -129,7 +129,8 @@ int requests_find(const struct walk *w, int owner, int32_t tensor)
  * go back, where a block took another's for it: of one token rotary tables are as large as what the head hands on. */
 int requests_find_other(const struct walk *w, const struct move *m, int owner)
 {
-    int own = NONE, any = owner == HEAD ? requests_find(w, EMBEDDING, m->tensor) : owner == EMBEDDING ? requests_find(w, HEAD, m->tensor) : NONE;
+    int own = NONE;
+    int any = owner == HEAD ? requests_find(w, EMBEDDING, m->tensor) : owner == EMBEDDING ? requests_find(w, HEAD, m->tensor) : NONE;
 
     if (any != NONE)
         return any;

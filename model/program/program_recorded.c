@@ -185,7 +185,8 @@ static int add_moves(struct build *b, const struct rec_kernel *of)
         if (size_at(b, of, "bytes", m->bytes, &bytes) < 0)
             return -1;
         if (bytes > MOST_BYTES)
-            return fail("%s: a tensor of %s has %" PRId64 " bytes: at most %" PRId64 " are planned", b->r->name, of->name, bytes, MOST_BYTES);
+            return fail("%s: a tensor of %s has %" PRId64 " bytes: at most %" PRId64 " are planned", b->r->name, of->name, bytes,
+                        MOST_BYTES);
         struct move to = { .bytes = round_up(bytes, 512), .tensor = m->does == REC_GOES_OTHERS ? INT32_MIN : m->id, .kind = (uint8_t)kinds[m->does], .mem = (uint8_t)mems[m->mem],
                            .pass = (uint8_t)(m->does == REC_GOES_OTHERS ? m->backward : b->pass), .handed_on = m->handed_on };
         if (m->does == REC_READY && nready == 4) {      /* more than one kernel hands out: another, which runs nothing */

@@ -556,9 +556,9 @@ static void steps_of(const struct plan *p, const struct schedules *s, const char
     caching_allocator_delete(a);
 }
 
-/* module.to(device) moves one parameter after another, and an optimizer has two states of each that it is given: of a flat one two requests,
- * of the fp32 engine's own parameters two of each.  A request of their sum would leave one segment where DeepSpeed leaves many, in which what
- * comes later finds room that is not there. */
+/* module.to(device) moves one parameter after another, and an optimizer has two states of each that it is given: of a flat one two
+ * requests, of the fp32 engine's own parameters two of each.  A request of their sum would leave one segment where DeepSpeed leaves many,
+ * in which what comes later finds room that is not there. */
 static void deepspeed_asks_for_one_tensor_after_another(void **state)
 {
     static const struct { enum strategy s; enum dtype t; bool flat; } of[] = {
@@ -591,8 +591,8 @@ static void deepspeed_asks_for_one_tensor_after_another(void **state)
     free(x);
 }
 
-/* DeepSpeed flattens a model beside itself where that has room, and what it moved stays cached, in pieces that fp32 partition and states do not
- * fit into; else it goes to the host first, and the cache is emptied. */
+/* DeepSpeed flattens a model beside itself where that has room, and what it moved stays cached, in pieces that fp32 partition and states
+ * do not fit into; else it goes to the host first, and the cache is emptied. */
 static void a_model_flattened_on_the_device_leaves_its_pieces(void **state)
 {
     int64_t reserved[2], model = 0;

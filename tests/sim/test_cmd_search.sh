@@ -230,15 +230,18 @@ check 'limits refuses more ranks than a cluster may have' "$(
 
 # 8B in bf16 are 15 GiB and its logits 4 GiB more: each says what it varies, and where they ask the same they answer the same.
 check 'limits and fit agree about LoRA on one RTX 4090' "$(
-    for asked in deepspeed:1 torch:none; do
-        "$B/dpxplan" limits llama-3.1-8b --cluster 1xrtx4090 --lora 16 --accumulation 64 --recompute full --framework "${asked%:*}" >"$tmp/said" 2>/dev/null
+    for asked in deepspeed:4k:none torch:4k:none deepspeed:2k:1 torch:2k:1; do
+        framework=${asked%%:*} seq=${asked%:*} gpus=${asked##*:}
+        "$B/dpxplan" limits llama-3.1-8b --cluster 1xrtx4090 --seq "${seq#*:}" --lora 16 --accumulation 64 --recompute full --framework "$framework" >"$tmp/said" 2>/dev/null
         says 'Held: .* nothing offloaded' && says '1 sample a GPU and 64 accumulation steps'
-        says "^  \(PyTorch DDP\|DeepSpeed without ZeRO\)  .*  ${asked#*:}  "
+        says "^  \(PyTorch DDP\|DeepSpeed without ZeRO\)  .*  $gpus  "
     done
     "$B/dpxplan" fit llama-3.1-8b rtx4090 --train lora --framework torch >"$tmp/said" 2>/dev/null
     says '^  rtx4090  *2 '
-    "$B/dpxplan" fit llama-3.1-8b rtx4090 --train lora --framework deepspeed >"$tmp/said" 2>/dev/null
-    says '^  rtx4090  *1 ')"
+    for framework in torch deepspeed; do
+        "$B/dpxplan" fit llama-3.1-8b rtx4090 --seq 2k --train lora --framework $framework >"$tmp/said" 2>/dev/null
+        says '^  rtx4090  *1 '
+    done)"
 
 check 'limits names the batch of its training' "$(
     "$B/dpxplan" limits --model gpt2 --cluster 8xh100 --seq 1024 --dialect torch --tokens 10B --days 30 >"$tmp/said" 2>&1

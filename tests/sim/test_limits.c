@@ -81,8 +81,8 @@ static void data_parallel_is_asked_on_one_node(void **state)
     plan_free(&p);
 }
 
-/* The first three blocks of DeepSeek-V3 have no experts, and fewer blocks are no mixture: the question began at one block, and had no answer.
- * A block of experts has 257 x 3 x 7168 x 2048 parameters (the shared one among them): at 16 bytes each over 8 GPUs 22.6 GB, and
+/* The first three blocks of DeepSeek-V3 have no experts, and fewer blocks are no mixture: the question began at one block, and had no
+ * answer.  A block of experts has 257 x 3 x 7168 x 2048 parameters (the shared one among them): at 16 bytes each over 8 GPUs 22.6 GB, and
  * gathered, with its gradients in fp32 and what reduces them, ten bytes each or more, 113 GB: of 80 none fits, of 270 more than one. */
 static void a_mixture_is_asked_from_its_first_experts_on(void **state)
 {
