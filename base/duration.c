@@ -13,11 +13,29 @@
 #define LONGEST (1e6 * YEAR)
 
 static const struct { const char *name; double seconds; } units[] = {
-    { "ms", 1e-3 }, { "s", 1 }, { "sec", 1 }, { "second", 1 }, { "seconds", 1 }, { "m", 60 }, { "min", 60 }, { "minute", 60 }, { "minutes", 60 },
-    { "h", 3600 }, { "hour", 3600 }, { "hours", 3600 }, { "d", 86400 }, { "day", 86400 }, { "days", 86400 }, { "week", 7 * 86400 },
-    { "weeks", 7 * 86400 }, { "year", YEAR }, { "years", YEAR },
+    { "ms", 1e-3 }, { "s", 1 }, { "sec", 1 }, { "secs", 1 }, { "second", 1 }, { "seconds", 1 }, { "m", 60 }, { "min", 60 }, { "mins", 60 },
+    { "minute", 60 }, { "minutes", 60 }, { "h", 3600 }, { "hr", 3600 }, { "hrs", 3600 }, { "hour", 3600 }, { "hours", 3600 },
+    { "d", 86400 }, { "day", 86400 }, { "days", 86400 }, { "w", 7 * 86400 }, { "week", 7 * 86400 }, { "weeks", 7 * 86400 }, { "y", YEAR }, { "yr", YEAR },
+    { "year", YEAR }, { "years", YEAR },
 };
 enum { NUNITS = sizeof units / sizeof *units };
+
+/* "1h30", "1:30:00", "1month": the same in one number and one unit; NULL: what it means cannot be told. */
+static const char *in_one_unit(double x, const char *unit, char to[64])
+{
+    double minutes, seconds = 0;
+    int end = 0;
+
+    if (sscanf(unit, "%*1[hH]%lf%n", &minutes, &end) == 1 && (!unit[end] || unit[end] == 'm'))
+        snprintf(to, 64, "%gmin", 60 * x + minutes);
+    else if (sscanf(unit, ":%lf:%lf%n", &minutes, &seconds, &end) == 2 && !unit[end])
+        snprintf(to, 64, "%gmin", 60 * x + minutes + seconds / 60);
+    else if (strncasecmp(unit, "mo", 2) == 0)
+        snprintf(to, 64, "%gd", 30 * x);
+    else
+        return NULL;
+    return to;
+}
 
 int duration_parse(const char *what, const char *text, double *out)
 {
@@ -37,7 +55,10 @@ int duration_parse(const char *what, const char *text, double *out)
                 return fail("%s: %.40s: a time is at most a million years", what, text);
             return *out > 0 ? 0 : fail("%s: a time is more than 0", what);
         }
-    return fail("%s: \"%.40s\" is not a unit of time: ms, s, min, h, d, weeks, years", what, unit);
+    char one[64];
+    const char *meant = in_one_unit(x, unit, one);
+    return fail("%s: \"%.40s\" is not a unit of time: ms, s, min, h, d, weeks, years%s%s%s", what, unit, meant ? "; did you mean " : "",
+                meant ? meant : "", meant ? "?" : "");
 }
 
 struct duration_text duration_text(double s)

@@ -115,6 +115,15 @@ static int parse_set(const char *what, const char *value, const struct opt *o)
     return 0;
 }
 
+/* Letters and signs: "US$", "EUR", and what is not ASCII.  ",10" and "/h" are none. */
+static bool is_currency(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isalpha((unsigned char)s[i]) && s[i] != '$' && !((unsigned char)s[i] & 0x80))
+            return false;
+    return true;
+}
+
 /* The digits of "$2.10", "2.10 EUR" into `digits`, and the currency.  One letter is none: "h100" is a GPU. */
 static void split_money(const char *value, char digits[32], char (*sign)[8])
 {
@@ -126,9 +135,21 @@ static void split_money(const char *value, char digits[32], char (*sign)[8])
     while (behind > 0 && from[behind - 1] == ' ')
         behind--;
     bool both = before && *end, letter = behind == 1 && isalpha((unsigned char)from[0]);
-    bool fits = n > 0 && n < 32 && behind < sizeof *sign && !both && !letter;
+    bool fits = n > 0 && n < 32 && behind < sizeof *sign && !both && !letter && is_currency(from, behind);
     snprintf(digits, 32, "%.*s", fits ? (int)n : 31, fits ? value + before : value);
     snprintf(*sign, sizeof *sign, "%.*s", fits ? (int)behind : 0, from);
+}
+
+/* "2,10", "5%", "700W": what stands behind the number says what to write. */
+static int not_a_number(const char *what, const char *value, size_t n, double x)
+{
+    if (n > 0 && value[n] == ',' && isdigit((unsigned char)value[n + 1]))
+        return fail("%s: '%.60s' is not a number; write it with a point, and nothing between thousands", what, value);
+    if (n > 0 && !strcmp(value + n, "%"))
+        return fail("%s: '%.60s' is not a number; did you mean %g?", what, value, x / 100);
+    if (n > 0 && value[n] && isdigit((unsigned char)value[0]) && value[1] != 'x')
+        return fail("%s: '%.60s' is not a number; write it without \"%.20s\", in the unit that --help names", what, value, value + n);
+    return fail("%s: '%.60s' is not a number", what, value);
 }
 
 static int parse_num(const char *what, const char *value, double *out)
@@ -137,8 +158,9 @@ static int parse_num(const char *what, const char *value, double *out)
     double x = strtod(value, &end);
 
     /* strtod() would also take hexadecimal, "inf" and leading space. */
-    if (end == value || *end || strspn(value, "0123456789.eE+-") != strlen(value))
-        return fail("%s: '%.60s' is not a number", what, value);
+    size_t n = strspn(value, "0123456789.eE+-");
+    if (end == value || *end || n != strlen(value))
+        return not_a_number(what, value, n, x);
     if (!isfinite(x) || x < 0)
         return fail("%s: '%.60s' is %s", what, value, x < 0 ? "negative" : "too large");
     *out = x;

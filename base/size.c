@@ -126,6 +126,40 @@ static const struct unit *find_unit(const struct unit *units, const char *name)
     return NULL;
 }
 
+/* What people write for a unit: the first of which the text has the beginning.  "": they name what is counted. */
+struct written { const char *begins, *meant; };
+
+static const struct written bytes_written[] = {
+    { "kil", "kB" }, { "gig", "GB" }, { "ki", "KiB" }, { "mi", "MiB" }, { "gi", "GiB" }, { "ti", "TiB" }, { "pi", "PiB" },
+    { "k", "kB" }, { "m", "MB" }, { "g", "GB" }, { "t", "TB" }, { "p", "PB" }, { 0 }
+};
+static const struct written count_written[] = {
+    { "tok", "" }, { "samp", "" }, { "th", "K" }, { "k", "K" }, { "m", "M" }, { "b", "B" }, { "g", "B" }, { "t", "T" }, { 0 }
+};
+static const struct written length_written[] = { { "k", "k" }, { "m", "M" }, { "t", "" }, { 0 } };
+
+/* "did you mean 80GB?", where that can be told; else what is expected. */
+static void advise(char *to, size_t size, const char *text, const char *rest, struct decimal d, const struct unit *units,
+                   const char *expected)
+{
+    const struct written *w = units == bytes_units ? bytes_written : units == count_units ? count_written : length_written;
+    int number = (int)(rest - text);
+    int64_t n;
+
+    while (number > 0 && text[number - 1] == ' ')
+        number--;
+    snprintf(to, size, "expected %s", expected);
+    if (*rest == ',' && isdigit((unsigned char)rest[1]))
+        snprintf(to, size, "write it with a point, and nothing between thousands");
+    if (strchr(rest, '/') || strstr(rest, "bit"))
+        return;                         /* a rate, or bits */
+    while (w->begins && strncasecmp(rest, w->begins, strlen(w->begins)) != 0)
+        w++;
+    const struct unit *unit = w->begins && *w->meant ? find_unit(units, w->meant) : NULL;
+    if (w->begins && scale(d, unit ? unit->factor : 1, units == bytes_units, &n) == FITS)
+        snprintf(to, size, "did you mean %.*s%s?", number, text, w->meant);
+}
+
 static int parse(const char *what, const char *text, const struct unit *units,
                  const char *expected, int64_t *out)
 {
@@ -143,9 +177,12 @@ static int parse(const char *what, const char *text, const struct unit *units,
     if (*rest) {
         const struct unit *unit = find_unit(units, rest);
 
-        if (!unit)
-            return fail("%s: '%.60s' ends in the unknown unit '%.20s'; expected %s",
-                        what, text, rest, expected);
+        char advice[120];
+
+        if (!unit) {
+            advise(advice, sizeof advice, text, rest, d, units, expected);
+            return fail("%s: '%.60s' ends in the unknown unit '%.20s'; %s", what, text, rest, advice);
+        }
         factor = unit->factor;
     }
     switch (scale(d, factor, units == bytes_units && factor > 1, out)) {
@@ -205,6 +242,7 @@ struct size_text count_text(int64_t n)
 
 int size_too_small(const char *what, int64_t bytes)
 {
-    return fail("%s: %" PRId64 " is in bytes, too little for a memory; did you mean %" PRId64 "%s?", what, bytes, bytes,
-                bytes < 10000 ? "GB" : "MB");
+    return bytes == 0 ? fail("%s: 0 bytes are too little for a memory; expected bytes such as 80GB", what)
+                      : fail("%s: %" PRId64 " is in bytes, too little for a memory; did you mean %" PRId64 "%s?", what, bytes, bytes,
+                             bytes < 10000 ? "GB" : "MB");
 }

@@ -166,13 +166,14 @@ struct shown chart_bar_value(const struct chart *c, const struct bar *b)
 
 /* ---- scales ---- */
 
-/* What is larger than anything that is measured would leave an axis without round numbers. */
+/* What is larger than anything that is measured, or smaller, would leave an axis without round numbers. */
 #define LARGEST 1e100
 
 static void widen(struct scale_of *s, double v)
 {
     if (!(fabs(v) < LARGEST))
         return;
+    v = fabs(v) < 1 / LARGEST ? 0 : v;
     s->from = fmin(s->from, v);
     s->to = fmax(s->to, v);
 }
@@ -184,7 +185,7 @@ static struct scale_of extent(const struct chart *c, enum axis a)
     for (int i = 0; i < c->nseries; i++)
         for (int64_t k = 0; k < c->series[i].n; k++) {
             const struct spot *p = &c->series[i].spot[k];
-            if (c->axis[a].log && (a == AXIS_X ? p->x : p->y) <= 0)
+            if (c->axis[a].log && !((a == AXIS_X ? p->x : p->y) >= 1 / LARGEST))
                 continue;
             widen(&s, a == AXIS_X ? p->x : p->y);
             if (a == AXIS_Y && !c->axis[a].log) {

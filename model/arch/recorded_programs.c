@@ -10,6 +10,8 @@
 #include "model/arch/recorded_internal.h"
 #include "model/arch/recorded_size.h"
 
+enum { FIRST_ID = -1024 };
+
 static const char *const pass_key[2] = { "forward", "backward" };
 static const char *const class_name[NREC_CLASS] = { "gemm", "conv", "attention", "norm", "elementwise", "softmax", "embedding", "loss", "copy", "pool", "reduce",
                                                      "recurrence", "fft", "custom" };
@@ -62,6 +64,12 @@ static bool is_frozen(const struct reader *x, int t)
     return x->m->tensors[t < own ? x->r->first[x->unit] + t : t - own].frozen;
 }
 
+/* Lives are counted by it: a far one would be a table of gigabytes. */
+static bool is_id(const json_t *j)
+{
+    return json_is_integer(j) && json_integer_value(j) >= FIRST_ID && json_integer_value(j) <= RECORDED_KERNELS;
+}
+
 /* ["+", id, size], ["+", id, size, "gradient"], ["-", id], ["-forward", size], ["-backward", size], ["=", name, id or null] */
 static int read_move(struct reader *x, const char *op, const json_t *j)
 {
@@ -73,7 +81,7 @@ static int read_move(struct reader *x, const char *op, const json_t *j)
     if (!what || json_array_size(j) < 2 || json_array_size(j) > 4)
         return wrong(x, op, "does: expected [\"+\", id, size], [\"-\", id], [\"-forward\", size], [\"-backward\", size] or [\"=\", tensor, id]");
     bool of_id = !strcmp(what, "+") || !strcmp(what, "-");
-    if (of_id && (!json_is_integer(a) || json_integer_value(a) < -1024 || json_integer_value(a) > RECORDED_KERNELS))
+    if ((of_id && !is_id(a)) || (!strcmp(what, "=") && json_is_number(b) && !is_id(b)))
         return wrong(x, op, "does: an id is a whole number from -1024 to 2^20");
     if (!strcmp(what, "+")) {
         m = (struct rec_move){ .does = REC_COMES, .id = (int32_t)json_integer_value(a), .mem = json_array_size(j) > 3 ? REC_GRADIENT : REC_TEMPORARY };
@@ -175,7 +183,6 @@ static int read_kernel(struct reader *x, const json_t *j)
 
 /* ---- lives of a piece's tensors ---- */
 
-enum { FIRST_ID = -1024 };
 struct life { int64_t made, gone; int8_t in, out; bool ready; };        /* moves; -1: none.  in, out: the pass of each */
 
 static struct life *life_of(struct life **l, int64_t *n, int64_t *room, int32_t id)

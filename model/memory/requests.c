@@ -524,6 +524,8 @@ static void step(struct walk *w, const struct op *o, int64_t iteration)
     if (w->records && o->record)
         requests_record(w, o);
     act_on(w, o, ACT_FREE, iteration);
+    if (o->kind == OP_MEMORY && o->flags & OPF_EMPTIES)
+        w->t->empty(w->t->of);
 }
 
 static void run(struct walk *w, int from, int to, int64_t iteration);

@@ -37,8 +37,8 @@ static void put_instance(struct walk_state *to, const struct instance *x, int i)
 static void put_tensor(struct walk_state *to, const struct made *t)
 {
     put(to, t->bytes);
-    put(to, (int64_t)t->owner << 32 | t->tensor);
-    put(to, (int64_t)t->chunk << 32 | (uint32_t)t->step);
+    put(to, t->owner * (INT64_C(1) << 32) + t->tensor);         /* an end's number is negative */
+    put(to, t->chunk * (INT64_C(1) << 32) + t->step);
     put(to, t->mem | t->pass << 8 | t->handed_on << 16 | t->left << 17 | t->kept << 19);
     hold(to, t->block);
 }

@@ -125,21 +125,26 @@ int requests_find(const struct walk *w, int owner, int32_t tensor)
     return i;
 }
 
-/* Of these bytes and that pass, the newest.  The embedding and the head know each other's by name. */
+/* Of these bytes and that pass, the newest.  The embedding and the head know each other's by name.  One of the embedding's own, the last to
+ * go back, where a block took another's for it: of one token rotary tables are as large as what the head hands on. */
 int requests_find_other(const struct walk *w, const struct move *m, int owner)
 {
+    int own = NONE;
     int any = owner == HEAD ? requests_find(w, EMBEDDING, m->tensor) : owner == EMBEDDING ? requests_find(w, HEAD, m->tensor) : NONE;
 
     if (any != NONE)
         return any;
     for (int i = w->of_step[chain_of_step(w, w->step)].newest; i != NONE; i = w->tensors[i].in[STEP].older) {
         const struct made *t = &w->tensors[i];
-        if (!requests_is_of_pass(w, t) || !t->handed_on || t->left || t->owner == owner || t->bytes != m->bytes)
+        bool mine = t->owner == owner, same = t->pass == m->pass && t->mem == m->mem;
+        if (!requests_is_of_pass(w, t) || !t->handed_on || t->left || t->bytes != m->bytes || (mine && owner != EMBEDDING))
             continue;
-        if (t->pass == m->pass && t->mem == m->mem)
+        if (same && !mine)
             return i;
-        if (any == NONE)
+        if (mine)
+            own = same && own == NONE ? i : own;
+        else if (any == NONE)
             any = i;
     }
-    return any;
+    return own != NONE ? own : any;
 }

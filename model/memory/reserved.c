@@ -126,6 +126,10 @@ int reserved_of(const struct plan *p, const struct schedules *s, const struct ov
         out->known = false;
         return -1;
     }
+    if (out->out_of_memory) {           /* no address space has it: what would be reserved is not known */
+        memset(out, 0, sizeof *out);
+        return 0;
+    }
     out->out_of_memory = true;
     see_driver(p, o, out);
     return 0;

@@ -170,6 +170,9 @@ static void add_move(struct build *b, const struct move *m)
     b->kernels[b->n - 1].nmoves++;
 }
 
+/* Of one tensor: 256 TiB.  Sums over blocks, micro-steps and ranks stay whole numbers. */
+#define MOST_BYTES (INT64_C(1) << 48)
+
 static int add_moves(struct build *b, const struct rec_kernel *of)
 {
     static const enum move_kind kinds[] = { [REC_COMES] = MOVE_ALLOC, [REC_GOES] = MOVE_FREE, [REC_GOES_OTHERS] = MOVE_FREE_OTHERS, [REC_READY] = MOVE_READY };
@@ -181,6 +184,9 @@ static int add_moves(struct build *b, const struct rec_kernel *of)
         int64_t bytes;
         if (size_at(b, of, "bytes", m->bytes, &bytes) < 0)
             return -1;
+        if (bytes > MOST_BYTES)
+            return fail("%s: a tensor of %s has %" PRId64 " bytes: at most %" PRId64 " are planned", b->r->name, of->name, bytes,
+                        MOST_BYTES);
         struct move to = { .bytes = round_up(bytes, 512), .tensor = m->does == REC_GOES_OTHERS ? INT32_MIN : m->id, .kind = (uint8_t)kinds[m->does], .mem = (uint8_t)mems[m->mem],
                            .pass = (uint8_t)(m->does == REC_GOES_OTHERS ? m->backward : b->pass), .handed_on = m->handed_on };
         if (m->does == REC_READY && nready == 4) {      /* more than one kernel hands out: another, which runs nothing */

@@ -218,6 +218,7 @@ enum {
     OPF_LOCAL = 8,          /* an edge between two stages of one rank: a tensor is handed over, not copied */
     OPF_GRAPH = 32,         /* a collective inside a CUDA graph, whose replay issues it */
     OPF_LAYER = 64,         /* a collective of an eager layer that computes on DTensors: Python, and more of it around the layer's operators */
+    OPF_EMPTIES = 128,      /* an OP_MEMORY behind which the framework calls torch.cuda.empty_cache() */
     OPF_DTENSOR = 16,       /* a collective with which DTensor brings an operator's input to its place: Python, less than a hook's; or an optimizer of DTensors */
 };
 

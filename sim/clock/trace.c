@@ -255,7 +255,8 @@ void trace_gantt_print(const struct schedules *s, const struct run *r, int width
     for (int st = 1; st < NSTREAM; st++) {
         gantt_row(s, r, (enum stream)st, width, row);
         if (strspn(row, ".") < (size_t)width)
-            fprintf(to, "%10s |%s| %.4g s\n", stream_name((enum stream)st), row, r->total.busy_s[st]);
+            fprintf(to, r->total.busy_s[st] < 1e-3 ? "%10s |%s| %.3g us\n" : "%10s |%s| %.4g s\n", stream_name((enum stream)st), row,
+                    r->total.busy_s[st] * (r->total.busy_s[st] < 1e-3 ? 1e6 : 1));
     }
     fprintf(to, "%10s  0%*.4g s\n%11s F forward, B backward, O optimizer, G all-gather, S reduce-scatter, R all-reduce, c copy\n",
             "", width + 1, r->total.step_s, "");

@@ -2,6 +2,7 @@
 #include "sim/plan/bill.h"
 
 #include <inttypes.h>
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,17 @@ enum { RUNS = 400, MOST_INTERRUPTIONS = 20000000 };
 
 /* ---- what was asked ---- */
 
+/* "200GBps", "200GB", "200G", "200": the number and the first letter say what is meant. */
+static int not_a_rate(const char *what, const char *text)
+{
+    size_t n = strspn(text, "0123456789."), at = n + strspn(text + n, " ");
+    char letter = text[at] ? (char)toupper((unsigned char)text[at]) : 'G';
+
+    if (n == 0 || n > 20 || !strchr("MGT", letter) || strstr(text, "bit") || strchr(text, 'b'))
+        return fail("%s: \"%.40s\" is not a rate; write it as 200GB/s or 400Gbit/s", what, text);
+    return fail("%s: \"%.40s\" is not a rate; did you mean %.*s%cB/s?", what, text, (int)n, text, letter);
+}
+
 /* "200GB/s", "400Gbit/s".  Gb/s is refused: people write it for both. */
 static int read_rate(const char *what, const char *text, double *out)
 {
@@ -30,7 +42,7 @@ static int read_rate(const char *what, const char *text, double *out)
     int64_t bytes;
 
     if (n < 3 || n >= sizeof size || strcmp(text + n - 2, "/s") != 0)
-        return fail("%s: \"%.40s\" is not a rate; write it as 200GB/s", what, text);
+        return not_a_rate(what, text);
     snprintf(size, sizeof size, "%.*s", (int)n - 2, text);
     n -= 2;
     bits = n > 3 && strcasecmp(size + n - 3, "bit") == 0 ? 8 : 1;

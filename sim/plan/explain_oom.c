@@ -128,10 +128,11 @@ static int64_t walk(const struct explained *p, struct watch *w, int64_t stop, st
     return allocated;
 }
 
-/* The buffer for which an entry makes such a request; NULL: it is of a kernel. */
+/* The buffer for which an entry makes such a request, the last of several: most is allocated then.  NULL: it is of a kernel. */
 static const char *buffer_of(const struct schedules *s, int op, int64_t bytes)
 {
     const struct op *o = &s->ops[op];
+    const char *what = NULL;
 
     for (uint32_t i = 0; i < o->nacts; i++) {
         const struct act *a = &s->acts[o->act0 + i];
@@ -140,9 +141,9 @@ static const char *buffer_of(const struct schedules *s, int op, int64_t bytes)
         for (int part = 0; part < b->nparts && (a->what & ACT_ALLOC); part++)
             made |= s->parts[b->part0 + part] == bytes;
         if (made)
-            return b->what;
+            what = b->what;
     }
-    return NULL;
+    return what;
 }
 
 /* Where the plan makes the request that failed; false: nowhere. */

@@ -46,7 +46,7 @@ static struct shown value_text(int metric, double v)
         if (v < 10000)
             snprintf(out.s, sizeof out.s, "%.4g", v);
         else
-            snprintf(out.s, sizeof out.s, "%s", count_text((int64_t)v).s);
+            snprintf(out.s, sizeof out.s, "%s", count_text(llround(v)).s);
     }
     return out;
 }

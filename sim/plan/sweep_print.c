@@ -2,6 +2,7 @@
 #include "sim/plan/sweep_print.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,9 +61,9 @@ static int fields_of(const struct sweep *s, int64_t i, const struct sweep_row *r
     f[n] = (struct field){ "step", 10, 0, "" };
     put_into(&f[n++], timed, step);
     f[n] = (struct field){ s->rate, 9, 1, "" };
-    put_into(&f[n++], timed, count_text((int64_t)r->rate).s);
+    put_into(&f[n++], timed, count_text(llround(r->rate)).s);
     f[n] = (struct field){ "a GPU", 8, 6, "" };
-    put_into(&f[n++], timed, count_text((int64_t)r->each).s);
+    put_into(&f[n++], timed, count_text(llround(r->each)).s);
     f[n] = (struct field){ "MFU", 6, 2, "" };
     number_into(&f[n++], timed && r->mfu > 0 ? 100 * r->mfu : -1, "%.1f%%");
     f[n] = (struct field){ "reserved", 11, 0, "" };

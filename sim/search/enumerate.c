@@ -188,7 +188,7 @@ static int cell(struct walk *w, enum strategy s, enum dialect d)
     int rc = 0;
 
     varied(CELL(s, d), 1, KNOB_SAVES, knobs);
-    for (int64_t b = least; b <= each && b <= PLAN_MAX_BATCH && !rc; b++) {
+    for (int64_t b = least > 1 ? least : 1; b <= each && b <= PLAN_MAX_BATCH && !rc; b++) {      /* none: no whole sample each */
         if (each % b || (o->micro_batch && b != o->micro_batch))        /* of up to a million few divide */
             continue;
         struct plan p = { .model = *o->model, .cluster = *o->cluster, .seq = o->seq, .micro_batch = b };

@@ -192,9 +192,19 @@ static int model_as_it_is(const struct question *q, struct limit *out)
     return yes < 0 ? -1 : 0;
 }
 
+/* Of a mixture whose first blocks have no experts, as many as lead to one that has: with fewer it is none. */
+static int64_t least_layers(const struct model *m)
+{
+    int64_t n = 1;
+
+    while (m->experts > 0 && n < m->layers && !model_has_experts(m, n - 1))
+        n++;
+    return n;
+}
+
 static int largest_model(const struct question *q, struct limit *out)
 {
-    int64_t low = 0, high = 1;
+    int64_t least = least_layers(&q->base->model), low = least - 1, high = least;
     int fits_high = 1;
 
     /* Doubled first: what is far too large is also slow to ask about. */
@@ -213,8 +223,8 @@ static int largest_model(const struct question *q, struct limit *out)
             return -1;
         *(yes ? &low : &high) = mid;
     }
-    out->max_layers = low;
-    if (low > 0)
+    out->max_layers = low < least ? 0 : low;
+    if (low >= least)
         return fits_layers(q, low, out) < 0 ? -1 : 0;
     out->max_params = 0;
     out->bytes_per_param = 0;

@@ -139,6 +139,9 @@ static void a_bad_value_is_refused_with_its_option(void **state)
     assert_int_equal(PARSE("p.json", "--ranks=1"), OPTS_OK);
     REFUSED("--headroom: 'nan' is not a number", "p.json", "--headroom=nan");
     REFUSED("--headroom: '0x1' is not a number", "p.json", "--headroom=0x1");
+    REFUSED("--headroom: '5%' is not a number; did you mean 0.05?", "p.json", "--headroom=5%");
+    REFUSED("--headroom: '0,05' is not a number; write it with a point, and nothing between thousands", "p.json", "--headroom=0,05");
+    REFUSED("--headroom: '30d' is not a number; write it without \"d\", in the unit that --help names", "p.json", "--headroom=30d");
     REFUSED("--headroom: '-1' is negative", "p.json", "--headroom", "-1");
     REFUSED("--headroom: '1e999' is too large", "p.json", "--headroom=1e999");
     REFUSED("-o: is empty", "p.json", "-o", "");

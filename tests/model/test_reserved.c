@@ -342,6 +342,7 @@ static struct caching_allocator *device_of(int i, const struct plan *p, const st
     struct request_report r;
 
     o.expandable_segments = i % 3 == 2;
+    o.addresses_rise = true;        /* as cudart_stub.c's */
     *capacity = (int64_t)1 << 40;
     struct caching_allocator *a = caching_allocator_new(*capacity, &o);
     if (i % 4 != 3)
@@ -435,13 +436,13 @@ static void requests_reserve_what_torch_reserved_for_them(void **state)
 
 /* ---- orders within an entry ---- */
 
-/* Sizes of the requests that entries of that name make in the first step; of a release, their negative. */
+/* Sizes of the requests that entries of that name make in init or the first step; of a release, their negative. */
 struct stepped { struct request_target replay; const struct schedules *s; const struct request_report *r; const char *what;
                  int64_t bytes[4096]; int n; int64_t of_block[8192]; };
 
 static void stepped_put(struct stepped *x, int64_t bytes)
 {
-    if (x->r->sched == SCHED_FIRST && strcmp(x->s->ops[x->r->op].what, x->what) == 0) {
+    if (x->r->sched <= SCHED_FIRST && strcmp(x->s->ops[x->r->op].what, x->what) == 0) {
         assert_true(x->n < 4096);
         x->bytes[x->n++] = bytes;
     }
@@ -542,6 +543,77 @@ static void one_rank_casts_parameter_by_parameter(void **state)
     plan_free(&p);
 }
 
+/* What the entries of that name ask for: sizes, in `x`. */
+static void steps_of(const struct plan *p, const struct schedules *s, const char *what, struct stepped *x)
+{
+    struct caching_allocator *a = exact();
+    struct request_report r;
+
+    *x = (struct stepped){ .replay = reserved_target(a), .s = s, .r = &r, .what = what };
+    struct request_target t = { x, stepped_allocate, stepped_release, stepped_record, stepped_complete, stepped_events,
+                                caching_allocator_stats(a), never, never_kept, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
+    requests_walk(p, s, no_workspace, &t, &r);
+    caching_allocator_delete(a);
+}
+
+/* module.to(device) moves one parameter after another, and an optimizer has two states of each that it is given: of a flat one two
+ * requests, of the fp32 engine's own parameters two of each.  A request of their sum would leave one segment where DeepSpeed leaves many,
+ * in which what comes later finds room that is not there. */
+static void deepspeed_asks_for_one_tensor_after_another(void **state)
+{
+    static const struct { enum strategy s; enum dtype t; bool flat; } of[] = {
+        { STRAT_DDP, DT_FP32, false }, { STRAT_DDP, DT_FP16, true }, { STRAT_ZERO1, DT_BF16, true }, { STRAT_ZERO2, DT_FP16, true },
+    };
+    struct stepped *x = calloc(1, sizeof *x);
+    (void)state;
+
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
+        struct schedules s = { 0 };
+        struct plan p;
+        plan_of(&p, "llama-2-7b", 2, 8, of[k].s, DIALECT_DEEPSPEED, of[k].t);
+        assert_int_equal(lower(&p, 0, &s), 0);
+        steps_of(&p, &s, "model to device", x);
+        assert_int_equal(x->n, p.model.ntensors);
+        for (int i = 0; i < x->n; i++)
+            assert_int_equal(x->bytes[i], round_up(p.model.tensors[i].numel * dtype_bytes(of[k].t), 512));
+        steps_of(&p, &s, "AdamW", x);
+        int made = 0;
+        for (int i = 0; i < x->n; i++)
+            made += x->bytes[i] > 0;
+        assert_int_equal(made, of[k].flat ? 2 : 2 * p.model.ntensors);
+        for (int i = 0; i < made; i += 2) {
+            assert_int_equal(x->bytes[i], x->bytes[i + 1]);
+            assert_true(of[k].flat || x->bytes[i] == round_up(4 * p.model.tensors[i / 2].numel, 512));
+        }
+        schedules_free(&s);
+        plan_free(&p);
+    }
+    free(x);
+}
+
+/* DeepSpeed flattens a model beside itself where that has room, and what it moved stays cached, in pieces that fp32 partition and states
+ * do not fit into; else it goes to the host first, and the cache is emptied. */
+static void a_model_flattened_on_the_device_leaves_its_pieces(void **state)
+{
+    int64_t reserved[2], model = 0;
+    struct evaluation e;
+    struct plan p;
+    (void)state;
+
+    for (int full = 0; full < 2; full++) {
+        plan_of(&p, "llama-2-7b", 0, 8, STRAT_ZERO2, DIALECT_DEEPSPEED, DT_BF16);
+        model = 2 * p.model.params;
+        if (full)
+            p.cluster.memory = p.cluster.context + model * 19 / 10;
+        assert_int_equal(evaluate(&p, &e), 0);
+        reserved[full] = e.reserved.reserved_peak;
+        evaluation_free(&e);
+        plan_free(&p);
+    }
+    assert_true(reserved[0] > 2 * model + 12 * (model / 2) / 8);
+    assert_true(reserved[0] - reserved[1] > model / 2);
+}
+
 /* A script that empties the cache behind init begins its first step with what is allocated. */
 static void a_cache_can_be_emptied_behind_init(void **state)
 {
@@ -609,6 +681,8 @@ int main(void)
         cmocka_unit_test(stages_of_pipelines_add_up),
         cmocka_unit_test(states_come_before_temporaries_in_the_models_order),
         cmocka_unit_test(one_rank_casts_parameter_by_parameter),
+        cmocka_unit_test(deepspeed_asks_for_one_tensor_after_another),
+        cmocka_unit_test(a_model_flattened_on_the_device_leaves_its_pieces),
         cmocka_unit_test(a_cache_can_be_emptied_behind_init),
         cmocka_unit_test(the_requests_add_up_to_the_ledger),
         cmocka_unit_test(what_lies_in_other_memories_is_not_its),

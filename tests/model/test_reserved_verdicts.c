@@ -3,6 +3,8 @@
 #include "model/memory/reserved.h"
 #include "tests/model/request_plans.h"
 
+#include <jansson.h>
+
 /* Plan 10, fsdp2-gpt2, on a device of so many bytes. */
 static enum verdict verdict_with(int64_t memory, double headroom, struct reserved *r)
 {
@@ -45,6 +47,59 @@ static void verdicts_go_by_what_is_reserved(void **state)
     assert_int_equal(verdict_with(room.active_peak + beside - (2 << 20), 0, &r), VERDICT_DOES_NOT_FIT);
     assert_true(r.out_of_memory);
     assert_int_equal(r.reserved_peak, room.reserved_peak);
+}
+
+/* 256 TiB of addresses do not hold it: it does not fit, and no smaller figure stands for what it would reserve. */
+static void what_no_address_space_holds_is_not_known(void **state)
+{
+    struct plan p;
+    struct evaluation e;
+
+    (void)state;
+    request_plan(10, &p);
+    p.micro_batch = 1 << 20;
+    assert_int_equal(evaluate(&p, &e), 0);
+    assert_true(e.allocated_peak > (int64_t)1 << 48);
+    assert_false(e.reserved.known);
+    assert_int_equal(e.verdict, VERDICT_DOES_NOT_FIT);
+    evaluation_free(&e);
+    plan_free(&p);
+}
+
+/* Of few tokens tensors of all kinds are of one size, 512 bytes: who frees whose is told apart all the same, adapters or none. */
+static void a_few_tokens_are_walked_like_many(void **state)
+{
+    static const char *const models[] = { "gpt2", "llama-3.2-1b", "qwen2.5-0.5b", "qwen3-0.6b" };
+    static const char *const cells[][2] = { { "ddp", "torch" }, { "fsdp", "torch" }, { "fsdp", "torch-fsdp1" }, { "zero2", "deepspeed" },
+                                            { "zero3", "deepspeed" }, { "ddp", "megatron" } };
+    static const char *const trains[] = { "", ", \"train\": \"lora\", \"lora\": { \"rank\": 1 }" };
+    static const char *const recomputes[] = { "none", "full" };
+    int n = 0;
+    (void)state;
+
+    for (int k = 0; k < 4 * 6 * 2 * 2 * 4; k++) {
+        const char *const *cell = cells[k / 4 % 6];
+        char text[400];
+        struct plan p;
+        struct evaluation e;
+        bool adapters = k / 24 % 2;
+        if (adapters && !strcmp(cell[1], "megatron"))
+            continue;
+        snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": \"%s\", \"cluster\": \"2xh100\", \"strategy\": \"%s\", \"dialect\": \"%s\", "
+                 "\"seq\": %d, \"micro_batch\": 1, \"precision\": \"bf16\", \"recompute\": \"%s\"%s }",
+                 models[k % 4], cell[0], cell[1], 1 + k / 96, recomputes[k / 48 % 2], trains[adapters]);
+        json_t *j = json_loads(text, 0, NULL);
+        assert_non_null(j);
+        assert_int_equal(plan_from_json(j, "plan", &p), 0);
+        if (evaluate(&p, &e) < 0)
+            fail_msg("%s", text);
+        assert_true(e.reserved.known && e.reserved.reserved_peak > 0);
+        evaluation_free(&e);
+        plan_free(&p);
+        json_decref(j);
+        n++;
+    }
+    assert_int_equal(n, 4 * 4 * 2 * (6 + 5));
 }
 
 static void kernels_of_dpx_have_an_arena(void **state)
@@ -108,6 +163,8 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(verdicts_go_by_what_is_reserved),
+        cmocka_unit_test(what_no_address_space_holds_is_not_known),
+        cmocka_unit_test(a_few_tokens_are_walked_like_many),
         cmocka_unit_test(kernels_of_dpx_have_an_arena),
         cmocka_unit_test(a_free_of_what_was_never_made_is_an_internal_error),
         cmocka_unit_test(what_a_papers_pipeline_reserves_is_not_known),

@@ -1,9 +1,12 @@
 /* test_size.c -- sizes, counts and lengths in text, both ways. */
 #include "tests/check.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include "base/dtype.h"
+#include "base/duration.h"
 #include "base/fail.h"
+#include "base/opts.h"
 #include "base/room.h"
 #include "base/size.h"
 
@@ -121,6 +124,67 @@ static void junk_is_refused(void **state)
     refused("1e-400", "not a whole number");
 }
 
+/* Every option that takes a unit: bytes, counts, lengths, times, numbers, money.  Each reads the value that it proposes. */
+static void what_was_meant_is_proposed(void **state)
+{
+    static const struct { int (*parse)(const char *what, const char *text, int64_t *out); const char *wrote, *meant; } of[] = {
+        { size_parse, "80G", "80GB" }, { size_parse, "80 g", "80GB" }, { size_parse, "80gigs", "80GB" }, { size_parse, "80Gi", "80GiB" },
+        { size_parse, "1.5T", "1.5TB" }, { size_parse, "512K", "512kB" }, { size_parse, "25M", "25MB" }, { size_parse, "1GiBs", "1GiB" },
+        { count_parse, "15trillion", "15T" }, { count_parse, "1.5tn", "1.5T" }, { count_parse, "2Bn", "2B" }, { count_parse, "2G", "2B" },
+        { count_parse, "15e12tok", "15e12" }, { count_parse, "10thousand", "10K" }, { count_parse, "3mio", "3M" }, { count_parse, "15TT", "15T" },
+        { length_parse, "8kb", "8k" }, { length_parse, "8Ki", "8k" }, { length_parse, "8192tokens", "8192" }, { length_parse, "8192t", "8192" },
+    };
+    static const struct { const char *wrote, *meant; } times[] = { { "1h30", "90min" }, { "1h30m", "90min" }, { "1:30:00", "90min" }, { "2months", "60d" } };
+    char want[64];
+    int64_t n;
+    double s;
+    (void)state;
+
+    fail_capture(said, sizeof said);
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        assert_int_equal(of[i].parse("--x", of[i].wrote, &n), -1);
+        snprintf(want, sizeof want, "did you mean %s?", of[i].meant);
+        if (!strstr(said, want))
+            fail_msg("%s: %s", of[i].wrote, said);
+        assert_int_equal(of[i].parse("--x", of[i].meant, &n), 0);
+    }
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        assert_int_equal(duration_parse("--x", times[i].wrote, &s), -1);
+        snprintf(want, sizeof want, "did you mean %s?", times[i].meant);
+        if (!strstr(said, want))
+            fail_msg("%s: %s", times[i].wrote, said);
+        assert_int_equal(duration_parse("--x", times[i].meant, &s), 0);
+    }
+    assert_int_equal(duration_parse("--x", "2hrs", &s), 0);
+    assert_true(s == 7200);
+    fail_capture(NULL, 0);
+    refused("80,5GB", "with a point");
+    refused("80GB/s", "expected bytes");
+    refused("80Gbit", "expected bytes");
+}
+
+/* A currency is letters or a sign: what else stands beside digits was a wrong price, "2,10" a price of 2. */
+static void a_price_is_one_number_and_one_currency(void **state)
+{
+    static const struct { const char *text; double x; const char *sign; } good[] = {
+        { "2.10", 2.1, "" }, { "$2.10", 2.1, "$" }, { "2.10 EUR", 2.1, "EUR" }, { "\u20ac2", 2, "\u20ac" }, { "US$3", 3, "US$" } };
+    static const char *const bad[] = { "2,10", "1,000", "2.10/h", "2.10$/h", "2.10 per hour", "2.10%", "2;10", "2'10", "(2)" };
+    char sign[8];
+    double x;
+    (void)state;
+
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_int_equal(opts_money("--price", good[i].text, &x, &sign), 0);
+        assert_true(x == good[i].x);
+        assert_string_equal(sign, good[i].sign);
+    }
+    fail_capture(said, sizeof said);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (opts_money("--price", bad[i], &x, &sign) == 0)
+            fail_msg("%s is %g in %s", bad[i], x, sign);
+    fail_capture(NULL, 0);
+}
+
 static void sizes_print_with_two_decimals(void **state)
 {
     (void)state;
@@ -213,6 +277,8 @@ int main(void)
         cmocka_unit_test(a_fraction_of_a_unit_is_rounded_to_the_byte),
         cmocka_unit_test(two_to_the_60_is_the_last_size),
         cmocka_unit_test(junk_is_refused),
+        cmocka_unit_test(what_was_meant_is_proposed),
+        cmocka_unit_test(a_price_is_one_number_and_one_currency),
         cmocka_unit_test(sizes_print_with_two_decimals),
         cmocka_unit_test(rounding_up_enters_the_next_unit),
         cmocka_unit_test(counts_print_in_thousands),

@@ -22,6 +22,20 @@ check 'a plan whose streams must wait for memory is marked, and comes after thos
          /time leaves out waits/ { waits++; next } { plain++; if (waits) late++ } END { exit !(waits && !late) }' "$tmp/said" ||
         cat "$tmp/said")"
 
+# A rank has no whole sample: the words about what cannot run divided by none.  A cell of each framework that can; one of data parallelism alone.
+check 'a batch smaller than the GPUs, or no multiple of them, has an answer or a reason' "$(
+    for batch in 1 2 4 7 9; do
+        for how in '' '--framework torch' '--framework deepspeed' '--framework megatron' '--strategy ddp' '--micro-batch 1'; do
+            "$B/dpxplan" search gpt2 --cluster 8xl4 --seq 128 --global-batch $batch $how >"$tmp/out" 2>"$tmp/said"
+            status=$?
+            case $status in
+                0) grep -q '^Recommended: ' "$tmp/out" ;;
+                2) [ "$(grep -c 'multiple\|divide\|no such plan\|nothing to search' "$tmp/said")" = 1 ] ;;
+                *) false ;;
+            esac || { echo "$batch $how: exit status $status"; cat "$tmp/said"; }
+        done
+    done)"
+
 # 73,513,440 has 768 divisors.  Plans that do not fit are looked at with offload as well, whose micro-steps are long and many.
 check 'a batch of very many divisors takes neither memory nor time without end' "$(
     ulimit -v 2000000
@@ -216,15 +230,18 @@ check 'limits refuses more ranks than a cluster may have' "$(
 
 # 8B in bf16 are 15 GiB and its logits 4 GiB more: each says what it varies, and where they ask the same they answer the same.
 check 'limits and fit agree about LoRA on one RTX 4090' "$(
-    for asked in deepspeed:1 torch:none; do
-        "$B/dpxplan" limits llama-3.1-8b --cluster 1xrtx4090 --lora 16 --accumulation 64 --recompute full --framework "${asked%:*}" >"$tmp/said" 2>/dev/null
+    for asked in deepspeed:4k:none torch:4k:none deepspeed:2k:1 torch:2k:1; do
+        framework=${asked%%:*} seq=${asked%:*} gpus=${asked##*:}
+        "$B/dpxplan" limits llama-3.1-8b --cluster 1xrtx4090 --seq "${seq#*:}" --lora 16 --accumulation 64 --recompute full --framework "$framework" >"$tmp/said" 2>/dev/null
         says 'Held: .* nothing offloaded' && says '1 sample a GPU and 64 accumulation steps'
-        says "^  \(PyTorch DDP\|DeepSpeed without ZeRO\)  .*  ${asked#*:}  "
+        says "^  \(PyTorch DDP\|DeepSpeed without ZeRO\)  .*  $gpus  "
     done
     "$B/dpxplan" fit llama-3.1-8b rtx4090 --train lora --framework torch >"$tmp/said" 2>/dev/null
     says '^  rtx4090  *2 '
-    "$B/dpxplan" fit llama-3.1-8b rtx4090 --train lora --framework deepspeed >"$tmp/said" 2>/dev/null
-    says '^  rtx4090  *1 ')"
+    for framework in torch deepspeed; do
+        "$B/dpxplan" fit llama-3.1-8b rtx4090 --seq 2k --train lora --framework $framework >"$tmp/said" 2>/dev/null
+        says '^  rtx4090  *1 '
+    done)"
 
 check 'limits names the batch of its training' "$(
     "$B/dpxplan" limits --model gpt2 --cluster 8xh100 --seq 1024 --dialect torch --tokens 10B --days 30 >"$tmp/said" 2>&1

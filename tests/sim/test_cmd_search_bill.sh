@@ -52,6 +52,8 @@ check 'what it needs is asked for, and what is for it alone is refused without i
     says 'goal bill: of how much training' --goal bill
     says 'goal bill: how often' --goal bill --tokens 1T
     says 'goal bill: where do' --goal bill --tokens 1T --mtbf llama3
+    says 'did you mean 25GB/s' --goal bill --tokens 1T --mtbf llama3 --storage 25GBps
+    says 'did you mean 1.5TB/s' --goal bill --tokens 1T --mtbf llama3 --storage 1.5T
     says '"slow" is not a rate' --goal bill --tokens 1T --mtbf llama3 --storage slow
     says '--mtbf: is for --goal bill' --mtbf llama3
     says '--async: is for --goal bill' --async)"

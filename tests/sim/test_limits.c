@@ -81,6 +81,27 @@ static void data_parallel_is_asked_on_one_node(void **state)
     plan_free(&p);
 }
 
+/* The first three blocks of DeepSeek-V3 have no experts, and fewer blocks are no mixture: the question began at one block, and had no
+ * answer.  A block of experts has 257 x 3 x 7168 x 2048 parameters (the shared one among them): at 16 bytes each over 8 GPUs 22.6 GB, and
+ * gathered, with its gradients in fp32 and what reduces them, ten bytes each or more, 113 GB: of 80 none fits, of 270 more than one. */
+static void a_mixture_is_asked_from_its_first_experts_on(void **state)
+{
+    (void)state;
+    struct plan p = { .seq = 4096, .micro_batch = 1, .accumulation = 1, .kernels = KERNELS_TORCH_SDPA, .recompute = RECOMPUTE_FULL,
+                      .recompute_interval = 1 };
+    struct limit l;
+
+    assert_int_equal(model_load("deepseek-v3", &p.model), 0);
+    assert_int_equal(cluster_load("8xb300", &p.cluster), 0);
+    assert_int_equal(p.model.dense_first, 3);
+    assert_int_equal(limit_real(&p, STRAT_FSDP, DIALECT_TORCH, DT_BF16, ELSEWHERE_NOTHING, &l), 0);
+    assert_in_range(l.max_layers, 5, 3 + (int64_t)(270e9 / 22.6e9));
+    assert_int_equal(cluster_load("8xh100", &p.cluster), 0);
+    assert_int_equal(limit_real(&p, STRAT_FSDP, DIALECT_TORCH, DT_BF16, ELSEWHERE_NOTHING, &l), 0);
+    assert_int_equal(l.max_layers, 0);
+    plan_free(&p);
+}
+
 /* Without recompute 80 blocks of 70B keep 34 bytes of each of 4096 x 8192 elements and more: 85 GiB, whatever the number of GPUs.
  * With it stage 3 holds 70B on enough L4s, and that is said beside "none". */
 static void the_fewest_gpus_are_those_of_the_best_way(void **state)
@@ -321,6 +342,7 @@ int main(void)
         cmocka_unit_test(what_holds_no_parameter_holds_none),
         cmocka_unit_test(frameworks_hold_gradients_as_well),
         cmocka_unit_test(data_parallel_is_asked_on_one_node),
+        cmocka_unit_test(a_mixture_is_asked_from_its_first_experts_on),
         cmocka_unit_test(the_fewest_gpus_are_those_of_the_best_way),
         cmocka_unit_test(a_recorded_module_is_asked_as_it_is),
         cmocka_unit_test(zero_offload_holds_13b_on_one_v100),

@@ -106,6 +106,9 @@ int ds_init(struct ds *d, const struct local_model *local, struct schedules *s, 
     for (int t = 0; t < m->ntensors; t++)
         d->frozen_bytes += m->tensors[t].frozen ? ds_tensor_bytes(d, &m->tensors[t]) : 0;
     d->frozen = sched_buf(s, CAT_PARAMS, "frozen parameters", NULL, 0, 1, d->frozen_bytes);
+    for (int t = 0; t < m->ntensors; t++)
+        if (m->tensors[t].frozen)
+            sched_part(s, d->frozen, ds_tensor_bytes(d, &m->tensors[t]));
     sched_holds(s, d->frozen, sched_layout(s, 0));
     for (int64_t t = 0, at = 0; t < m->ntensors; at += m->tensors[t].frozen ? ds_tensor_bytes(d, &m->tensors[t]) : 0, t++)
         if (m->tensors[t].frozen)
@@ -266,6 +269,13 @@ int64_t ds_sum(const struct ds *d, ds_bytes *bytes)
     return sum;
 }
 
+void ds_parts(const struct ds *d, int buf, ds_bytes *bytes)
+{
+    for (int t = 0; t < d->m->ntensors; t++)
+        if (!d->m->tensors[t].frozen)
+            sched_part(d->s, buf, bytes(d, &d->m->tensors[t]));
+}
+
 /* ---- layouts ---- */
 
 void ds_flat_slices(const struct ds *d, const int64_t *start, enum holds h, enum dtype dt, int64_t from,
@@ -400,6 +410,15 @@ int ds_scratch_in(struct ds *d, enum space in, enum category cat, const char *wh
     return d->scratch[i].family;
 }
 
+int ds_scratch_of_all(struct ds *d, enum category cat, const char *what)
+{
+    int before = d->nscratch, buf = ds_scratch(d, cat, what, ds_sum(d, ds_tensor_bytes));
+
+    if (d->nscratch > before)
+        ds_parts(d, buf, ds_tensor_bytes);
+    return buf;
+}
+
 struct op *ds_adamw(struct ds *d, const struct plan *p, int64_t elems)
 {
     static const enum adamw_form forms[NOPTIMIZER_FORM] = {
@@ -422,7 +441,7 @@ int ds_states(struct ds *d, int64_t n, int *managed)
     for (int i = 0; i < count; i++)
         sum += round512(bytes[i]);
     of = sched_buf(d->s, CAT_OPTIMIZER, bnb ? optimizer_states_title(d->p) : "exp_avg, exp_avg_sq", NULL, 0, 1, sum);
-    for (int i = 0; i < count && bnb; i++)
+    for (int i = 0; i < count; i++)
         sched_part(d->s, of, round512(bytes[i]));
     if (tables > 0)
         sched_part(d->s, of, tables);

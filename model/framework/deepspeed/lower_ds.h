@@ -100,6 +100,8 @@ void ds_act_all(const struct ds *d, const struct ds_families *f, int what);
 ds_bytes ds_tensor_bytes;           /* of the model's dtype, rounded as the allocator does */
 /* Over what trains. */
 int64_t  ds_sum(const struct ds *d, ds_bytes *bytes);
+/* The buffer, just declared with ds_sum()'s bytes, is an allocation for each tensor that trains. */
+void     ds_parts(const struct ds *d, int buf, ds_bytes *bytes);
 
 /* ---- layouts of one buffer for all tensors that train ---- */
 
@@ -137,6 +139,8 @@ void ds_leaves(const struct ds *d, const struct walk_run *r);
 
 /* A passing buffer of that size: one family for each size and name. */
 int ds_scratch(struct ds *d, enum category cat, const char *what, int64_t bytes);
+/* One of a tensor for each that trains, as large. */
+int ds_scratch_of_all(struct ds *d, enum category cat, const char *what);
 /* The same elsewhere than in device memory; the name says where. */
 int ds_scratch_in(struct ds *d, enum space in, enum category cat, const char *what, int64_t bytes);
 

@@ -28,14 +28,30 @@ static int64_t largest(const struct ds *d)
 
 static bool is_in(const struct ds_other *o, int group, int t) { return o->belongs[t] == group && !o->d.m->tensors[t].frozen; }
 
-/* Each tensor of a group an allocation of its own. */
-static int64_t sum_of(const struct ds_other *o, int group, ds_bytes *bytes)
+/* Each tensor of a group an allocation of its own, or `n` of them. */
+static int each_of(const struct ds_other *o, int group, enum category cat, const char *what, int n, ds_bytes *bytes)
 {
+    const struct ds *d = &o->d;
     int64_t sum = 0;
+    int buf;
 
-    for (int t = 0; t < o->d.m->ntensors; t++)
-        sum += is_in(o, group, t) ? bytes(&o->d, &o->d.m->tensors[t]) : 0;
-    return sum;
+    for (int t = 0; t < d->m->ntensors; t++)
+        sum += is_in(o, group, t) ? n * bytes(d, &d->m->tensors[t]) : 0;
+    buf = sched_buf(d->s, cat, what, NULL, 0, 1, sum);
+    for (int t = 0; t < n * d->m->ntensors; t++)
+        if (is_in(o, group, t / n))
+            sched_part(d->s, buf, bytes(d, &d->m->tensors[t / n]));
+    return buf;
+}
+
+/* Two allocations of as many bytes. */
+static int pair_of(const struct ds_other *o, enum category cat, const char *what, int64_t bytes)
+{
+    int buf = sched_buf(o->d.s, cat, what, NULL, 0, 1, 2 * bytes);
+
+    sched_part(o->d.s, buf, bytes);
+    sched_part(o->d.s, buf, bytes);
+    return buf;
 }
 
 static int apart_layout(const struct ds_other *o, int group, enum holds h, enum dtype dt)
@@ -110,12 +126,13 @@ static void declare_group(struct ds_other *o, int group, bool fp32)
     struct schedules *s = o->d.s;
     struct ds_other_group *g = &o->group[group];
 
-    g->params = sched_buf(s, CAT_PARAMS, fp32 ? "parameters" : "parameters before flattening", NULL, 0, 1, sum_of(o, group, ds_tensor_bytes));
-    g->clones = sched_buf(s, CAT_PARAMS, "clones of parameters", NULL, 0, 1, sum_of(o, group, ds_tensor_bytes));
+    g->params = each_of(o, group, CAT_PARAMS, fp32 ? "parameters" : "parameters before flattening", 1, ds_tensor_bytes);
+    g->clones = each_of(o, group, CAT_PARAMS, "clones of parameters", 1, ds_tensor_bytes);
     g->clone = sched_buf(s, CAT_TEMPORARIES, "clone", NULL, 0, 1, round512(g->part * o->d.e));
     g->master = sched_buf(s, CAT_OPTIMIZER, "fp32 parameters", NULL, 0, 1, round512(g->part * 4));
-    g->adam = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, fp32 ? sum_of(o, group, adam_bytes) : 2 * round512(g->part * 4));
-    g->wide_list = sched_buf(s, CAT_TEMPORARIES, "gradients in fp32", NULL, 0, 1, sum_of(o, group, wide_bytes));
+    g->adam = fp32 ? each_of(o, group, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", 2, wide_bytes)
+                   : pair_of(o, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", round512(g->part * 4));
+    g->wide_list = each_of(o, group, CAT_TEMPORARIES, "gradients in fp32", 1, wide_bytes);
     g->wide_flat = sched_buf(s, CAT_TEMPORARIES, "flat fp32 gradients", NULL, 0, 1, round512(g->part * 4));
 }
 
@@ -132,7 +149,12 @@ void ds_other_declare(struct ds_other *o)
     o->hp_grads = sched_buf(s, CAT_GRADS, o->se == 4 ? "fp32 gradients" : "gradients that are added up", NULL, 0, 1,
                             round512(o->flat_numel * o->se));
     o->mask = sched_buf(s, CAT_TEMPORARIES, "mask, and two sums it is made of", NULL, 0, 1, 2 * round512(4 * (masked + 1)) + round512(masked + 1));
+    sched_part(s, o->mask, round512(4 * (masked + 1)));
+    sched_part(s, o->mask, round512(4 * (masked + 1)));
+    sched_part(s, o->mask, round512(masked + 1));
     o->masked = sched_buf(s, CAT_TEMPORARIES, "gradients without what is masked", NULL, 0, 1, round512(4 * masked) + round512(masked + 1));
+    sched_part(s, o->masked, round512(4 * masked));
+    sched_part(s, o->masked, round512(masked + 1));
     o->partial = sched_buf(s, CAT_GRADS, "first part of the tied gradient", NULL, 0, 1,
                            d->tied >= 0 ? ds_tensor_bytes(d, &d->m->tensors[d->tied]) : 0);
     o->hp_temp = sched_buf(s, CAT_TEMPORARIES, "one gradient in fp32", NULL, 0, 1, round512(4 * largest(d)));

@@ -40,6 +40,17 @@ static int64_t largest_bytes(const struct ds *d)
     return most;
 }
 
+/* torch's AdamW with foreach has square roots of all parameters at once, each a tensor. */
+static void adamw_temporaries(struct ds_other *o)
+{
+    struct ds *d = &o->d;
+
+    if (d->p->optimizer != OPTIMIZER_ADAMW || d->p->optimizer_form != OPTIMIZER_FOREACH)
+        ds_adamw_temporaries(d, d->p, largest_bytes(d));
+    else
+        sched_act(d->s, ACT_ALLOC | ACT_FREE, ds_scratch_of_all(d, CAT_TEMPORARIES, "AdamW's temporaries"), 0, 0);
+}
+
 /* FusedAdam, or torch's AdamW on the parameters themselves, alone; utils.clip_grad_norm_, called by the engine. */
 static void step_fp32(struct ds_other *o, bool first)
 {
@@ -58,7 +69,7 @@ static void step_fp32(struct ds_other *o, bool first)
     ds_act_all(d, &o->grads, ACT_R);
     sched_act(d->s, ACT_RW, o->group->params, 0, 0);
     sched_act(d->s, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, o->group->adam, 0, 0);
-    ds_adamw_temporaries(d, d->p, d->p->optimizer_form == OPTIMIZER_LOOP ? largest_bytes(d) : ds_sum(d, ds_tensor_bytes));
+    adamw_temporaries(o);
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");
     ds_act_all(d, &o->grads, ACT_FREE);
 }

@@ -59,8 +59,10 @@ static void init(void *zero12)
 
     ds_pipe_construct(d);
     ds_load_model(d, &z->params, 1, NULL);
-    if (!on_device)                 /* too full: flattened on the host */
+    if (!on_device) {               /* too full: flattened on the host */
         ds_memory(d, PHASE_INIT, "parameters to host", ACT_FREE, z->params);
+        s->ops[s->nops - 1].flags = OPF_EMPTIES;
+    }
     o = sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "flatten parameters", d->m->trainable * d->e,
                    z->flat_numel * d->e);
     sched_act(s, ACT_ALLOC | ACT_WRITE, z->flat, 0, 0);

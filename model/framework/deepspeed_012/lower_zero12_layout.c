@@ -129,6 +129,7 @@ void z12_declare(struct z12 *z)
 
     z->params = sched_buf(s, CAT_PARAMS, "parameters before flattening", NULL, 0, 1,
                           ds_sum(d, ds_tensor_bytes));
+    ds_parts(d, z->params, ds_tensor_bytes);
     z->flat = sched_buf(s, CAT_PARAMS, "flat parameters", NULL, 0, 1, round512(z->flat_numel * d->e));
     if (z->host)
         z12_declare_offload(z);

@@ -137,6 +137,8 @@ void z3_away_group(struct z3 *z, struct z3_group *g)
     } else if (z->away.states) {
         g->master = sched_buf(s, CAT_OPTIMIZER, "fp32 partition", NULL, 0, 1, round512(bytes));
         g->adam = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * round512(bytes));
+        sched_part(s, g->adam, round512(bytes));
+        sched_part(s, g->adam, round512(bytes));
         g->grad = sched_buf(s, CAT_GRADS, "fp32 gradient partition", NULL, 0, 1, round512(bytes));
     }
     g->p.buf = g->master;
