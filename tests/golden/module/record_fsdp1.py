@@ -30,9 +30,6 @@ def case(module, api, world=4, accumulation=1, shard_group=None, **options):
 
 
 CASES = {
-    "translator-fsdp1-post-acc2": case("translator", "fsdp1", accumulation=2, backward_prefetch="BACKWARD_POST"),
-    "translator-fsdp1-hybrid": case("translator", "fsdp1", shard_group=2, sharding_strategy="HYBRID_SHARD"),
-    "translator-fsdp1-orig": case("translator", "fsdp1", world=3, use_orig_params=True),
     "translator-fsdp1": case("translator", "fsdp1", world=3, sharding_strategy="SHARD_GRAD_OP"),
     "translator-fsdp1-acc2": case("translator", "fsdp1", accumulation=2, backward_prefetch=None),
     "translator-hsdp": case("translator", "fsdp2", shard_group=2),
