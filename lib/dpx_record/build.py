@@ -2,6 +2,7 @@
 window indices, whose values __init__ reads) for real; then each parameter and buffer becomes a fake tensor of the device."""
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -40,8 +41,9 @@ def build(make):
         return make()
 
 
-def to_fake(module, device):
-    """In place, under a FakeTensorMode: parameters and buffers keep shape, strides, dtype and what they share."""
+def to_fake(module, device, known=None):
+    """In place, under a FakeTensorMode: parameters and buffers keep shape, strides, dtype and what they share.  `known` is given each buffer of whole
+    numbers and its value."""
     done = {}
 
     def fake(t):
@@ -51,6 +53,9 @@ def to_fake(module, device):
                 n = nn.Parameter(n, requires_grad=t.requires_grad)
                 for key, value in t.__dict__.items():
                     setattr(n, key, value)
+            elif known and not t.is_meta and not t.is_floating_point() and not t.is_complex():
+                with unset_fake_temporarily():
+                    known(n, t.detach().clone())
             done[id(t)] = t, n
         return done[id(t)][1]
     for m in module.modules():

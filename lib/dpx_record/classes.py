@@ -22,7 +22,7 @@ CLASSES = {
     "recurrence": "_cudnn_rnn _cudnn_rnn_backward _thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward_impl _thnn_fused_gru_cell "
                   "_thnn_fused_gru_cell_backward _cudnn_rnn_flatten_weight",
     "fft": "_fft_r2c _fft_c2r _fft_c2c",
-    "reduce": "sum mean var var_mean std std_mean amax amin max min any all argmax argmin prod norm linalg_vector_norm cumsum cumprod cummax logcumsumexp "
+    "reduce": "_is_all_true _is_any_true sum mean var var_mean std std_mean amax amin max min any all argmax argmin prod norm linalg_vector_norm cumsum cumprod cummax logcumsumexp "
               "sort topk _foreach_norm count_nonzero unique _unique2 nonzero bincount histc median kthvalue searchsorted unique_dim unique_consecutive",
     "copy": "clone copy_ _to_copy cat stack fill_ zero_ fill zeros zeros_like ones ones_like full full_like new_zeros new_ones new_full arange index "
             "index_put index_put_ _index_put_impl_ _unsafe_index _unsafe_index_put index_select index_add index_add_ gather scatter scatter_ scatter_add "
@@ -33,7 +33,7 @@ CLASSES = {
             "uniform_ bernoulli bernoulli_ random_ exponential_ native_dropout native_dropout_backward masked_scatter masked_scatter_backward expand_copy "
             "contiguous _reshape_copy channel_shuffle multinomial masked_select take put put_ as_strided_scatter diagonal_backward "
             "value_selecting_reduction_backward _chunk_cat _foreach_copy_ _weight_norm_interface _weight_norm_interface_backward hann_window rot90",
-    "elementwise": "gelu_backward silu_backward threshold_backward sigmoid_backward tanh_backward hardtanh_backward hardswish_backward elu_backward "
+    "elementwise": "floor_divide gelu_backward silu_backward threshold_backward sigmoid_backward tanh_backward hardtanh_backward hardswish_backward elu_backward "
                    "leaky_relu_backward softplus_backward glu glu_backward silu_ log_sigmoid_forward log_sigmoid_backward _prelu_kernel "
                    "_prelu_kernel_backward mish_backward hardsigmoid_backward logit_backward complex polar _conj view_as_complex cross rrelu_with_noise "
                    "dist equal is_nonzero celu softshrink_backward hardshrink_backward _fused_dropout _masked_scale frexp masked_fill_ isin bucketize "

@@ -34,6 +34,15 @@ def points(text):
         raise argparse.ArgumentTypeError("%r: BATCH:SIZE, separated by commas, as 7:640" % text) from None
 
 
+def told(text):
+    from dpx_record.values import Told
+    try:
+        Told([text])
+    except (ValueError, SyntaxError, ZeroDivisionError):
+        raise argparse.ArgumentTypeError("%r: a number in b and s, as 1/8 or MoE=b*s*2/8" % text) from None
+    return text
+
+
 def options(argv):
     a = argparse.ArgumentParser(prog="python -m dpx.record", description="Records a training step of a torch.nn.Module as a model that dpxplan reads.")
     a.add_argument("what", metavar="MODULE:FUNCTION", help="FUNCTION() returns a module, (module, inputs) or (module, inputs, loss)")
@@ -43,12 +52,15 @@ def options(argv):
                    help="sizes to record at: tokens, or an image's side, which needs five; one: the size is fixed (default 128,256,384)")
     a.add_argument("--step", type=int, default=0, metavar="N", help="plans take multiples of N as size (default: any size where all sizes are whole, else the sizes' common divisor)")
     a.add_argument("--most", type=int, default=0, metavar="N", help="the largest size (default: the rows of the table in which positions are looked up)")
-    a.add_argument("--check", type=points, default=None, metavar="B:S,...", help="where the polynomials are checked (default: one point beyond both)")
+    a.add_argument("--check", type=points, default=None, metavar="B:S,...", help="where the polynomials are checked (default: three points)")
     a.add_argument("--precision", default="bf16,autocast,fp32", metavar="NAMES", help="bf16 (FSDP2's mixed precision, DeepSpeed), autocast (DDP), fp32; default all")
     a.add_argument("--recompute", default="none,full", metavar="NAMES", help="none, full (as the module itself checkpoints, else each unit under torch.utils.checkpoint); default both")
     a.add_argument("--stage3", action="store_true", help="also under the hooks of DeepSpeed's ZeRO-3: bf16 and fp32")
     a.add_argument("--checkpoint", default="", metavar="CLASS,...", help="with recompute full: classes whose modules are checkpointed")
     a.add_argument("--unit", default="", metavar="CLASS,...", help="classes whose modules are units (default: _no_split_modules, else repeated blocks)")
+    a.add_argument("--found", type=told, action="append", default=[], metavar="[CLASS=]SHARE", help="of the rows that a mask may find, where its values are not known, so many, "
+                   "as 1/8 where 8 experts have each an even share (default: all); CLASS: within modules of that class")
+    a.add_argument("--read", type=told, action="append", default=[], metavar="[CLASS=]N", help="a whole number that the module reads of its data, as a count: in b and s, as b*s/8")
     a.add_argument("--gpu", default="9.0", metavar="CAPABILITY", help="compute capability that attention chooses its kernel for (default 9.0)")
     a.add_argument("--name", default="", help="the model's name (default: the function's)")
     out = a.parse_args(argv)
@@ -60,8 +72,10 @@ def options(argv):
     out.unit, out.checkpoint = [x for x in out.unit.split(",") if x], [x for x in out.checkpoint.split(",") if x]
     out.stage3 = ("bf16", "fp32") if out.stage3 else ()
     if out.check is None:
-        beyond = out.size[-1] + (out.size[-1] - out.size[-2] if len(out.size) > 1 else 0)
-        out.check = [(out.batch[-1] + 4, beyond)]
+        gap = out.size[-1] - out.size[-2] if len(out.size) > 1 else 0
+        out.check = [(out.batch[-1] + 4, out.size[-1] + gap), (out.batch[-1] + 1, out.size[len(out.size) // 2]), (out.batch[-1] + 2, out.size[0])]
+    if len(out.batch) == 1:
+        out.check = [(out.batch[0], s) for _, s in out.check]
     for _, s in out.check:
         if len(out.size) == 1 and s != out.size[0]:
             a.error("--check %d: the size is fixed at %d" % (s, out.size[0]))
@@ -94,7 +108,7 @@ class Variant:
         from dpx_record.step import Step
         self.said = precision + (", recomputed" if recompute else "") + (", stage 3" if stage3 else "")
         grid, columns, inputs, self.first = [(b, s) for b in o.batch for s in o.size], [], [], None
-        step_at = lambda b, s: Step(make, o.what, b, s, precision, recompute, o.unit, o.checkpoint, stage3=stage3)
+        step_at = lambda b, s: Step(make, o.what, b, s, precision, recompute, o.unit, o.checkpoint, stage3=stage3, found=o.found, read=o.read)
         batch_of = lambda x: [n for k, n in sorted(x.live.items()) if x.r.what.get(k) == "input"]
         for b, s in grid:
             x = step_at(b, s)
@@ -102,8 +116,9 @@ class Variant:
             if self.first is None:
                 self.first, shape0 = x, shape
             if shape != shape0:
-                raise Unrecordable("%s: it does other operations at batch %d and size %d than at %d and %d: %s; record one size with --size %d, or sizes at "
-                                   "which it does the same" % (self.said, b, s, *grid[0], pieces.first_difference(shape0, shape), s))
+                same = "batch with --batch %d, or batches" % b if s == grid[0][1] else "size with --size %d, or sizes" % s
+                raise Unrecordable("%s: it does other operations at batch %d and size %d than at %d and %d: %s; record one %s at which it does the same" %
+                                   (self.said, b, s, *grid[0], pieces.first_difference(shape0, shape), same))
             columns.append(column)
             inputs.append(batch_of(x))
         self.fitted, fitted_inputs = fit.Fitted(grid, columns), fit.Fitted(grid, inputs)
@@ -120,8 +135,8 @@ class Variant:
             self.checked.append((b, s, wrong, len(column)))
             if wrong:
                 raise Unrecordable("%s: at batch %d and size %d %d of %d numbers are not the polynomials' of degree %d in the batch and %d in the size: "
-                                   "give more sizes (an image's side needs five), or multiples of 32" % (self.said, b, s, wrong, len(column),
-                                                                                                        len(o.batch) - 1, len(o.size) - 1))
+                                   "give more sizes (an image's side needs five), or multiples of 32; of what grows with the batch's square give three "
+                                   "batches (--batch 2,3,4)" % (self.said, b, s, wrong, len(column), len(o.batch) - 1, len(o.size) - 1))
         texts = [self.fitted.text_of(i) for i in range(len(self.fitted.of))]
         self.writer = pieces.Writer(self.first, texts, [fitted_inputs.text_of(i) for i in range(len(fitted_inputs.of))])
         self.program = dict(precision=precision, recompute="full" if recompute else "none", **self.writer.program())
@@ -155,7 +170,10 @@ def document(o, variants):
     unused = [t[0] for t in tensors if len(t) == 2 and t[0] not in ready]
     doc = {"dpx_model": VERSION, "name": o.name or o.what.partition(":")[0].rpartition("/")[2].replace(".py", ""),
            "made": {"by": "dpx.record", "of": o.what, "torch": x_version(), "gpu": o.gpu, "checked": [list(p[:2]) for p in variants[0].checked]},
-           "size": size, "tensors": tensors}
+           **({"batch": o.batch[0]} if len(o.batch) == 1 else {}), "size": size, "tensors": tensors}
+    assumed = ["%s in %s" % (said, where) for v in variants for said, where in v.first.r.assumed]
+    if assumed:
+        doc["assumed"] = [text[:200] for text in dict.fromkeys(assumed)][:64]
     if shared:
         doc["shared"] = shared
     if unused:
@@ -220,17 +238,30 @@ def report(o, doc, variants, seconds):
     print("recorded    %s, at batch %s and size %s" % ("; ".join(v.said for v in variants), ",".join(map(str, o.batch)), ",".join(map(str, o.size))))
     print("numbers     %d, in %d polynomials of degree %d in the batch and %d in the size" % (len(v.fitted.of), len(v.fitted.polynomials), *v.fitted.degree()))
     print("checked     %s" % (", ".join("batch %d and size %d" % p[:2] for p in v.checked) + ": no number differs" if v.checked else "nothing: it was recorded at one batch and size"))
+    if "batch" in doc:
+        print("batch       %d alone" % doc["batch"])
     print("sizes       %s" % ("%d alone" % doc["size"]["only"] if "only" in doc["size"] else ("any" if doc["size"]["step"] == 1 else "multiples of %d" % doc["size"]["step"]) + (" up to %d" % doc["size"]["most"] if "most" in doc["size"] else "")))
     print("written     %s, %d bytes, in %.0f s with %s" % (o.output, os.path.getsize(o.output), seconds,
           bytes_text(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)))
     for (name, where), n in sorted({k: c for w in variants for k, c in w.first.r.unclassed.items()}.items()):
         print("not known   %s in %s, %d times: it counts by its bytes" % (name, where, n))
+    for (said, where), n in x.r.assumed.items():
+        print("assumed     %s, %d times in %s: what a mask finds or a count is there depends on the data" % (said, n, where))
     for where, n in x.r.values_read.items():
         print("value read  %d times in %s: a number decides there what runs; it was taken as 1 (true)" % (n, where))
     if "unused" in doc:
         print("unused      %d parameters get no gradient: %s" % (len(doc["unused"]), ", ".join(doc["unused"][:3])))
     for note in sorted({n for w in variants for n in w.writer.chain.notes})[:5]:
         print("note        %s" % note)
+
+
+def place_of(e):
+    """Of an exception: the module, and the line of what is not PyTorch's or the recorder's."""
+    import traceback
+    from dpx_record.recorder import of_user
+    lines = [f for f in traceback.extract_tb(e.__traceback__) if of_user(f.filename)]
+    return "%s%s" % (" (in %s)" % (e.dpx_in or "the module") if hasattr(e, "dpx_in") else "",
+                     ": %s:%d, %s" % (os.path.basename(lines[-1].filename), lines[-1].lineno, lines[-1].line) if lines else "")
 
 
 def recorded(o, make):
@@ -243,7 +274,7 @@ def recorded(o, make):
                 try:
                     variants.append(Variant(o, make, precision, recompute == "full", stage3))
                 except (Unrecordable, RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError, IndexError, KeyError) as e:
-                    why = str(e) if isinstance(e, Unrecordable) else "%s: %s" % (type(e).__name__, " ".join(str(e).split())[:300])
+                    why = str(e) if isinstance(e, Unrecordable) else "%s: %s%s" % (type(e).__name__, " ".join(str(e).split())[:300], place_of(e))
                     failed.append((precision + (", recomputed" if recompute == "full" else "") + (", stage 3" if stage3 else ""), why))
     if not variants:
         raise Unrecordable("%s: %s" % (o.what, failed[0][1]))

@@ -9,6 +9,8 @@
     ("phase", name)             forward, backward, end
 """
 import collections
+import contextlib
+import os
 import sys
 import weakref
 
@@ -18,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from . import classes
+from .values import FIXED, Told, Values, expression
 
 aten = torch.ops.aten
 graph_task = torch._C._current_graph_task_id
@@ -45,6 +48,19 @@ def touched(t):
     return n * t.element_size()
 
 
+def of_user(filename):
+    """Is it neither PyTorch's nor the recorder's?"""
+    return not any(os.sep + folder + os.sep in filename for folder in ("torch", "dpx_record"))
+
+
+def users_line():
+    """Where the user's code is: " (file.py:7)"."""
+    f = sys._getframe(1)
+    while f is not None and not of_user(f.f_code.co_filename):
+        f = f.f_back
+    return " (%s:%d)" % (os.path.basename(f.f_code.co_filename), f.f_lineno) if f else ""
+
+
 def from_engine():
     """Is the caller autograd's engine, with no Python function between?"""
     f = sys._getframe(3)         # behind in_place() and __torch_dispatch__()
@@ -54,13 +70,15 @@ def from_engine():
 
 
 class Recorder(TorchDispatchMode):
-    def __init__(self, device):
+    def __init__(self, device, found=(), read=(), at=(1, 1)):
         super().__init__()
+        self.values, self.at = Values(self.number_of), at
+        self.found, self.read, self.assumed = Told(found), Told(read), {}       # assumed: what was told and used -> times
         self.device = torch.device(device).type
         self.events, self.ops = [], []
         self.storages = {}              # address of the storage's object -> (weak reference, number)
         self.sizes, self.what = {}, {}  # of a number: bytes; "param NAME", "buffer NAME" or "input" of what was there before
-        self.path_of, self.stack = {}, []
+        self.path_of, self.class_of, self.stack = {}, {}, []
         self.owner_of_seq, self.owner = {}, ()
         self.values_read = collections.Counter()        # where a value decides: module -> times
         self.unclassed = collections.Counter()
@@ -101,11 +119,12 @@ class Recorder(TorchDispatchMode):
     # ---- modules ----
 
     def where(self):
-        return self.stack[-1] if self.stack else "the module"
+        return self.stack[-1] or "the module" if self.stack else "the module"
 
     def watch(self, model):
         for path, m in model.named_modules():
             self.path_of.setdefault(id(m), path)
+            self.class_of.setdefault(path, type(m).__name__)
         for path, p in model.named_parameters():
             self.name(p, "param " + path)
             if p.requires_grad:
@@ -134,6 +153,8 @@ class Recorder(TorchDispatchMode):
             stopped = sys.exc_info()[0] is not None         # a checkpoint has what it needs
             made = self.stage3.leave(module, out) if self.stage3 and not stopped else None
             self.events.append(("exit", self.stack.pop()))
+            if stopped and not hasattr(sys.exc_info()[1], "dpx_in"):
+                sys.exc_info()[1].dpx_in = self.events[-1][1]
             return made
 
     def begin(self):
@@ -142,6 +163,7 @@ class Recorder(TorchDispatchMode):
         self.ops.clear()
         self.owner_of_seq.clear()
         self.values_read.clear()
+        self.assumed.clear()
         self.unclassed.clear()
         return {number: self.sizes[number] for _, number in self.storages.values()}
 
@@ -167,6 +189,75 @@ class Recorder(TorchDispatchMode):
             aten.is_non_overlapping_and_dense(a)
         return aten.add_.Tensor if fits else func
 
+    # ---- values ----
+
+    def classes_now(self):
+        return [self.class_of.get(path, "") for path in self.stack]
+
+    def scalar(self, t):
+        """The program asks for a number that is not known: a truth is true, a real number 1; a whole number may be a length, so it has to be told."""
+        if t.dtype is torch.bool or t.is_floating_point():
+            self.values_read[self.where()] += 1
+            return True if t.dtype is torch.bool else 1.0
+        text = self.read.of(self.classes_now())
+        if text is None:
+            raise Unrecordable("%s reads a whole number that its weights or the data decide%s: say what it is with --read N, in b and s "
+                               "(experts that share the tokens of a batch evenly: --read b*s*TOP_K/EXPERTS)" % (self.where(), users_line()))
+        return self.whole(expression(text, *self.at), "--read " + text)
+
+    def whole(self, value, said):
+        if value.denominator != 1 or value < 0:
+            raise Unrecordable("%s: %s is %s at batch %d and size %d: no whole number" % (said, self.where(), value, *self.at))
+        self.assumed[said, self.where()] = self.assumed.get((said, self.where()), 0) + 1
+        return int(value)
+
+    def rows_found(self, most):
+        """Of so many that a mask may find, where it is not known."""
+        text = self.found.of(self.classes_now())
+        if text is not None:
+            return self.whole(most * expression(text, *self.at), "--found " + text)
+        said = "as many as there can be"
+        self.assumed[said, self.where()] = self.assumed.get((said, self.where()), 0) + 1
+        return most
+
+    def of_known_shape(self, func, args, value):
+        """What makes the result of an operator whose shape is a value; None: it is no such."""
+        name = classes.name_of(func)
+        if name not in FIXED:
+            return None
+        like = lambda shape, dtype: aten.new_empty.default(args[0], shape, dtype=dtype)
+        if value is not None:
+            outs = value if isinstance(value, tuple) else (value,)
+            return lambda: tuple(like(v.shape, v.dtype) for v in outs) if isinstance(value, tuple) else like(value.shape, value.dtype)
+        if name == "nonzero":
+            rows = self.rows_found(args[0].numel())
+            return lambda: like((rows, args[0].dim()), torch.int64)
+        if name == "masked_select":
+            rows = self.rows_found(args[1].numel())
+            return lambda: like((rows,), args[0].dtype)
+        raise Unrecordable("%s in %s%s: the shape of what it makes is a value that is not known" % (name, self.where(), users_line()))
+
+    @contextlib.contextmanager
+    def watching(self):
+        """Operators of its own are the module's, too."""
+        super().__enter__()
+        try:
+            yield
+        finally:
+            super().__exit__(None, None, None)
+
+    def without_masks(self, indices):
+        """An index that is a mask is the rows that it finds, which is how the kernel goes about it."""
+        out = []
+        for i in indices:
+            if i is None or i.dtype not in (torch.bool, torch.uint8):
+                out.append(i)
+                continue
+            with self.watching():
+                rows = aten.nonzero.default(i)
+                out += [aten.select.int(rows, 1, k) for k in range(i.dim())]
+        return out
+
     def follow_positions(self, name, cls, args, ins, outs):
         """A table of positions has as many rows as the longest size."""
         made_of_positions = ins and (cls == "copy" or name in ("add", "add_")) and all(n in self.positions for n, _ in ins)
@@ -179,12 +270,12 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if func.namespace in ("prim", "profiler"):
             return func(*args, **kwargs)
-        if func is aten._local_scalar_dense.default:        # the program asks for a value: 1, or true, stands for it
-            self.values_read[self.where()] += 1
-            return True if args[0].dtype is torch.bool else 1.0 if args[0].is_floating_point() else 1
-        if func is aten.nonzero.default:                    # as many as there can be
-            self.values_read[self.where()] += 1
-            func, args, kwargs = aten.new_zeros.default, (args[0], (args[0].numel(), args[0].dim())), {"dtype": torch.int64}
+        value = self.values.computed(func, args, kwargs)
+        if func is aten._local_scalar_dense.default:
+            return self.scalar(args[0]) if value is None else value
+        if func in (aten.index.Tensor, aten._unsafe_index.Tensor):
+            args = (args[0], self.without_masks(args[1]))
+        made = self.of_known_shape(func, args, value)
         back = graph_task() != -1
         if back:
             func = self.in_place(func, args, kwargs)
@@ -193,7 +284,8 @@ class Recorder(TorchDispatchMode):
             number = self.number_of(t)
             ins.append((number, touched(t)))
             operands[number, t.storage_offset() if t.layout is torch.strided else 0, tuple(t.shape)] = ins[-1][1]
-        out = func(*args, **kwargs)
+        out = func(*args, **kwargs) if made is None else made()
+        self.values.follow(func, args, kwargs, out, value)
         results = tensors_in(out)
         if cls == "view" and all(self.storages.get(t.untyped_storage()._cdata) for t in results):
             if not back:

@@ -1,11 +1,12 @@
 """One recorded step of a user's module, at a batch and a size."""
+import collections
 import contextlib
 import functools
 import gc
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.utils._pytree import tree_map
 
 from .build import build, to_fake
@@ -34,6 +35,19 @@ class Subject:
             raise Unrecordable("%s: forward(%s) does not say what it reads: return (module, inputs), where inputs(batch, size) makes its arguments"
                                % (name, ", ".join(takes)))
         return lambda b, s: {k: torch.zeros((b, s), dtype=torch.long) for k in ("input_ids", "labels")}
+
+    def fake_inputs_at(self, b, s, device, known):
+        """Under a FakeTensorMode, tensors of the device; `known` is given each that is not too large, and its value."""
+        def fake(t):
+            if not isinstance(t, torch.Tensor) or t.layout is not torch.strided:
+                return t
+            n = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=device)
+            if not t.is_meta:
+                known(n, t)
+            return n
+        with unset_fake_temporarily(), torch.device("cpu"):
+            x = build(lambda: self.inputs_at(b, s))
+        return tree_map(fake, dict(x) if isinstance(x, collections.abc.Mapping) else x)
 
     def inputs_at(self, b, s):
         if callable(self.inputs):
@@ -88,13 +102,14 @@ def checkpointed(model, paths, classes=()):
 class Step:
     """The recorder behind a step, and what there was at its begin: `live`, bytes of storages."""
 
-    def __init__(self, make, name, b, s, precision="fp32", recompute=False, chosen=None, checkpoint=(), device="cuda", stage3=False):
+    def __init__(self, make, name, b, s, precision="fp32", recompute=False, chosen=None, checkpoint=(), device="cuda", stage3=False, found=(), read=()):
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         torch.manual_seed(0)
         subject = Subject(build(make), name)
         model = self.model = subject.module
+        self.r = r = Recorder(device, found, read, (b, s))
         with mode, torch.device(device):
-            to_fake(model, device)
+            to_fake(model, device, r.values.know)
             self.units = units_of(model, chosen)
             if precision == "bf16":
                 for p in model.parameters():
@@ -104,9 +119,8 @@ class Step:
             model.train()
             if recompute:
                 checkpointed(model, self.units, checkpoint)
-            x = subject.inputs_at(b, s)
+            x = subject.fake_inputs_at(b, s, device, r.values.know)
             self.size_of = what_sizes_count(x, s)
-            self.r = r = Recorder(device)
             self.views = set()
             if stage3:
                 self.find_views(subject, model, x, precision, device)

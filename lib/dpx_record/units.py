@@ -27,7 +27,7 @@ def repeated(model):
         children = list(m.named_children())
         alike = len({type(k) for _, k in children}) == 1
         if isinstance(m, (nn.ModuleList, nn.Sequential)) and len(children) > 1 and alike and all(has_parameters(k) for _, k in children) \
-                and not isinstance(children[0][1], LAYERS):
+                and not isinstance(children[0][1], LAYERS + (nn.ModuleList, nn.ModuleDict)):
             out.extend(path + n for n, _ in children)
             return
         for n, k in children:

@@ -345,11 +345,41 @@ static void split_root(const struct recorded *r, struct model *m)
         m->tensors[r->root[i]].role = m->tensors[r->root[i]].block == TENSOR_EMBED ? ROLE_POSITIONS : ROLE_NORM_FINAL;
 }
 
+static int read_batch(const json_t *j, struct recorded *r, const char *where)
+{
+    r->batch = json_integer_value(j);
+    return !j || (json_is_integer(j) && r->batch >= 1 && r->batch <= 1 << 24) ? 0 : fail("%s: batch: expected the only micro-batch that it answers, from 1 to 2^24", where);
+}
+
+enum { ASSUMED_MOST = 64, ASSUMED_LETTERS = 200 };
+
+/* What the recording took for granted of the data. */
+static int check_assumed(const json_t *list, const char *where)
+{
+    if (list && (!json_is_array(list) || json_array_size(list) > ASSUMED_MOST))
+        return fail("%s: assumed: expected a list of up to %d texts", where, ASSUMED_MOST);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!text_of(json_array_get(list, i), ASSUMED_LETTERS))
+            return fail("%s: assumed: expected texts of up to %d letters", where, ASSUMED_LETTERS);
+    return 0;
+}
+
+static void note_assumed(const json_t *list, const char *where)
+{
+    size_t n = json_array_size(list);
+    char more[40] = "";
+
+    if (n > 1)
+        snprintf(more, sizeof more, " (and %zu more such)", n - 1);
+    if (n > 0)
+        notes_say_once("dpx: %s: note: what this module runs depends on its data; taken was: %s%s", where, json_string_value(json_array_get(list, 0)), more);
+}
+
 static int read_all(const json_t *doc, struct recorded *r, struct model *m, const char *where)
 {
     const json_t *version = json_object_get(doc, "dpx_model");
     const char *name = text_of(json_object_get(doc, "name"), sizeof r->name - 1);
-    static const char *const keys[] = { "dpx_model", "name", "made", "size", "tensors", "shared", "unused", "buffers", "units", "programs" };
+    static const char *const keys[] = { "dpx_model", "name", "made", "assumed", "batch", "size", "tensors", "shared", "unused", "buffers", "units", "programs" };
     const char *key;
     const json_t *value;
 
@@ -366,7 +396,7 @@ static int read_all(const json_t *doc, struct recorded *r, struct model *m, cons
     if (!name)
         return fail("%s: name: expected a name of up to %zu letters", where, sizeof r->name - 1);
     strcpy(r->name, name);
-    if (read_sizes(json_object_get(doc, "size"), r, where) < 0 || read_tensors(json_object_get(doc, "tensors"), m, where) < 0 ||
+    if (check_assumed(json_object_get(doc, "assumed"), where) < 0 || read_batch(json_object_get(doc, "batch"), r, where) < 0 || read_sizes(json_object_get(doc, "size"), r, where) < 0 || read_tensors(json_object_get(doc, "tensors"), m, where) < 0 ||
         read_unused(json_object_get(doc, "unused"), m, where) < 0 || read_units(json_object_get(doc, "units"), r, m, where) < 0 || read_buffers(json_object_get(doc, "buffers"), r, where) < 0 ||
         read_shared(json_object_get(doc, "shared"), r, m, where) < 0 ||
         recorded_read_programs(r, json_object_get(doc, "programs"), m, where) < 0)
@@ -427,6 +457,7 @@ int recorded_model(json_t *doc, const char *where, const char *path, struct mode
     }
     fill(out, r);
     note_rough(r, where);
+    note_assumed(json_object_get(doc, "assumed"), where);
     return 0;
 }
 

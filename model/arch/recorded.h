@@ -91,6 +91,7 @@ struct recorded {
     json_t *doc;
     char    name[96];
     uint8_t of;                     /* what a size counts: enum sample_of */
+    int64_t batch;                  /* the only micro-batch that plans may have; 0: any */
     int64_t least, step, most, only;    /* plans take sizes from `least` to `most` in multiples of `step`, or `only` */
     int     nunits;
     char  **unit, **unit_class;     /* module path, class */

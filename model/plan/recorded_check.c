@@ -53,10 +53,10 @@ static int check_parallel(const struct plan *p, const char *where)
         if (axes[i].ranks > 1)
             return fail("%s: parallel.%s: a recorded module is planned whole on each rank so far: DDP, FSDP1, FSDP2, HSDP and DeepSpeed's stages divide its "
                         "parameters", where, axes[i].key);
+    if (p->model.recorded->uneven && p->dialect == DIALECT_DEEPSPEED)
+        return fail("%s: dialect: the units of %s have different tensors: planned in dialect torch or torch-fsdp1 so far", where, p->model.name);
     if (p->dialect != DIALECT_TORCH && p->dialect != DIALECT_TORCH_FSDP1 && p->dialect != DIALECT_DEEPSPEED)
         return fail("%s: dialect: a recorded module is PyTorch's: take torch, torch-fsdp1 or deepspeed", where);
-    if (p->model.recorded->uneven && p->dialect != DIALECT_TORCH)
-        return fail("%s: dialect: the units of %s have different tensors: planned in dialect torch (FSDP2, DDP) so far", where, p->model.name);
     return 0;
 }
 
@@ -89,10 +89,29 @@ static int check_program(const struct plan *p, const char *where)
                 p->recompute == RECOMPUTE_FULL ? " with recompute full" : "", has);
 }
 
+/* MixedPrecision._module_classes_to_ignore: FSDP1 wraps each BatchNorm apart, in fp32. */
+static int check_fsdp1(const struct plan *p, const char *where)
+{
+    const struct recorded *r = p->model.recorded;
+
+    if (p->dialect != DIALECT_TORCH_FSDP1)
+        return 0;
+    for (int u = 0; u < r->nunits; u++)
+        if (r->ntensors[u] == 0)
+            return fail("%s: dialect: FSDP1 has no unit for %s, which has no parameters: leave it out of the units", where, r->unit[u]);
+    for (int64_t i = 0; i < r->nkernels && p->precision != DT_FP32; i++)
+        if (strstr(r->kernels[i].name, "batch_norm"))
+            return fail("%s: dialect: under mixed precision FSDP1 makes each BatchNorm of %s a unit of its own, in fp32, which is not planned: take torch "
+                        "(FSDP2, DDP) or deepspeed", where, r->name);
+    return 0;
+}
+
 static int check_size(const struct plan *p, const char *where)
 {
     const struct recorded *r = p->model.recorded;
 
+    if (r->batch > 0 && p->micro_batch != r->batch)
+        return fail("%s: micro_batch: %" PRId64 ": %s was recorded at batch %" PRId64 " alone", where, p->micro_batch, r->name, r->batch);
     if (r->only > 0 && p->seq != r->only)
         return fail("%s: seq: %" PRId64 ": %s was recorded at size %" PRId64 " alone", where, p->seq, r->name, r->only);
     if (r->only == 0 && p->seq > r->most)
@@ -143,5 +162,5 @@ int recorded_check(const struct plan *p, const char *where)
 {
     if (!p->model.recorded)
         return 0;
-    return check_parallel(p, where) < 0 || check_keys(p, where) < 0 || check_size(p, where) < 0 || check_program(p, where) < 0 || check_tensors(p, where) < 0 ? -1 : 0;
+    return check_parallel(p, where) < 0 || check_keys(p, where) < 0 || check_size(p, where) < 0 || check_fsdp1(p, where) < 0 || check_program(p, where) < 0 || check_tensors(p, where) < 0 ? -1 : 0;
 }

@@ -67,6 +67,19 @@ static void find_sorts(struct unit_map *m)
 
 static bool is_sorted(const struct unit_map *m) { return m->kind != UNIT_MODEL && model_is_uneven(m->model); }
 
+int unit_registered_after(const struct unit_map *m, int position)
+{
+    int next = -1;
+
+    if (!is_sorted(m))
+        return position + 1 < m->n ? position + 1 : -1;
+    const int *first = m->model->recorded->first;
+    for (int u = 0; u < m->n; u++)
+        if ((position < 0 || first[u] > first[position]) && (next < 0 || first[u] < first[next]))
+            next = u;
+    return next;
+}
+
 void unit_map_init(struct unit_map *m, const struct local_model *local)
 {
     const struct plan *p = local->plan;

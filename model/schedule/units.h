@@ -45,6 +45,9 @@ struct unit_ref {
 void            unit_map_init(struct unit_map *m, const struct local_model *local);
 struct unit_ref unit_at(const struct unit_map *m, int position);    /* 0 .. n-1; -1 or n: the root */
 const char     *unit_class_name(enum unit_class c);
+/* Positions in the order in which the model's table has the units: the first, and the one behind; -1 behind the last.
+ *     for (int i = unit_registered_after(m, -1); i >= 0; i = unit_registered_after(m, i)) */
+int             unit_registered_after(const struct unit_map *m, int position);
 static inline bool unit_is_adapter(enum unit_class c) { return c >= UC_ADAPTER && c < UC_KIND; }
 
 /* Sum of f over the tensors of one unit of a class. */

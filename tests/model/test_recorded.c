@@ -326,7 +326,7 @@ static void a_wrong_file_is_told_what_and_where(void **state)
     }
 }
 
-/* ---- DeepSpeed's stage 3: the lists of collectives are in test_collectives.c (golden/module/zero3) ---- */
+/* ---- DeepSpeed's stage 3: the lists of collectives are in test_collectives.c (golden/module/deepspeed) ---- */
 
 static int plan_of_stage_3(json_t *model, struct plan *p, char *said, size_t size)
 {

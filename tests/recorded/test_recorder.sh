@@ -3,10 +3,11 @@
 . tests/check.sh
 B=${B:-build} PYTHON=${PYTHON:-python3}
 here=tests/recorded
-names="nanogpt graph dlrm mlp shared"
+names="nanogpt graph dlrm mlp shared routed counted"
 if ! "$PYTHON" -c 'import torch, sys; sys.exit(not torch.version.cuda)' 2>/dev/null; then
     for name in $names; do skip "$name is recorded and planned" "$PYTHON has no torch with CUDA"; done
     skip 'gradients that meet are added in place' "$PYTHON has no torch with CUDA"
+    skip 'what depends on the data is told' "$PYTHON has no torch with CUDA"
     finish
 fi
 dir=$(mktemp -d) || exit 1
@@ -31,4 +32,18 @@ check 'gradients that meet are added in place' "$(
     [ "$n" -ge 2 ] || echo "nanogpt.json has $n sums in place in backward")"
 check 'a gradient that another tensor still waits for is not added to' "$(
     grep -c '"op":"add","class":"elementwise"' "$dir/shared.json" | grep -q '^[1-9]' || echo 'shared.json adds in place where the sum is used twice')"
+# Of b*64 tokens each of four experts has b*16: forward's product has so many rows, whether a mask finds them or their number is read.
+for name in routed counted; do
+    check "$name: an even spread is what each expert has" "$(
+        n=$(grep -c '"product":\[1,"16\*b",64,64\]' "$dir/$name.json")
+        [ "$n" -ge 4 ] || grep '"op":"mm"' "$dir/$name.json" | head -4
+        grep -q '^"assumed": ' "$dir/$name.json" || echo "$name.json does not say what it assumes")"
+done
+check 'a whole number that is not known is refused by name' "$(
+    PYTHONPATH=lib "$PYTHON" -m dpx.record $here/zoo.py:counted -o "$dir/none.json" --size 64 --precision fp32 --recompute none 2>&1 |
+        grep -q 'layers.0 reads a whole number .*zoo.py:.*--read' || echo 'no such line')"
+check 'a file of one batch answers for that alone' "$(
+    sed 's/^"size"/"batch": 2, "size"/' "$dir/mlp.json" >"$dir/one.json"
+    printf '{"dpx_plan": 1, "model": "one.json", "cluster": "8xh100", "strategy": "fsdp", "dialect": "torch", "seq": 64, "micro_batch": 4, "precision": "bf16"}' >"$dir/plan.json"
+    "$B/dpxplan" eval "$dir/plan.json" 2>&1 | grep -q 'micro_batch: 4: .* at batch 2 alone' || echo 'micro_batch 4 is not refused')"
 finish

@@ -344,6 +344,47 @@ class Meets(nn.Module):
         return x.square().mean()
 
 
+class Experts(nn.Module):
+    """Each expert's tokens found by a mask, as Mixtral's reference has it; "counts": their numbers read, as DeepSeek's has it."""
+    def __init__(self, d=64, n=4, counts=False):
+        super().__init__()
+        self.gate, self.counts = nn.Linear(d, n, bias=False), counts
+        self.experts = nn.ModuleList(nn.Linear(d, d, bias=False) for _ in range(n))
+
+    def forward(self, x):
+        at = self.gate(x).argmax(-1)
+        if self.counts:
+            order, out, begin = at.argsort(), [], 0
+            for expert, n in zip(self.experts, torch.zeros(len(self.experts), dtype=torch.long, device=x.device).scatter_add(0, at, torch.ones_like(at)).tolist()):
+                out.append(expert(x[order[begin:begin + n]]))
+                begin += n
+            return torch.cat(out)
+        out = torch.zeros_like(x)
+        for i, expert in enumerate(self.experts):
+            rows, = torch.where(at == i)
+            out[rows] += expert(x[rows])
+        return out
+
+
+class Routed(nn.Module):
+    def __init__(self, counts=False):
+        super().__init__()
+        self.layers = nn.ModuleList(Experts(counts=counts) for _ in range(2))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + layer(x.flatten(0, 1)).view_as(x)
+        return x.float().square().mean()
+
+
+def routed():
+    return Routed(), lambda b, s: (torch.zeros((b, s, 64)),)
+
+
+def counted():
+    return Routed(counts=True), lambda b, s: (torch.zeros((b, s, 64)),)
+
+
 def shared():
     return Meets(), lambda b, s: (torch.zeros((b, s, 64)),)
 
@@ -356,6 +397,7 @@ OPTIONS = {
     "mobilenet": "--size 64,96,128", "deeplab": "--size 64", "video_resnet": "--size 32,64,96", "mixer": FIXED, "beit": FIXED, "unet_sd": SIDE,
     "unet_ddpm": SIDE, "dit_diffusers": "--size 32", "sd3": "--size 32", "vae": SIDE, "nanogpt": TEXT, "dit": "--size 16,32,48,64,80 --step 16",
     "dlrm": "--size 8,16,24", "lstm": "--size 16", "graph": TEXT, "mlp": TEXT, "shared": TEXT,
+    "routed": TEXT + " --found Experts=1/4", "counted": TEXT + " --read Experts=b*s/4",
 }
 
 if __name__ == "__main__":

@@ -14,17 +14,26 @@ static int find_ready(struct ds *d, enum piece_id piece)
 {
     const struct piece *g = &d->s->program.piece[piece];
     int n = g->nkernels[PASS_BACKWARD];
-    int64_t tensors = program_ntensors(d->p, piece);
+    /* A recorded block may hand out gradients of tensors that are in none. */
+    int64_t tensors = d->m->recorded ? d->m->ntensors : program_ntensors(d->p, piece);
 
     d->ready[piece] = malloc((size_t)(tensors ? tensors : 1) * sizeof *d->ready[piece]);
     if (!d->ready[piece])
         return fail("out of memory for the order of gradients");
     for (int k = 0; k < n; k++)
         for (int i = 0; i < 4 && g->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++)
-            if (d->nready[piece] < tensors)
-                d->ready[piece][d->nready[piece]++] = (struct ds_ready){
-                    k, program_tensor(d->p, piece, 0, g->kernels[PASS_BACKWARD][k].ready[i]) };
+            if (d->nready[piece] < tensors) {
+                int place = g->kernels[PASS_BACKWARD][k].ready[i];
+                d->ready[piece][d->nready[piece]++] = (struct ds_ready){ k, program_tensor(d->p, piece, 0, place), place };
+            }
     return 0;
+}
+
+int ds_handed(const struct ds *d, enum piece_id piece, int64_t block, const struct ds_ready *x)
+{
+    if (!piece_is_block(piece))
+        return x->tensor;
+    return d->m->recorded ? recorded_tensor(d->m->recorded, block, x->place) : x->tensor + (int)block * d->per_block;
 }
 
 static void find_tied(struct ds *d)
@@ -55,7 +64,7 @@ static int declare_left(struct ds *d)
         return fail("out of memory for what blocks leave");
     for (int i = 0; i < NPIECE; i++) {
         int64_t bytes = d->s->program.piece[i].outlives;
-        d->left->of[i] = bytes > 0 ? sched_buf(d->s, CAT_BUCKET, "saved again, kept by l_aux", NULL, 0, d->layers, bytes) : -1;
+        d->left->of[i] = bytes > 0 ? sched_buf(d->s, CAT_BUCKET, "saved again, kept by l_aux", NULL, 0, (int)d->m->layers, bytes) : -1;
     }
     return 0;
 }
@@ -93,6 +102,10 @@ int ds_init(struct ds *d, const struct local_model *local, struct schedules *s, 
                       .dt = r.kept, .comm = r.wire_reduce, .e = dtype_bytes(r.kept),
                       .ce = dtype_bytes(r.wire_reduce), .layers = (int)m->layers,
                       .block0 = m->block0, .per_block = m->layers > 0 ? m->per_block : 0 };
+    if (model_is_uneven(m)) {           /* partitions are flat: nothing asks which tensors a block has */
+        d->layers = d->per_block = 0;
+        d->block0 = m->ntensors;
+    }
     d->blocks_end = d->block0 + d->layers * d->per_block;
     s->tied_apart = true;                /* z12_partial and the like */
     open_walk(d, hooks);

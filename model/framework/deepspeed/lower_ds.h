@@ -12,6 +12,7 @@
 struct ds_ready {
     int kernel;                     /* after which it is complete */
     int tensor;                     /* of block 0, or of the embedding or head */
+    int place;                      /* among the piece's: program_tensor() */
 };
 
 /* The first member of each stage's own struct: what the walk hands to hooks. */
@@ -24,7 +25,7 @@ struct ds {
     int64_t    n, rank;             /* data-parallel ranks; this one */
     enum dtype dt, comm;            /* the model's; gradients' on the wire */
     int64_t    e, ce;               /* their bytes */
-    int        layers, block0, per_block, blocks_end;
+    int        layers, block0, per_block, blocks_end;   /* no layers: each tensor has a family of its own */
     struct ds_ready *ready[NPIECE]; /* in the order in which autograd hands them out */
     int        nready[NPIECE];
     int        tied_kernel;         /* of the head's backward: leaves the tied weight's gradient, not
@@ -46,6 +47,9 @@ struct ds {
         bool met[2];                /* of the first step: a message's shape is known: activations; from the stage before */
     } pipe;
 };
+
+/* Its tensor, where a block or the embedding or head hands it out. */
+int  ds_handed(const struct ds *d, enum piece_id piece, int64_t block, const struct ds_ready *x);
 
 /* 0, or -1 with the reason reported.  ds_free() in any case. */
 int  ds_init(struct ds *d, const struct local_model *local, struct schedules *s, const struct walk_hooks *hooks);

@@ -55,8 +55,7 @@ static void leave_grads(const struct ds_other *o, const struct walk_run *r)
     for (int i = 0; i < d->nready[r->piece]; i++) {
         const struct ds_ready *x = &d->ready[r->piece][i];
         if (x->kernel >= r->k0 && x->kernel < r->k1)
-            ds_act_by(d, &o->grads, o->add ? ACT_A : x->tensor == d->tied ? ACT_W : ACT_ALLOC | ACT_WRITE,
-                      x->tensor + (piece_is_block(r->piece) ? r->block * d->per_block : 0), r->by);
+            ds_act_by(d, &o->grads, o->add ? ACT_A : x->tensor == d->tied ? ACT_W : ACT_ALLOC | ACT_WRITE, ds_handed(d, r->piece, r->block, x), r->by);
     }
 }
 

@@ -21,9 +21,6 @@ static const struct kernel *kernels(const struct cutting *c) { return c->z->d.s-
 
 static int nkernels(const struct cutting *c) { return c->z->d.s->program.piece[c->r.piece].nkernels[PASS_BACKWARD]; }
 
-/* Of a block's tensors from block 0's. */
-static int offset(const struct z12 *z, const struct walk_run *r) { return piece_is_block(r->piece) ? r->block * z->d.per_block : 0; }
-
 /* The gradient becomes .grad. */
 static void born(struct z12 *z, int t)
 {
@@ -64,7 +61,7 @@ static int handed_out(const struct z12 *z, const struct walk_run *r, int *out)
     for (int i = 0; i < d->nready[r->piece]; i++) {
         const struct ds_ready *x = &d->ready[r->piece][i];
         if (x->kernel >= r->k0 && x->kernel < r->k1)
-            out[n++] = x->tensor + offset(z, r);
+            out[n++] = ds_handed(d, r->piece, r->block, x);
     }
     return n;
 }
@@ -95,8 +92,8 @@ static void leave_whole(struct z12 *z, const struct walk_run *r)
     const struct ds *d = &z->d;
 
     for (int i = 0; i < d->nready[r->piece]; i++) {
-        int t = d->ready[r->piece][i].tensor;
-        ds_act_by(d, &z->grads, z->mode == Z12_ADD ? ACT_A : t == d->tied ? ACT_W : ACT_ALLOC | ACT_WRITE, t + offset(z, r), r->by);
+        int t = ds_handed(d, r->piece, r->block, &d->ready[r->piece][i]);
+        ds_act_by(d, &z->grads, z->mode == Z12_ADD ? ACT_A : t == d->tied ? ACT_W : ACT_ALLOC | ACT_WRITE, t, r->by);
     }
 }
 
@@ -254,8 +251,8 @@ void z12_pass(void *zero12, const struct walk_run *r)
     for (int i = 0; i < n; ) {
         int t[4], same = 0, k = ready[i].kernel;
         for (; i < n && ready[i].kernel == k && same < 4; i++) {
-            t[same++] = ready[i].tensor + offset(z, r);
-            tied_done |= ready[i].tensor == d->tied;
+            t[same] = ds_handed(d, r->piece, r->block, &ready[i]);
+            tied_done |= t[same++] == d->tied;
         }
         if (acts(&c, t, same))
             act_now(&c, k, t, same);

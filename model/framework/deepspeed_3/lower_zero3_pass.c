@@ -9,15 +9,12 @@ static enum pass pass(const struct z3 *z) { return z->run.forward ? PASS_FORWARD
 
 static const struct piece *program_piece(const struct z3 *z) { return &z->d.s->program.piece[z->run.piece]; }
 
-/* Of its tensors from block 0's. */
-static int offset(const struct z3 *z) { return piece_is_block(z->run.piece) ? z->run.block * z->d.per_block : 0; }
-
 static int ready_kernel(const struct z3 *z, int t)
 {
     const struct ds *d = &z->d;
 
     for (int i = 0; i < d->nready[z->run.piece]; i++)
-        if (d->ready[z->run.piece][i].tensor == t - offset(z))
+        if (ds_handed(d, z->run.piece, z->run.block, &d->ready[z->run.piece][i]) == t)
             return d->ready[z->run.piece][i].kernel;
     return -1;
 }
@@ -48,7 +45,7 @@ void z3_compute(void *zero3, const struct walk_run *r)
     if (r->piece == PIECE_HEAD && d->tied_kernel >= r->k0 && d->tied_kernel < r->k1)
         born(z, d->tied, 0);        /* the embedding's is added before it is handed out */
     for (; z->next_ready < d->nready[r->piece] && ready(z)->kernel < r->k1; z->next_ready++)
-        born(z, ready(z)->tensor + offset(z), ACT_W);
+        born(z, ds_handed(&z->d, z->run.piece, z->run.block, ready(z)), ACT_W);
 }
 
 /* Kernels up to k1, and the gradients that they complete. */

@@ -147,7 +147,7 @@ static int add_unit(struct builder *b, const struct rec_program *g, int u)
         int at = new_module(b, NULL);
         struct z3_module *own = &b->t->modules[at];
         *own = b->t->modules[b->of_unit[twin] + i];
-        if (twin < u && own->bit == 1 && !own->own)
+        if (twin < u && own->bit == 1 && !own->own && b->r->alike[u] == b->r->alike[twin])
             shift(b, own, twin, u);
         else if (own_tensors(b, path, own) < 0)
             return -1;

@@ -77,7 +77,7 @@ struct flat_param flat_param(const struct unit_map *m, enum unit_class c, const 
 int64_t flat_piece(const struct unit_map *m, int t, const struct flat_rule *r)
 {
     const struct tensor *tensor = &m->model->tensors[t];
-    enum unit_class c = m->n > 0 && tensor->block >= 0 ? UC_FULL : UC_ROOT;
+    enum unit_class c = m->n == 0 || tensor->block < 0 ? UC_ROOT : model_is_uneven(m->model) ? unit_at(m, tensor->block).cls : UC_FULL;
     int64_t shard = flat_param(m, c, r).shard, from = r->sharded ? r->rank * shard : 0, end = 0;
     int stride = unit_stride(m, c), own;
 

@@ -116,6 +116,9 @@ static void post_backward(void *fsdp1, struct at u)
     }
 }
 
+/* What runs between two units is the root's. */
+static bool is_between(const struct fsdp1 *f, const struct walk_run *r) { return r->u.c == UC_ROOT && f->walk.map.n > 0 && piece_is_block(r->piece); }
+
 /* Gradients of parameters are pieces until the unit's are concatenated. */
 static void compute(void *fsdp1, const struct walk_run *r)
 {
@@ -124,7 +127,9 @@ static void compute(void *fsdp1, const struct walk_run *r)
     sched_act(f->s, ACT_R, fsdp1_params(f, r->u.c, r->forward ? PHASE_FORWARD : PHASE_BACKWARD), r->u.i, r->u.by);
     if (r->forward || !f->trains[r->u.c])
         return;
-    sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->parts[r->piece], r->block, r->by);
+    bool between = is_between(f, r);
+    if (!between || f->between[r->piece] >= 0)
+        sched_act(f->s, ACT_ALLOC | ACT_WRITE, (between ? f->between : f->parts)[r->piece], r->block, r->by);
     if (r->piece == PIECE_EMBED && f->m->tied)
         sched_act(f->s, ACT_W, f->parts[PIECE_HEAD], 0, 0);     /* fsdp1_describe_part() */
 }
@@ -283,7 +288,10 @@ static void init(void *fsdp1)
     struct fsdp1 *f = fsdp1;
 
     lower_load_statistics(f->s, f->statistics);
-    if (f->walk.map.n > 0) {             /* children are wrapped before the root, adapters before their block */
+    if (model_is_uneven(f->m)) {        /* children are wrapped before the root, */
+        for (int i = unit_registered_after(&f->walk.map, -1); i >= 0; i = unit_registered_after(&f->walk.map, i))
+            flatten(f, walk_at(&f->walk, i, 0));
+    } else if (f->walk.map.n > 0) {     /* adapters before their block */
         sched_repeat(f->s, f->walk.map.n);
         for (int i = 0; i < f->walk.map.nadapters; i++)
             flatten(f, (struct at){ .c = (enum unit_class)(UC_ADAPTER + i), .by = 1 });
@@ -352,8 +360,11 @@ static void declare_parts(struct fsdp1 *f)
         bool block = piece_is_block(i);
         if (block && fsdp1_adapters_apart(f))
             continue;
-        program_span(&s->program, (enum piece_id)i, PASS_BACKWARD, 0,
-                     s->program.piece[i].nkernels[PASS_BACKWARD], GRADS_KEEP, &sp);
+        int n = s->program.piece[i].nkernels[PASS_BACKWARD], own = f->walk.map.n > 0 ? n - s->program.piece[i].outside[PASS_BACKWARD] : n;
+        program_span(&s->program, (enum piece_id)i, PASS_BACKWARD, own, n, GRADS_KEEP, &sp);
+        f->between[i] = own < n && sp.net[MEM_GRADS] > 0
+                            ? sched_buf(s, CAT_UNSHARDED_GRADS, "gradients of parameters", "root", 0, (int)f->m->layers, sp.net[MEM_GRADS]) : -1;
+        program_span(&s->program, (enum piece_id)i, PASS_BACKWARD, 0, own, GRADS_KEEP, &sp);
         f->parts[i] = sched_buf(s, CAT_UNSHARDED_GRADS, "gradients of parameters", block ? "block" : NULL,
                                 0, block ? (int)f->m->layers : 1, sp.net[MEM_GRADS]);
         if (s->detailed && sp.net[MEM_GRADS] > 0)       /* else the plan has no such piece */

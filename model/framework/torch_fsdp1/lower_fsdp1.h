@@ -66,6 +66,7 @@ struct fsdp1 {
     enum dtype         kept[NUC];       /* in which the FlatParameter persists */
     struct fsdp1_families fam[NUC];
     int                parts[NPIECE], foreach_temp;
+    int                between[NPIECE];     /* gradients of the root's that a block's piece makes, between two units; -1: none */
     int                statistics;      /* buffer of what packed weights have beside their codes; -1: there are none */
     enum group         group;           /* where parameters are sharded, or all of them reduced */
     bool               sharded;         /* false: NO_SHARD */

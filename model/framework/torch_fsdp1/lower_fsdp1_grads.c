@@ -74,6 +74,21 @@ static int64_t free_block(struct fsdp1 *f, int block, int by)
     return bytes_of(f, family);
 }
 
+/* The root's, made between two units. */
+static int64_t free_between(struct fsdp1 *f)
+{
+    int64_t bytes = 0;
+
+    for (int b = 0; f->m->recorded && f->walk.map.n > 0 && b < (int)f->m->layers; b++) {
+        int family = f->between[program_piece_of_block(f->p, b)];
+        if (family < 0)
+            continue;
+        sched_act(f->s, ACT_R | ACT_FREE, family, b, 0);
+        bytes += bytes_of(f, family);
+    }
+    return bytes;
+}
+
 static int64_t free_root(struct fsdp1 *f)
 {
     int64_t bytes = bytes_of(f, f->parts[PIECE_EMBED]) + bytes_of(f, f->parts[PIECE_HEAD]);
@@ -82,7 +97,7 @@ static int64_t free_root(struct fsdp1 *f)
     sched_act(f->s, ACT_R | ACT_FREE, f->parts[PIECE_HEAD], 0, 0);
     for (int b = 0; f->walk.map.n == 0 && b < (int)f->m->layers; b++)
         bytes += free_block(f, b, 0);
-    return bytes;
+    return bytes + free_between(f);
 }
 
 static int64_t free_handed(struct fsdp1 *f, struct at u)

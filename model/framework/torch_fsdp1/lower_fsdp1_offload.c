@@ -118,8 +118,8 @@ void fsdp1_offload(struct fsdp1 *f)
 /* ---- the optimizer, and first weights ---- */
 
 /* Bytes of the i-th tensor of AdamW's list; 0: not in this rank's shard, or frozen; -1: there is none.  With use_orig_params it is the
- * model's, else the FlatParameters that train, the root's first. */
-static int64_t listed(const struct fsdp1 *f, int i)
+ * model's, else the FlatParameters that train, the root's first; `unit` goes through theirs. */
+static int64_t listed(const struct fsdp1 *f, int i, int *unit)
 {
     if (f->rule.orig_params)
         return i >= f->m->ntensors ? -1 : f->m->tensors[i].frozen ? 0 : flat_piece(&f->walk.map, i, &f->rule) * dtype_bytes(f->r.kept);
@@ -127,7 +127,10 @@ static int64_t listed(const struct fsdp1 *f, int i)
         return i >= f->walk.map.n * f->walk.map.nadapters ? -1 : bytes_of(f, (enum unit_class)(UC_ADAPTER + i % f->walk.map.nadapters));
     if (i > f->walk.map.n)
         return -1;
-    return bytes_of(f, i == 0 ? UC_ROOT : unit_at(&f->walk.map, i - 1).cls);
+    if (i == 0)
+        return bytes_of(f, UC_ROOT);
+    *unit = unit_registered_after(&f->walk.map, *unit);
+    return bytes_of(f, unit_at(&f->walk.map, *unit).cls);
 }
 
 /* _single_tensor_adam: (exp_avg_sq.sqrt() / c).add_(eps) makes two tensors of a parameter while the name `denom` still
@@ -135,8 +138,9 @@ static int64_t listed(const struct fsdp1 *f, int i)
 int64_t fsdp1_loop_bytes(const struct fsdp1 *f)
 {
     int64_t before = 0, most = 0, bytes;
+    int unit = -1;
 
-    for (int i = 0; (bytes = listed(f, i)) >= 0; i++) {
+    for (int i = 0; (bytes = listed(f, i, &unit)) >= 0; i++) {
         if (bytes == 0)
             continue;
         most = before + 2 * bytes > most ? before + 2 * bytes : most;
@@ -181,7 +185,10 @@ void fsdp1_pin(struct fsdp1 *f)
     struct schedules *s = f->s;
 
     pin_one(f, walk_root);
-    if (f->walk.map.n > 0) {
+    if (model_is_uneven(f->m)) {
+        for (int i = unit_registered_after(&f->walk.map, -1); i >= 0; i = unit_registered_after(&f->walk.map, i))
+            pin_one(f, walk_at(&f->walk, i, 0));
+    } else if (f->walk.map.n > 0) {
         sched_repeat(s, f->walk.map.n);
         pin_one(f, (struct at){ .c = UC_FULL, .by = 1 });
         for (int i = 0; i < f->walk.map.nadapters; i++)

@@ -91,6 +91,25 @@ def llama():
                 vocab_size=8192, max_position_embeddings=2048, tie_word_embeddings=False)
 
 
+# ---- an encoder and a decoder ----
+
+class Translator(nn.Module):
+    """Its blocks have different tensors: a decoder's attend twice."""
+    def __init__(self, vocab=4096, d=128, h=4, layers=2):
+        super().__init__()
+        self.source, self.target = nn.Embedding(vocab, d), nn.Embedding(vocab, d)
+        self.transformer = nn.Transformer(d, h, layers, layers, 4 * d, dropout=0.0, batch_first=True)
+        self.out = nn.Linear(d, vocab)
+
+    def forward(self, x, y):
+        mask = nn.Transformer.generate_square_subsequent_mask(y.shape[1], device=y.device, dtype=self.out.weight.dtype)
+        return self.out(self.transformer(self.source(x), self.target(y), tgt_mask=mask, tgt_is_causal=True))
+
+
+def translator():
+    return Translator(), lambda b, s: (ids(b, s), ids(b, s)), lambda m, x: F.cross_entropy(m(*x).flatten(0, 1), x[1].flatten())
+
+
 # ---- a diffusion transformer ----
 
 class DiTBlock(nn.Module):
@@ -175,6 +194,7 @@ CASES = {
     "vit": ("--size 224 --checkpoint ViTLayer", [(64, 224)]),
     "dit": ("--size 16,32,48,64,80 --step 16", [(32, 32), (8, 96)]),
     "t5": ("--step 4", [(16, 512)]),
+    "translator": ("--stage3", [(8, 256)]),
     "resnet": ("--size 64,96,128", [(32, 224)]),
     "unet": ("--size 64,128,192,256,320", [(4, 128)]),
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The collectives that DeepSpeed's stage 3 issues for modules of modules.py, as ../collectives/record_deepspeed.py records them: three steps on CPU ranks.
+"""The collectives that DeepSpeed's stages issue for modules of modules.py, as ../collectives/record_deepspeed.py records them: three steps on CPU ranks.
 
-    python record_zero3.py OUTDIR [CASE ...]            torch 2.15.0, transformers 5.24.0, deepspeed 0.19.8 (DS_BUILD_OPS=0)"""
+    python record_deepspeed_lists.py OUTDIR [CASE ...]            torch 2.15.0, transformers 5.24.0, deepspeed 0.19.8 (DS_BUILD_OPS=0)"""
 import json
 import os
 import sys
@@ -19,8 +19,8 @@ CHECKPOINT = {name: options.split("--checkpoint ")[1].split()[0].split(",") for 
 SMALL = dict(stage3_param_persistence_threshold=3000, reduce_bucket_size=300000, stage3_prefetch_bucket_size=200000, stage3_max_reuse_distance=400000)
 
 
-def case(module, **more):
-    return R.case(module, 3, more.pop("precision", "bf16"), **more)
+def case(module, stage=3, **more):
+    return R.case(module, stage, more.pop("precision", "bf16"), **more)
 
 
 CASES = {
@@ -47,7 +47,8 @@ def rank_main(rank, c, folder):
     R.take()
     engine, _, _, _ = R.deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=1e-4), config=R.ds_config(c))
     phases, events = [("init", R.take())], []
-    R.trace_modules(engine, module_names, events)
+    if c["stage"] == 3:
+        R.trace_modules(engine, module_names, events)
     R.trace_gradients(engine, param_names, events)
     x = subject.inputs_at(R.MICRO_BATCH, R.SEQ)
     if c["precision"] == "bf16":
@@ -79,7 +80,7 @@ def main():
         results = R.train(name, CASES[name])
         if not results:
             sys.exit("failed: " + name)
-        lines = ["# recorded by record_zero3.py: deepspeed %s, torch %s, transformers %s" % (R.deepspeed.__version__, torch.__version__, R.transformers.__version__)]
+        lines = ["# recorded by record_deepspeed_lists.py: deepspeed %s, torch %s, transformers %s" % (R.deepspeed.__version__, torch.__version__, R.transformers.__version__)]
         lines += R.recording(CASES[name], results, False, plan(CASES[name]), R.ds_config(CASES[name])) + results[0]["comments"]
         with open(os.path.join(outdir, name + ".txt"), "w") as f:
             f.write("\n".join(lines) + "\n")
