@@ -665,7 +665,7 @@ everywhere-check: all wheel
 slurm-check: all
 	@B=$B tests/everywhere/slurm.sh
 schemas: $B/dpxplan
-	XDG_DATA_HOME=/nonexistent python3 tools/schemas.py $B/dpxplan write
+	XDG_DATA_HOME=/nonexistent python3 tools/schemas.py $B/dpxplan write $(ANSWERS)
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,$(SONAME) libdpx.so pkgconfig/dpx.pc cmake/dpx/dpxConfig.cmake) \

@@ -4,7 +4,40 @@
 #     check 'what must hold' "$complaints"       passes when there are none
 #     skip  'what must hold' 'why it cannot be tested here'
 # shellcheck shell=sh
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 kept=
+
+# keep_answers: what the programs of $B print under --json from now on must have the shapes of docs/schemas; finish() holds it.  $B becomes
+# a folder that links to what was built, with programs that keep their answers; BUILT is the folder itself.  ANSWERS=FOLDER keeps them (make schemas).
+keep_answers() {
+    BUILT=$B
+    "${PYTHON:-python3}" -c 'import jsonschema, referencing' 2>/dev/null || {
+        skip 'answers have the shapes of docs/schemas' "${PYTHON:-python3} has no jsonschema"
+        return
+    }
+    kept=$(mktemp -d) || exit 1
+    mkdir "$kept/built" "$kept/answers"
+    ln -s "$(realpath "$B")"/* "$kept/built/"
+    for program in dpxplan dpxrun dpxcal dpxreport; do
+        [ -x "$B/$program" ] || continue
+        rm "$kept/built/$program"
+        cat >"$kept/built/$program" <<END
+#!/bin/sh
+case " \$* " in
+' serve '* | ' mcp '*) exec '$(realpath "$B")/$program' "\$@" ;;
+*' --json '*) ;;
+*) exec '$(realpath "$B")/$program' "\$@" ;;
+esac
+n=\$(mktemp '$kept/answers/XXXXXXXX') || exit 1
+{ echo $program; printf '%s\n' "\$@"; } >"\$n.words"
+'$(realpath "$B")/$program' "\$@" >"\$n.json"
+rc=\$?
+cat "\$n.json" || exit 1
+exit \$rc
+END
+        chmod +x "$kept/built/$program"
+    done
+    B=$kept/built
+}
 
 check() {
     if [ -z "$2" ]; then
@@ -23,6 +56,13 @@ skip() {
 }
 
 finish() {
+    if [ -n "$kept" ]; then
+        said=$("${PYTHON:-python3}" tools/schemas.py - hold "$kept/answers" 2>&1)
+        check "answers have the shapes of docs/schemas: $(echo "$said" | sed -n '$s/^held //p') held" \
+            "$(echo "$said" | grep -v '^held [1-9]' | head -n 20; echo "$said" | tail -n 1 | grep -q '^held [1-9]' || echo 'none was held')"
+        [ -z "$ANSWERS" ] || cp "$kept"/answers/* "$ANSWERS/"
+        rm -rf "$kept"
+    fi
     echo "[==========] $((passed + failed + skipped)) test(s) run."
     echo "[  PASSED  ] $passed test(s)."
     [ $skipped = 0 ] || echo "[  SKIPPED ] $skipped test(s), listed below:"

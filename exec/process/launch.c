@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/answer.h"
 #include "base/fail.h"
 #include "base/input.h"
 #include "exec/device/host_info.h"
@@ -43,6 +44,12 @@ bool launch_needed(void)
     return !getenv("OMPI_COMM_WORLD_SIZE") && !getenv("PMIX_RANK") && !getenv("PMI_SIZE")
         && !getenv("PMI_RANK")
         && !(getenv("SLURM_STEP_ID") && number_in_env("SLURM_STEP_NUM_TASKS") > 1);
+}
+
+bool launch_speaks(void)
+{
+    return launch_needed() || !(getenv(TERMINAL) || number_in_env("OMPI_COMM_WORLD_RANK") || number_in_env("PMIX_RANK") ||
+                                number_in_env("PMI_RANK") || number_in_env("SLURM_PROCID"));
 }
 
 /* A rank may send a long message once the other has answered that it is ready.  Open MPI 4.1 then hands
@@ -317,8 +324,10 @@ static bool hear(struct heard *h, int ms)
         return false;
     for (int i = 0; i < 2; i++) {
         ssize_t n = p[i].revents ? read(p[i].fd, bytes, sizeof bytes) : -1;
-        if (n > 0 && i == 0)
+        if (n > 0 && i == 0) {
+            answer_given();
             pass_on(h, bytes, (size_t)n);
+        }
         else if (n > 0)
             mpirun_words_add(&h->words, bytes, (size_t)n);
         else if (n == 0)

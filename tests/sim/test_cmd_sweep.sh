@@ -3,6 +3,7 @@
 # Ctrl-C is kept.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 COLUMNS=1000                    # no line wraps
 export COLUMNS
 tmp=$(mktemp -d) || exit 1
