@@ -18,8 +18,9 @@
 #include "sim/plan/commands.h"
 #include "sim/plan/convert.h"
 
-/* What the job asks for; `command` is what it runs, NULL: the file itself is the script. */
-struct job { const char *kind; int64_t nodes, each; char gpu[32]; char *command; };
+/* What the job asks for; `command` is what it runs, NULL: the file itself is the script; `unknown`: a product that is none
+ * of ours. */
+struct job { const char *kind; int64_t nodes, each; char gpu[32], unknown[64]; char *command; };
 
 enum { MOST_NODES = 4096 };
 
@@ -79,6 +80,8 @@ static int product(const char *text, const char *where, struct job *out)
         return 0;
     if (strcasestr(text, "mig") || strstr(text, "g."))
         return fail("%s: \"%.60s\": a part of a GPU (MIG) is not planned", where, text);
+    if (strcasestr(text, "-shared"))        /* as the GPU operator's time-slicing names it */
+        return fail("%s: \"%.60s\": a GPU that several pods share is not planned", where, text);
     const struct gpu *found = NULL, *g;
     for (const char *at = text; !found && *at; at++)
         found = at == text || !isalnum((unsigned char)at[-1]) ? gpu_find(at) : NULL;
@@ -87,6 +90,7 @@ static int product(const char *text, const char *where, struct job *out)
     for (int i = 0; !found && best && (g = gpu_at(i)); i++)
         found = names(g->name, text) == best ? g : NULL;
     snprintf(out->gpu, sizeof out->gpu, "%s", found ? found->name : "");
+    snprintf(out->unknown, sizeof out->unknown, "%.60s", found ? "" : text);
     return 0;
 }
 
@@ -393,6 +397,8 @@ int admit_ask(const struct admit_args *a, json_t **doc)
             snprintf(job.gpu, sizeof job.gpu, "%s", a->gpu);
         if (two)
             fail("%s: the job asks for %s: leave out --gpu %.30s", a->file, job.gpu, a->gpu);
+        else if (!job.gpu[0] && job.unknown[0])
+            fail("%s: \"%s\" is not a GPU that dpx knows: name it with --gpu (dpxplan list gpus)", a->file, job.unknown);
         else if (!job.gpu[0])
             fail("%s: the job does not say which GPUs: give --gpu h100", a->file);
         else

@@ -25,6 +25,13 @@ no() {
     rm -f "$small"
     "$B/dpxplan" admit $jobs/sft.sbatch >/dev/null 2>&1
     [ $? = 2 ] || echo 'a job without its recipe: exit status is not 2'
+    # Time-sliced GPUs of the GPU operator have their product's name with -SHARED; another's product is named as it stands.
+    for product in NVIDIA-A100-SXM4-80GB-SHARED NVIDIA-H100-80GB-HBM3-MIG-1g.10gb NVIDIA-X9000; do
+        sed "s/NVIDIA-H100-80GB-HBM3/$product/" $jobs/trainjob-patched.yaml >"$small.2"
+        "$B/dpxplan" admit "$small.2" --recipe demo/qwen3-sft.yaml >/dev/null 2>"$small.err"
+        [ $? = 2 ] && grep -q "\"$product\"" "$small.err" || { echo "$product:"; cat "$small.err"; }
+        rm -f "$small.2" "$small.err"
+    done
     "$B/dpxplan" admit demo/8b-fsdp.json >/dev/null 2>&1
     [ $? = 2 ] || echo 'no job: exit status is not 2'
 }
