@@ -116,7 +116,7 @@ def ask(program, words):
 def shape(values, name=""):
     if name == "plan" and any(isinstance(v, dict) and "dpx_phases" in v for v in values):
         return {"type": "object", "required": ["dpx_phases", "roles", "phases"]}       # a phase plan: its keys are in docs/howto/phases.md
-    if name in FILES and any(isinstance(v, dict) for v in values):
+    if name in FILES and any(isinstance(v, dict) and "dpx_plan" in v for v in values):
         ref = {"$ref": FILES[name]}
         return ref if all(isinstance(v, dict) for v in values) else {"anyOf": [ref, {"type": "null"}]}
     types = sorted({"boolean" if isinstance(v, bool) else "null" if v is None else "number" if isinstance(v, (int, float)) else
