@@ -27,6 +27,7 @@ void answers_begin(int argc, char **argv, void (*rests_on)(json_t *answer))
 {
     rests = rests_on;
     asked = wants_json(argc, argv);
+    answered = false;
     if (asked)
         fail_copies(said, sizeof said);
 }

@@ -6,16 +6,22 @@
 # shellcheck shell=sh
 passed=0 failed=0 skipped=0 kept=
 
+# Makes $kept/answers, where what finish() holds is put; false where there is no jsonschema.
+can_hold() {
+    "${PYTHON:-python3}" -c 'import jsonschema, referencing' 2>/dev/null || {
+        skip 'answers have the shapes of docs/schemas' "${PYTHON:-python3} has no jsonschema"
+        return 1
+    }
+    kept=$(mktemp -d) || exit 1
+    mkdir "$kept/answers"
+}
+
 # keep_answers: what the programs of $B print under --json from now on must have the shapes of docs/schemas; finish() holds it.  $B becomes
 # a folder that links to what was built, with programs that keep their answers; BUILT is the folder itself.  ANSWERS=FOLDER keeps them (make schemas).
 keep_answers() {
     BUILT=$B
-    "${PYTHON:-python3}" -c 'import jsonschema, referencing' 2>/dev/null || {
-        skip 'answers have the shapes of docs/schemas' "${PYTHON:-python3} has no jsonschema"
-        return
-    }
-    kept=$(mktemp -d) || exit 1
-    mkdir "$kept/built" "$kept/answers"
+    can_hold || return
+    mkdir "$kept/built"
     ln -s "$(realpath "$B")"/* "$kept/built/"
     for program in dpxplan dpxrun dpxcal dpxreport; do
         [ -x "$B/$program" ] || continue
