@@ -4,16 +4,16 @@
 #     check 'what must hold' "$complaints"       passes when there are none
 #     skip  'what must hold' 'why it cannot be tested here'
 # shellcheck shell=sh
-passed=0 failed=0 skipped=0 kept=
+passed=0 failed=0 skipped=0 held_in=
 
-# Makes $kept/answers, where what finish() holds is put; false where there is no jsonschema.
+# Makes $held_in/answers, where what finish() holds is put; false where there is no jsonschema.
 can_hold() {
     "${PYTHON:-python3}" -c 'import jsonschema, referencing' 2>/dev/null || {
         skip 'answers have the shapes of docs/schemas' "${PYTHON:-python3} has no jsonschema"
         return 1
     }
-    kept=$(mktemp -d) || exit 1
-    mkdir "$kept/answers"
+    held_in=$(mktemp -d) || exit 1
+    mkdir "$held_in/answers"
 }
 
 # keep_answers: what the programs of $B print under --json from now on must have the shapes of docs/schemas; finish() holds it.  $B becomes
@@ -21,28 +21,28 @@ can_hold() {
 keep_answers() {
     BUILT=$B
     can_hold || return
-    mkdir "$kept/built"
-    ln -s "$(realpath "$B")"/* "$kept/built/"
+    mkdir "$held_in/built"
+    ln -s "$(realpath "$B")"/* "$held_in/built/"
     for program in dpxplan dpxrun dpxcal dpxreport; do
         [ -x "$B/$program" ] || continue
-        rm "$kept/built/$program"
-        cat >"$kept/built/$program" <<END
+        rm "$held_in/built/$program"
+        cat >"$held_in/built/$program" <<END
 #!/bin/sh
 case " \$* " in
 ' serve '* | ' mcp '*) exec '$(realpath "$B")/$program' "\$@" ;;
 *' --json '*) ;;
 *) exec '$(realpath "$B")/$program' "\$@" ;;
 esac
-n=\$(mktemp '$kept/answers/XXXXXXXX') || exit 1
+n=\$(mktemp '$held_in/answers/XXXXXXXX') || exit 1
 { echo $program; printf '%s\n' "\$@"; } >"\$n.words"
 '$(realpath "$B")/$program' "\$@" >"\$n.json"
 rc=\$?
 cat "\$n.json" || exit 1
 exit \$rc
 END
-        chmod +x "$kept/built/$program"
+        chmod +x "$held_in/built/$program"
     done
-    B=$kept/built
+    B=$held_in/built
 }
 
 check() {
@@ -62,12 +62,12 @@ skip() {
 }
 
 finish() {
-    if [ -n "$kept" ]; then
-        said=$("${PYTHON:-python3}" tools/schemas.py - hold "$kept/answers" 2>&1)
+    if [ -n "$held_in" ]; then
+        said=$("${PYTHON:-python3}" tools/schemas.py - hold "$held_in/answers" 2>&1)
         check "answers have the shapes of docs/schemas: $(echo "$said" | sed -n '$s/^held //p') held" \
             "$(echo "$said" | grep -v '^held [1-9]' | head -n 20; echo "$said" | tail -n 1 | grep -q '^held [1-9]' || echo 'none was held')"
-        [ -z "$ANSWERS" ] || cp "$kept"/answers/* "$ANSWERS/"
-        rm -rf "$kept"
+        [ -z "$ANSWERS" ] || cp "$held_in"/answers/* "$ANSWERS/"
+        rm -rf "$held_in"
     fi
     echo "[==========] $((passed + failed + skipped)) test(s) run."
     echo "[  PASSED  ] $passed test(s)."

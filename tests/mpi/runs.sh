@@ -47,8 +47,8 @@ all_runs() {
 keep_runs() {
     for args in "$dir"/[0-9]*.args; do
         grep -qx -e --json "$args" || continue
-        cp "${args%.args}.json" "$kept/answers/"
-        { echo dpxrun; cat "$args"; } >"$kept/answers/$(basename "$args" .args).words"
+        cp "${args%.args}.json" "$held_in/answers/"
+        { echo dpxrun; cat "$args"; } >"$held_in/answers/$(basename "$args" .args).words"
     done
 }
 
