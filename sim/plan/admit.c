@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/input.h"
 #include "base/notes.h"
 #include "base/opts.h"
 #include "base/yaml.h"
@@ -234,6 +235,8 @@ static int read_option(const char *name, char *value, const char *where, struct 
         return (*all = read_gpus(value, where, out)) > 0 ? 0 : -1;
     if (!strcmp(name, "--gpus-per-node"))
         return (out->each = read_gpus(value, where, out)) > 0 ? 0 : -1;
+    if (!strcmp(name, "hetjob") || !strcmp(name, "packjob"))
+        return fail("%s: #SBATCH %s: a job of several parts is not judged: give the part that trains", where, name);
     if (!strcmp(name, "--gpus-per-task") || !strcmp(name, "--gpus-per-socket"))
         return fail("%s: #SBATCH %s is not read: say --gpus-per-node", where, name);
     if (!strcmp(name, "--gres") && (part = gres_of(value)))
@@ -267,21 +270,24 @@ static int read_sbatch(const char *text, const char *where, struct job *out)
 
 static char *text_of(const char *path)
 {
-    FILE *f = fopen(path, "r"), *to;
+    enum { MOST = 1 << 22 };
+    FILE *f = input_open(path), *to;
     char *text = NULL, part[4096];
-    size_t size = 0, n, most = 1 << 22;
+    size_t size = 0, n, all = 0;
 
-    if (!f || !(to = open_memstream(&text, &size))) {
-        fail("%s: cannot be read", path);
+    if (!f)
         return NULL;
-    }
-    while ((n = fread(part, 1, sizeof part, f)) > 0 && most > n) {
-        fwrite(part, 1, n, to);
-        most -= n;
-    }
+    if (!(to = open_memstream(&text, &size)))
+        abort();
+    while (all <= MOST && (n = fread(part, 1, sizeof part, f)) > 0)
+        all += fwrite(part, 1, n, to);
     fclose(f);
     fclose(to);
-    return text;
+    if (all <= MOST)
+        return text;
+    fail("%s: a job has at most 4 MiB", path);
+    free(text);
+    return NULL;
 }
 
 static int read_job(const char *path, struct job *out, char **text)

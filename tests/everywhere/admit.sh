@@ -23,6 +23,15 @@ no() {
     "$B/dpxplan" admit "$small" --recipe demo/qwen3-sft.yaml --json >/dev/null 2>&1
     [ $? = 3 ] || echo 'exit status is not 3'
     rm -f "$small"
+    # Parts of a heterogeneous job; a FIFO would wait for its writer; one is cut off nowhere.
+    { cat $jobs/sft.sbatch; printf '#SBATCH hetjob\n#SBATCH --nodes=2\n'; } | sed '/^srun/d' >"$small.het"
+    mkfifo "$small.fifo"
+    { cat $jobs/sft.sbatch; head -c 5000000 /dev/zero | tr '\0' '#'; } >"$small.long"
+    for job in "$small.het" "$small.fifo" "$small.long"; do
+        timeout 20 "$B/dpxplan" admit "$job" --recipe demo/qwen3-sft.yaml >/dev/null 2>&1
+        [ $? = 2 ] || echo "$job: exit status is not 2"
+        rm -f "$job"
+    done
     "$B/dpxplan" admit $jobs/sft.sbatch >/dev/null 2>&1
     [ $? = 2 ] || echo 'a job without its recipe: exit status is not 2'
     # Time-sliced GPUs of the GPU operator have their product's name with -SHARED; another's product is named as it stands.
