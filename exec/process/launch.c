@@ -375,8 +375,12 @@ static int exit_of(int status, const struct heard *h)
     const struct mpirun_words *w = &h->words;
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 
-    if (ended_by)
+    if (ended_by) {             /* who sent it needs no line; a document says it */
+        char line[64];
+        snprintf(line, sizeof line, "ended by signal %d (%s)", ended_by, strsignal(ended_by));
+        fail_copied(line);
         return 128 + ended_by;
+    }
     if (w->signal)
         fail("rank %d on %s was killed by signal %d (%s)", w->killed_rank, w->killed_host, w->signal,
              strsignal(w->signal));
