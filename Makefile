@@ -41,7 +41,7 @@
 # make everywhere-check   wheel and debs where nothing is, install, 500 answers by their schemas, MCP, the notebook, 82 exports by their tools
 #                         (PYTHON=, PYTHON_AXOLOTL= ...), manifests (CRDS=), Slurm; what a machine lacks is counted as skipped
 # make slurm-check        two nodes of Slurm on this machine: exported jobs, srun --mpi=pmix (root; packages slurm-wlm, munge)
-# make schemas            docs/schemas from what dpxplan prints
+# make schemas            docs/schemas from what dpxplan prints; ANSWERS=FOLDER: and from what tests kept there, which ANSWERS=FOLDER TEST.sh does
 # make dist           the sources of HEAD as an archive
 # make deb            Debian packages of HEAD in build/deb/: dpx, libdpx0, libdpx-dev, python3-dpx, and dpx-cuda where nvcc is there
 # make deps           install what building and testing need (Debian, Ubuntu)
@@ -666,7 +666,7 @@ everywhere-check: all wheel
 slurm-check: all
 	@B=$B tests/everywhere/slurm.sh
 schemas: $B/dpxplan
-	XDG_DATA_HOME=/nonexistent python3 tools/schemas.py $B/dpxplan write
+	XDG_DATA_HOME=/nonexistent python3 tools/schemas.py $B/dpxplan write $(ANSWERS)
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,$(SONAME) libdpx.so pkgconfig/dpx.pc cmake/dpx/dpxConfig.cmake) \

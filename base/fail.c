@@ -54,7 +54,7 @@ void fail_copies(char *to, size_t size)
     to[0] = '\0';
 }
 
-static void copy(const char *line)
+void fail_copied(const char *line)
 {
     size_t n = copy_to ? strlen(copy_to) : 0;
 
@@ -78,7 +78,7 @@ static void tell(const char *text)
     else {
         fail_clear();
         fprintf(stderr, "dpx: %s\n", line);
-        copy(line);
+        fail_copied(line);
     }
     if (line != room)
         free(line);

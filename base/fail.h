@@ -26,6 +26,8 @@ void fail_restore(struct fail_sink before);
 /* What is printed on stderr is copied to `to` as well, a line a message, cut at `size`: for a document that says why there is no answer.
  * Of the calling thread; others have their messages diverted. */
 void fail_copies(char *to, size_t size);
+/* One line more there: what another process said on stderr. */
+void fail_copied(const char *line);
 
 /* Called before anything is printed on standard error beside what it would spoil (a progress line); NULL: nothing is.  Of the process. */
 void fail_clears(void (*clear)(void));

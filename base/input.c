@@ -22,8 +22,21 @@ static const char *kind_of(mode_t mode)
     return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a FIFO" : S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
+/* The stream of requests; of none: no kind of file. */
+static struct stat own;
+
+void input_own(int fd)
+{
+    if (fstat(fd, &own) < 0)
+        own.st_mode = 0;
+}
+
+static bool is_own(const struct stat *st) { return own.st_mode && st->st_dev == own.st_dev && st->st_ino == own.st_ino; }
+
 static int check(const char *path, const struct stat *st, bool stream)
 {
+    if (is_own(st))
+        return fail("%s: requests are read from it; give the document itself", path);
     if (S_ISREG(st->st_mode) || (stream && !S_ISDIR(st->st_mode) && is_handed_over(path)))
         return 0;
     return fail("%s: is %s, not a regular file", path, kind_of(st->st_mode));

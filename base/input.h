@@ -22,4 +22,8 @@ int input_stream(const char *path);
 /* Of a regular file; *size: its bytes, unless `size` is NULL. */
 int input_file(const char *path, int64_t *size);
 
+/* From now on this stream is where the program takes its requests from: a file that is named and is it (/dev/stdin,
+ * /proc/self/fd/0, `<(command)` of it) is refused, where reading it would take them away.  Before threads. */
+void input_own(int fd);
+
 #endif

@@ -15,6 +15,7 @@
 #include <jansson.h>
 #include <mpi.h>
 
+#include "base/answer.h"
 #include "base/fail.h"
 #include "base/opts.h"
 #include "base/version.h"
@@ -28,6 +29,7 @@
 #include "exec/process/build_info.h"
 #include "exec/process/launch.h"
 #include "model/cluster/cluster.h"
+#include "model/plan/modelled.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2 };
 enum { DEVICE_CPU, DEVICE_CUDA };
@@ -42,7 +44,7 @@ static const double QUICK_S = 45, FULL_S = 540;
 #define BEGUN "DPX_CAL_BEGUN"
 
 struct cal {
-    bool    quick, anew;
+    bool    quick, anew, json;
     int64_t ranks, threads, seq, seconds;
     int     device;
     uint64_t precision;
@@ -96,6 +98,7 @@ static int parse_run(struct cal *c, int argc, char **argv)
           "--offload-dir: $TMPDIR, else /var/tmp)", .str = &c->disk, .value = "DIR", .group = what },
         { "anew", "do not continue an interrupted calibration", .flag = &c->anew },
         { "db", "the database", .str = &c->db, .value = "FILE" },
+        { "json", "print one JSON document", .flag = &c->json },
         { 0 }
     };
 
@@ -339,12 +342,22 @@ static int run_items(struct cal *c, double begun)
 /* What was timed beside others' work is no measurement of this machine. */
 static void say_crowded(const struct cal *c)
 {
-    if (c->repeated > 0)
+    if (c->repeated > 0 && !c->json)
         printf("%d item%s timed again, since other processes had used the cores\n", c->repeated, c->repeated == 1 ? " was" : "s were");
     if (c->crowded_s > .05 * c->timed_s)
         fprintf(stderr, "warning: other processes had %.0f %% of the cores during %.0f of %.0f s: these times are longer "
                 "than the machine needs.  Calibrate again when it is quiet; until then predictions warn, and their "
                 "intervals are wider\n", 100 * c->crowd_s / c->timed_s, c->crowded_s, c->timed_s);
+}
+
+/* Shares of time: of what was timed, that beside others' work; of the cores, what these had on average. */
+static json_t *run_json(const struct cal *c, double seconds)
+{
+    double timed = c->timed_s > 0 ? c->timed_s : 1;
+
+    return json_pack("{s:i, s:i, s:i, s:s, s:f, s:s, s:I, s:b, s:i, s:f, s:f}", "dpx", 1, "ranks", c->b.nranks, "threads", c->b.threads, "device",
+                     c->b.cuda ? gpu_word(&c->b) : "cpu", "seconds", seconds, "database", db_path(c->b.db), "calibration", (json_int_t)c->b.calibration,
+                     "continued", c->continued, "timed_again", c->repeated, "crowded_share", c->crowded_s / timed, "others_share", c->crowd_s / timed);
 }
 
 /* On rank 0 what is wrong is said, and the others follow. */
@@ -373,7 +386,7 @@ static int measure(struct cal *c)
 
     if (status != EXIT_DONE)
         return status;
-    if (c->b.rank == 0 && c->continued) {
+    if (c->b.rank == 0 && c->continued && !c->json) {
         printf("continuing calibration %lld, which was interrupted\n", (long long)c->b.calibration);
         fflush(stdout);                 /* minutes before the end */
     }
@@ -388,11 +401,13 @@ static int measure(struct cal *c)
         return EXIT_FAILED;
     if (access(db_path(c->b.db), F_OK) < 0)
         return fail("%s: was removed while it was written: nothing is kept", db_path(c->b.db)), EXIT_FAILED;
+    say_crowded(c);
+    if (c->json)
+        return answer_print(run_json(c, lanes_now() - begun), EXIT_DONE);
     printf("%d rank%s x %d %s%s measured in %.0f s, into %s as calibration %lld; `dpxcal show` lists what is known\n",
            c->b.nranks, c->b.nranks == 1 ? "" : "s", c->b.threads, c->b.cuda ? gpu_word(&c->b) : "thread",
            c->b.cuda || c->b.threads == 1 ? "" : "s", lanes_now() - begun, db_path(c->b.db),
            (long long)c->b.calibration);
-    say_crowded(c);
     return EXIT_DONE;
 }
 
@@ -461,6 +476,7 @@ static int on_ranks(struct cal *c, int argc, char **argv, int (*what)(struct cal
         return EXIT_FAILED;
     status = what(c);
     if (status != EXIT_DONE) {
+        answers_end(status);
         fflush(NULL);
         MPI_Abort(MPI_COMM_WORLD, status);              /* the others may wait for this rank */
     }
@@ -487,6 +503,8 @@ static int probe(struct cal *c)
 
     if (isnan(s))
         return EXIT_FAILED;
+    if (c->b.rank == 0 && c->json)
+        return answer_print(json_pack("{s:i, s:i, s:i, s:f}", "dpx", 1, "ranks", c->b.nranks, "threads", c->b.threads, "seconds", s), EXIT_DONE);
     if (c->b.rank == 0)
         printf("%.6e\n", s);
     return EXIT_DONE;
@@ -502,6 +520,7 @@ static int cmd_probe(int argc, char **argv)
         { "threads", "of a rank's compute; 0: its share of the cores", .i = &c.threads },
         { "for", "seconds of repeating it", .num = &c.probe_s, .value = "SECONDS" },
         { "hostfile", "machines to start ranks on, as Open MPI's", .str = &c.hostfile, .value = "FILE" },
+        { "json", "print one JSON document", .flag = &c.json },
         { 0 }
     };
     int rc = opts_parse("dpxcal probe", "Prints the seconds of one small matrix product: how fast this machine is at this moment.  "
@@ -514,12 +533,36 @@ static int cmd_probe(int argc, char **argv)
 
 /* ---- what is known, files ---- */
 
+static int show(struct db *db, bool fits, bool json)
+{
+    json_t *doc = NULL;
+
+    if (!json)
+        return (fits ? show_fits : show_machines)(db) < 0 ? status_or(EXIT_FAILED) : EXIT_DONE;
+    doc = (fits ? show_fits_json : show_machines_json)(db);
+    return doc ? answer_print(doc, EXIT_DONE) : status_or(EXIT_FAILED);
+}
+
+static int show_lacks(struct db *db, const struct bench_list *l, int64_t ranks, bool json)
+{
+    json_t *plans = json ? json_array() : NULL;
+    int status = EXIT_DONE;
+
+    for (int i = 0; i < l->nplans && status == EXIT_DONE; i++)
+        if (show_missing(db, &l->plan[i], ranks, plans) < 0)
+            status = status_or(EXIT_FAILED);
+    if (json && status == EXIT_DONE)
+        return answer_print(json_pack("{s:i, s:s, s:I, s:o}", "dpx", 1, "database", db_path(db), "ranks", (json_int_t)ranks, "plans", plans), status);
+    json_decref(plans);
+    return status;
+}
+
 static int cmd_show(int argc, char **argv)
 {
     const char *models = NULL, *batches = NULL, *degrees = NULL, *path = NULL;
     int64_t seq = 0, ranks = host_cores();
     uint64_t precision = 1;
-    bool fits = false;
+    bool fits = false, json = false;
     const struct opt opts[] = {
         OPTS_EXAMPLE("dpxcal show"),
         OPTS_EXAMPLE("dpxcal show --model demo/10m --seq 128 --ranks 2"),
@@ -532,6 +575,7 @@ static int cmd_show(int argc, char **argv)
         { "ranks", "busy at once", .i = &ranks, .min = 1 },
         { "fits", "the laws that times follow, how far from them they lie, and in which range", .flag = &fits },
         { "db", "the database", .str = &path, .value = "FILE" },
+        { "json", "print one JSON document", .flag = &json },
         { 0 }
     };
     struct bench_list l = { 0 };
@@ -545,10 +589,10 @@ static int cmd_show(int argc, char **argv)
     if (!db)
         return status_or(EXIT_FAILED);
     wish_for(precision, &w);
-    rc = models ? (bench_list(&w, 1, &l) < 0 ? EXIT_MISUSE : EXIT_DONE)
-                : (fits ? show_fits(db) : show_machines(db)) < 0 ? status_or(EXIT_FAILED) : EXIT_DONE;
-    for (int i = 0; i < l.nplans && rc == EXIT_DONE; i++)
-        rc = show_missing(db, &l.plan[i], ranks) < 0 ? status_or(EXIT_FAILED) : EXIT_DONE;
+    if (!models)
+        rc = show(db, fits, json);
+    else if ((rc = bench_list(&w, 1, &l) < 0 ? EXIT_MISUSE : EXIT_DONE) == EXIT_DONE)
+        rc = show_lacks(db, &l, ranks, json);
     bench_list_free(&l);
     db_close(db);
     return rc;
@@ -580,7 +624,10 @@ int main(int argc, char **argv)
     };
 
     opts_version_note(build_info);
-    int rc = opts_command_run("dpxcal", about, commands, argc, argv);
+    answers_begin(argc, argv, modelled_add);
+    if (!launch_speaks())
+        answer_given();
+    int rc = answers_end(opts_command_run("dpxcal", about, commands, argc, argv));
     /* A full disk shows only now. */
     bool lost = ferror(stdout) != 0;
     if ((fflush(stdout) != 0 || lost) && rc == EXIT_DONE) {

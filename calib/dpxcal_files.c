@@ -9,8 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/answer.h"
 #include "base/fail.h"
 #include "base/opts.h"
+#include "base/printable.h"
 #include "calib/import/import.h"
 #include "calib/import/import_kineto.h"
 #include "calib/import/nccl_log.h"
@@ -30,11 +32,13 @@ int dpxcal_export(int argc, char **argv)
 {
     const char *file = NULL, *path = NULL;
     int64_t id = 0;
+    bool json = false;
     const struct opt opts[] = {
         OPTS_EXAMPLE("dpxcal export here.json"),
         { "FILE", "where to write it", .str = &file, .positional = true, .required = true },
         { "calibration", "only that one (its number in dpxcal's table)", .i = &id, .min = 1 },
         { "db", "the database", .str = &path, .value = "FILE" },
+        { "json", "print one JSON document", .flag = &json },
         { 0 }
     };
     int rc = opts_parse("dpxcal export", "Calibrations with all their samples as one file, for another machine's "
@@ -50,7 +54,8 @@ int dpxcal_export(int argc, char **argv)
     if (rc >= 0)
         fprintf(stderr, "%d calibration%s written to %s\n", rc, rc == 1 ? "" : "s", file);
     db_close(db);
-    return rc >= 0 ? EXIT_DONE : status_or(refused ? EXIT_MISUSE : EXIT_FAILED);
+    int status = rc >= 0 ? EXIT_DONE : status_or(refused ? EXIT_MISUSE : EXIT_FAILED);
+    return json && rc >= 0 ? answer_print(json_pack("{s:i, s:s, s:i}", "dpx", 1, "file", file, "calibrations", rc), status) : status;
 }
 
 /* The files of a command line, taken out of it; the options stay.  Behind -- every word is a file. */
@@ -66,7 +71,7 @@ static int take_files(int *argc, char **argv, char **files)
             files[n++] = argv[i];
         else {
             argv[kept++] = argv[i];
-            bool alone = strchr(argv[i], '=') || !strcmp(argv[i], "--help") || !strcmp(argv[i], "-h");
+            bool alone = strchr(argv[i], '=') || !strcmp(argv[i], "--help") || !strcmp(argv[i], "-h") || !strcmp(argv[i], "--json");
             if (!alone && i + 1 < *argc)
                 argv[kept++] = argv[++i];
         }
@@ -74,13 +79,13 @@ static int take_files(int *argc, char **argv, char **files)
     return n;
 }
 
-static int import_portable(struct db *db, const char *path, const char *cluster, bool *refused)
+static int import_portable(struct db *db, const char *path, const char *cluster, FILE *to, bool *refused)
 {
     int known, taken = portable_import_as(db, path, cluster, &known, refused);
 
     if (taken < 0)
         return -1;
-    printf("%s: %d calibration%s taken in, %d %s known\n", path, taken, taken == 1 ? "" : "s", known, known == 1 ? "was" : "were");
+    fprintf(to ? to : stdout, "%s: %d calibration%s taken in, %d %s known\n", path, taken, taken == 1 ? "" : "s", known, known == 1 ? "was" : "were");
     return 0;
 }
 
@@ -110,9 +115,44 @@ static int import_files(const char *path, const struct import_nccl *how, const s
     else if (format == IMPORT_KINETO)
         rc = import_kineto(db, traced, files + 1, n - 1, &refused);
     for (int i = 0; format == IMPORT_OWN && i < n && rc == 0; i++)
-        rc = import_portable(db, files[i], traced->cluster, &refused);
+        rc = import_portable(db, files[i], traced->cluster, how->to, &refused);
     db_close(db);
     return rc == 0 ? EXIT_DONE : status_or(refused ? EXIT_MISUSE : EXIT_FAILED);
+}
+
+/* {"dpx": 1, "lines": [...]}: what was taken of each file, as people read it. */
+static json_t *lines_json(const char *text)
+{
+    json_t *lines = json_array();
+
+    for (const char *at = text; *at; at += strcspn(at, "\n"), at += *at == '\n') {
+        char line[4400];
+        snprintf(line, sizeof line, "%.*s", (int)strcspn(at, "\n"), at);
+        char shown[4 * sizeof line];
+        printable_copy(shown, sizeof shown, line);
+        json_array_append_new(lines, json_string(shown));
+    }
+    return json_pack("{s:i, s:o}", "dpx", 1, "lines", lines);
+}
+
+/* The same with what it says as a document. */
+static int import_as_document(const char *path, struct import_nccl *how, struct import_kineto *traced, char **files, int n)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+
+    if (!to) {
+        fail("out of memory for the document");
+        return EXIT_FAILED;
+    }
+    how->to = traced->to = to;
+    int status = import_files(path, how, traced, files, n);
+    fclose(to);
+    if (status == EXIT_DONE)
+        status = answer_print(lines_json(text), status);
+    free(text);
+    return status;
 }
 
 int dpxcal_import(int argc, char **argv)
@@ -122,6 +162,7 @@ int dpxcal_import(int argc, char **argv)
     struct import_nccl how = { .op = -1 };
     struct import_kineto traced = { 0 };
     const char *path = NULL;
+    bool json = false;
     const struct opt opts[] = {
         OPTS_EXAMPLE("dpxcal import here.json"),
         OPTS_EXAMPLE("dpxcal import nccl-tests all_reduce.log --cluster mine"),
@@ -133,6 +174,7 @@ int dpxcal_import(int argc, char **argv)
         { "plan", "kineto: what was traced, as a plan", .str = &traced.plan, .value = "PLAN.json" },
         { "steps", "kineto: of the trace, such as 2-5, the first being 1; default: all", .str = &traced.steps, .value = "N-M" },
         { "db", "the database", .str = &path, .value = "FILE" },
+        { "json", "print one JSON document", .flag = &json },
         { 0 }
     };
     char **files = calloc((size_t)argc + 1, sizeof *files);
@@ -151,7 +193,8 @@ int dpxcal_import(int argc, char **argv)
     if (rc == OPTS_OK && how.cluster && belongs_name_ok(how.cluster) < 0)
         rc = -1;
     traced.cluster = how.cluster;
-    rc = rc != OPTS_OK ? (rc < 0 ? EXIT_MISUSE : EXIT_DONE) : import_files(path, &how, &traced, files, n);
+    rc = rc != OPTS_OK ? (rc < 0 ? EXIT_MISUSE : EXIT_DONE) : (json ? import_as_document(path, &how, &traced, files, n)
+                                                                                  : import_files(path, &how, &traced, files, n));
     free(files);
     return rc;
 }
@@ -175,10 +218,12 @@ static int fit(struct db *db, const char *from, const char *to)
 int dpxcal_fit(int argc, char **argv)
 {
     const char *from = NULL, *to = NULL;
+    bool json = false;
     const struct opt opts[] = {
         OPTS_EXAMPLE("dpxcal fit h100.json h100.fits"),
         { "EXPORT.json", "a GPU's calibration, as dpxcal export writes it", .str = &from, .positional = true, .required = true },
         { "GPU.fits", "where to write its fits", .str = &to, .positional = true, .required = true },
+        { "json", "print one JSON document", .flag = &json },
         { 0 }
     };
     int rc = opts_parse("dpxcal fit", "What dpxplan reads of a type of GPU's calibration, as a file without the samples: for a folder "
@@ -189,5 +234,5 @@ int dpxcal_fit(int argc, char **argv)
     struct db *db = db_open_memory();
     rc = db ? fit(db, from, to) : EXIT_FAILED;
     db_close(db);
-    return rc;
+    return json && rc == EXIT_DONE ? answer_print(json_pack("{s:i, s:s, s:s}", "dpx", 1, "from", from, "file", to), rc) : rc;
 }

@@ -15,7 +15,7 @@
 #include "base/opts.h"
 #include "base/version.h"
 #include "model/plan/knob.h"
-#include "sim/plan/modelled.h"
+#include "model/plan/modelled.h"
 #include "sim/plan/bill.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/convert.h"

@@ -4,11 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/answer.h"
 #include "base/fail.h"
 #include "base/opts.h"
 #include "base/page.h"
 #include "base/size.h"
 #include "calib/store/db.h"
+#include "model/plan/modelled.h"
 #include "reports/kineto/kineto.h"
 #include "reports/page/report.h"
 
@@ -96,6 +98,17 @@ static int read_runs(const struct args *a, struct comparison *c, char *path, int
     return rc == 0 ? EXIT_DONE : db_exit_status() ? db_exit_status() : a->nids > 0 ? EXIT_MISUSE : EXIT_FAILED;
 }
 
+static int say_page(const struct args *a)
+{
+    char path[4200];
+
+    snprintf(path, sizeof path, "%s/index.html", a->output);
+    if (a->json)
+        return answer_print(json_pack("{s:i, s:s}", "dpx", 1, "page", path), EXIT_DONE);
+    puts(path);
+    return EXIT_DONE;
+}
+
 /* A sweep and plans stand alone, but for runs that are asked for by --db or --run. */
 static int report(const struct args *a)
 {
@@ -115,7 +128,7 @@ static int report(const struct args *a)
             compare_free(&c);
     }
     if (status == EXIT_DONE)
-        printf("%s/index.html\n", a->output);
+        status = say_page(a);
     report_sweep_free(sweep);
     report_plans_free(plans);
     return status;
@@ -134,7 +147,8 @@ static int kineto(const struct args *a)
         fail("out of memory for the page");
         return EXIT_FAILED;
     }
-    int status = kineto_cmd(a->kineto, a->plan, a->db, page, a->json ? stdout : NULL);
+    json_t *doc = NULL;
+    int status = kineto_cmd(a->kineto, a->plan, a->db, page, a->json ? &doc : NULL);
     if (page)
         page_close(page);
     if (a->output && fclose(table) != 0 && status == EXIT_DONE)
@@ -142,10 +156,11 @@ static int kineto(const struct args *a)
     snprintf(title, sizeof title, "%s%s%s", a->kineto, a->plan ? " beside " : "", a->plan ? a->plan : "");
     if (a->output && status == EXIT_DONE && report_write_text(a->output, title, text) < 0)
         status = EXIT_FAILED;
-    if (a->output && status == EXIT_DONE && !a->json)
-        printf("%s/index.html\n", a->output);
     free(text);
-    return status;
+    if (doc && status == EXIT_DONE)
+        return answer_print(doc, status);
+    json_decref(doc);
+    return a->output && status == EXIT_DONE ? say_page(a) : status;
 }
 
 int main(int argc, char **argv)
@@ -168,11 +183,12 @@ int main(int argc, char **argv)
         { "answer", "what dpxplan eval, explain (--detail: with the step) or search wrote with --json: a page of plans, without a run",
           .str = &a.answer, .value = "ANSWER.json", .often = true },
         { "db", "the database", .str = &a.db, .value = "FILE" },
-        { "json", "with --kineto: one JSON document", .flag = &a.json },
+        { "json", "print one JSON document: of --kineto the comparison, else where the page is", .flag = &a.json },
         { 0 }
     };
     char **rest = calloc((size_t)argc + 1, sizeof *rest);
 
+    answers_begin(argc, argv, modelled_add);
     if (!rest)
         abort();
     memcpy(rest, argv, (size_t)argc * sizeof *rest);
@@ -190,13 +206,14 @@ int main(int argc, char **argv)
         fail("--answer stands alone: give %s to another page", a.sweep ? "--sweep" : a.db ? "--db" : "--run");
     else if (rc == OPTS_OK && a.kineto)
         status = kineto(&a);
-    else if (rc == OPTS_OK && (a.plan || a.json))
-        fail("%s belongs to --kineto TRACE.json", a.plan ? "--plan" : "--json");
+    else if (rc == OPTS_OK && a.plan)
+        fail("--plan belongs to --kineto TRACE.json");
     else if (rc == OPTS_OK && !a.output)
         fail("-o DIR is missing: where to write the report");
     else if (rc == OPTS_OK)
         status = report(&a);
     free(rest);
+    answers_end(status);
     bool lost = ferror(stdout) != 0;
     if ((fflush(stdout) != 0 || lost) && status == EXIT_DONE) {
         fail("cannot write to standard output");

@@ -1,9 +1,10 @@
-"""JSON Schemas of what dpxplan reads and prints: schemas.py DPXPLAN write|check N|hold FOLDER.
+"""JSON Schemas of what dpxplan reads and prints: schemas.py DPXPLAN write [FOLDER]|widen FOLDER|check N|hold FOLDER.
 
 write: docs/schemas/COMMAND.schema.json from documents that the printers themselves print, for many questions; a plan's is `dpxplan schema`, and
     a cluster file's stands in cluster_keys() below.
 check N: N answers to other questions must validate against them (jsonschema); prints what does not, and at last how many were held.
-hold FOLDER: the answers NAME.json there, which NAME.words asked for, must validate likewise.
+hold FOLDER: the answers NAME.json there, which the words in NAME.words asked for, must validate likewise (keep_answers of tests/check.sh).
+    write widens the schemas by those, too, and widen by those alone.
 An object whose keys are names of things (categories, collectives) takes any key.  Numbers that were null somewhere may be null."""
 import itertools
 import json
@@ -90,12 +91,18 @@ def questions(seed):
         yield ["eval", "demo/8b-fsdp.json", "--set", pick(["nosuch=1", "cluster=nosuch"])]
 
 
-def kind_of(words, doc):
-    if "error" in doc:
-        return "error"
-    if words[0] == "explain":
-        return "explain-two" if "second" in doc else "explain-oom" if "message" in doc else "explain"
-    return f"list-{words[1]}" if words[0] == "list" else words[0]
+#: Of commands with answers of several shapes: a key, and what the shape is then called.
+SHAPES = {"explain": {"second": "two", "message": "oom", "run_id": "run"}, "dpxrun": {"file": "sbatch", "first_over": "over", "engine": "engine"},
+          "dpxcal-show": {"fits": "fits", "plans": "model"}, "dpxreport": {"trace": "kineto"}}
+
+
+def kind_of(words, doc, program="dpxplan"):
+    if "error" in doc or "dpx_plan" in doc:
+        return "error" if "error" in doc else "plan"
+    name = words[0] if program == "dpxplan" else f"{program}-{words[0]}" if program == "dpxcal" else program
+    if name == "list":
+        return f"list-{words[1]}"
+    return next((f"{name}-{of}" for key, of in SHAPES.get(name, {}).items() if key in doc), name)
 
 
 def ask(program, words):
@@ -109,7 +116,7 @@ def ask(program, words):
 def shape(values, name=""):
     if name == "plan" and any(isinstance(v, dict) and "dpx_phases" in v for v in values):
         return {"type": "object", "required": ["dpx_phases", "roles", "phases"]}       # a phase plan: its keys are in docs/howto/phases.md
-    if name in FILES and any(isinstance(v, dict) for v in values):
+    if name in FILES and any(isinstance(v, dict) and "dpx_plan" in v for v in values):
         ref = {"$ref": FILES[name]}
         return ref if all(isinstance(v, dict) for v in values) else {"anyOf": [ref, {"type": "null"}]}
     types = sorted({"boolean" if isinstance(v, bool) else "null" if v is None else "number" if isinstance(v, (int, float)) else
@@ -180,14 +187,18 @@ def kept(kind, schema):
     return widened(schema, json.loads(path.read_text())) if path.exists() else schema
 
 
-def write(program, n=600):
+def write(program, folder=None, n=600):
     found, common = {}, {"model": [], "cluster": []}
     for words, _ in zip(questions(1), range(n)):
         doc = ask(program, words)
         found.setdefault(kind_of(words, doc), []).append(doc)
+    for kind, doc, words in answers(folder) if folder else []:
+        found.setdefault(kind, []).append(doc)
+    for doc in itertools.chain.from_iterable(found.values()):
         for key in common:
             common[key] += [doc[key]] if isinstance(doc.get(key), dict) else []
-    schemas = {kind: titled(f"What dpxplan {kind} --json prints", shape(docs)) for kind, docs in found.items()}
+    schemas = {kind: titled(f"What {'' if kind.startswith('dpx') else 'dpxplan '}{kind.replace('-', ' ')} --json prints", shape(docs))
+               for kind, docs in found.items() if kind != "plan"}
     for schema in schemas.values():                 # one printer writes these of every answer
         for key in common:
             if schema["properties"].get(key, {}).get("type") == "object":
@@ -218,18 +229,23 @@ def holder():
     return schemas, faults
 
 
+def answers(folder):
+    """(kind, document, words) of what was kept.  Without text: another form, or help, or a rank that prints none; a schema is no answer."""
+    for path in sorted(pathlib.Path(folder).glob("*.words")):
+        text, (program, *words) = path.with_suffix(".json").read_text(), path.read_text().split("\n")[:-1]
+        named = [w for w in words if not w.startswith("-")]
+        if not text.strip() or named[:1] in (["schema"], ["serve"], ["mcp"]):
+            continue
+        doc = json.loads(text)
+        kind = kind_of(named, doc, program)
+        yield kind, doc, [program, *words]
+
+
 def hold(folder):
-    """Answers that others kept.  An answer without one of the kinds' names is a plan (init), or a schema."""
+    """Answers that others kept."""
     schemas, faults = holder()
     held = 0
-    for path in sorted(pathlib.Path(folder).glob("*.words")):
-        text, words = path.with_suffix(".json").read_text(), [w for w in path.read_text().split() if not w.startswith("-")]
-        if not text.strip():
-            continue                # another form, or help
-        doc = json.loads(text)
-        if words[0] in ("schema", "serve", "mcp"):
-            continue
-        kind = "error" if "error" in doc else "plan" if "dpx_plan" in doc else kind_of(words, doc)
+    for kind, doc, words in answers(folder):
         if kind + ".schema.json" not in schemas:
             print(f"{' '.join(words)}: there is no schema of {kind}")
             continue
@@ -262,4 +278,4 @@ def check(program, n):
 
 if __name__ == "__main__":
     program, what, *rest = sys.argv[1:]
-    write(program) if what == "write" else hold(rest[0]) if what == "hold" else check(program, int(rest[0]))
+    write(program, *rest) if what == "write" else write(program, rest[0], 0) if what == "widen" else hold(rest[0]) if what == "hold" else check(program, int(rest[0]))

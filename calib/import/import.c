@@ -72,26 +72,27 @@ static int take_sweep(struct db *db, int64_t id, const struct nccl_sweep *s, dou
 }
 
 /* What was not taken of it. */
-static void print_left(const struct nccl_log *log, const char *path)
+static void print_left(const struct nccl_log *log, const char *path, FILE *to)
 {
     if (log->nwrong)
-        printf("%s: %d results with wrong values were left out\n", path, log->nwrong);
+        fprintf(to, "%s: %d results with wrong values were left out\n", path, log->nwrong);
     if (log->cut.n)
-        printf("%s:%d: a row with another number of columns than the header, cut off or mixed with other output: %d such left "
+        fprintf(to, "%s:%d: a row with another number of columns than the header, cut off or mixed with other output: %d such left "
                "out\n", path, log->cut.first, log->cut.n);
     if (log->untimed.n)
-        printf("%s: %d results without a time were left out (the first: line or result %d)\n", path, log->untimed.n,
+        fprintf(to, "%s: %d results without a time were left out (the first: line or result %d)\n", path, log->untimed.n,
                log->untimed.first);
     if (log->sizeless.n)
-        printf("%s: %d results without a size in whole bytes were left out (the first: line or result %d)\n", path, log->sizeless.n,
+        fprintf(to, "%s: %d results without a size in whole bytes were left out (the first: line or result %d)\n", path, log->sizeless.n,
                log->sizeless.first);
     if (log->nuntyped)
-        printf("%s: %d results of %s were left out: dpx does not use it\n", path, log->nuntyped, log->types);
+        fprintf(to, "%s: %d results of %s were left out: dpx does not use it\n", path, log->nuntyped, log->types);
 }
 
 static int take_sweeps(struct db *db, const struct import_nccl *how, const struct nccl_log *log, const char *path,
                        bool *refused)
 {
+    FILE *to = how->to ? how->to : stdout;
     int64_t id = 0;
 
     for (int i = 0; i < log->nsweeps; i++) {
@@ -105,15 +106,15 @@ static int take_sweeps(struct db *db, const struct import_nccl *how, const struc
         }
         if (id == 0 && (id = begin(db, how, gpu, path, s)) <= 0) {
             if (id == 0)
-                printf("%s: was taken in before\n", path);
+                fprintf(to, "%s: was taken in before\n", path);
             return (int)id;
         }
         if (take_sweep(db, id, s, when_written(path)) < 0)
             return -1;
-        printf("%s: %s on %" PRId64 " x %" PRId64 " %s, %d points\n", path, coll_name((enum coll_op)s->op), s->nodes,
+        fprintf(to, "%s: %s on %" PRId64 " x %" PRId64 " %s, %d points\n", path, coll_name((enum coll_op)s->op), s->nodes,
                s->ranks / s->nodes, gpu, s->npoints);
     }
-    print_left(log, path);
+    print_left(log, path, to);
     return fits_write(db, id, false) < 0 ? db_fail(db, "recording fits") : 0;
 }
 

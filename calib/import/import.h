@@ -3,6 +3,7 @@
 #define DPX_IMPORT_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "calib/store/db.h"
 
@@ -10,6 +11,7 @@ struct import_nccl {
     const char *gpu;            /* our name; NULL: by what the logs call it */
     const char *cluster;        /* what the calibration belongs to; NULL: BELONGS_IMPORTED */
     int         op;             /* enum coll_op, where a log does not say; -1 */
+    FILE       *to;             /* what was taken, in lines; NULL: stdout */
 };
 
 /* A calibration of each file; all of them or none, and a file that is there already is left as it

@@ -137,7 +137,7 @@ static int record(struct db *db, int64_t id, struct match *m, double started)
 }
 
 /* Where the GPU's time of a step went, of all ranks' steps together. */
-static void print_shares(const struct match *m)
+static void print_shares(const struct match *m, FILE *to)
 {
     enum { PRODUCTS, ATTENTION, REST, OPTIMIZER, COPIES, NSHARES };
     static const char *const names[NSHARES] = { "products", "attention", "other kernels", "the optimizer", "copies" };
@@ -155,12 +155,12 @@ static void print_shares(const struct match *m)
     }
     for (int i = 0; i < NSHARES; i++)
         all += of[i];
-    printf("a step of the GPU, %.4g ms:", 1e3 * all / m->steps);
+    fprintf(to, "a step of the GPU, %.4g ms:", 1e3 * all / m->steps);
     for (int i = 0; i < NSHARES; i++)
-        printf(" %s %.1f %%%s", names[i], all > 0 ? 100 * of[i] / all : 0, i + 1 < NSHARES ? "," : "\n");
+        fprintf(to, " %s %.1f %%%s", names[i], all > 0 ? 100 * of[i] / all : 0, i + 1 < NSHARES ? "," : "\n");
 }
 
-static void print_taken(const struct match *m, const struct plan *p)
+static void print_taken(const struct match *m, const struct plan *p, FILE *to)
 {
     int kernels = 0, passes = 0, colls = 0;
 
@@ -169,16 +169,17 @@ static void print_taken(const struct match *m, const struct plan *p)
         passes += m->timed[i]->of.kind == SERIES_PASS;
         colls += m->timed[i]->of.kind == SERIES_COLL;
     }
-    printf("%s: %d step%s of %d rank%s: %d kernels of %s, %d copies and passes of the optimizer, %d collectives\n",
+    fprintf(to, "%s: %d step%s of %d rank%s: %d kernels of %s, %d copies and passes of the optimizer, %d collectives\n",
            p->cluster.gpu.name, m->steps, m->steps == 1 ? "" : "s", m->traces, m->traces == 1 ? "" : "s", kernels,
            kernels_name(p->kernels), passes, colls);
-    print_shares(m);
+    print_shares(m, to);
     if (m->colls_left)
-        printf("%" PRId64 " calls of collectives were left out: the plan has none of that operation and size\n", m->colls_left);
+        fprintf(to, "%" PRId64 " calls of collectives were left out: the plan has none of that operation and size\n", m->colls_left);
 }
 
 static int store(struct db *db, const struct import_kineto *how, struct match *m, const char *path)
 {
+    FILE *to = how->to ? how->to : stdout;
     double started;
     int rc = db_begin(db) < 0 ? db_fail(db, "importing") : 0;
     int64_t id = rc < 0 ? -1 : begin(db, how, m->p, path, &started);
@@ -190,9 +191,9 @@ static int store(struct db *db, const struct import_kineto *how, struct match *m
     if (db_end(db, rc) < 0 && rc == 0)
         rc = db_fail(db, "importing");
     if (rc == 0 && id == 0)
-        printf("%s: was taken in before\n", path);
+        fprintf(to, "%s: was taken in before\n", path);
     else if (rc == 0)
-        print_taken(m, m->p);
+        print_taken(m, m->p, to);
     return rc;
 }
 

@@ -3,6 +3,7 @@
 #define DPX_IMPORT_KINETO_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "calib/store/db.h"
 
@@ -10,6 +11,7 @@ struct import_kineto {
     const char *plan;           /* plan.json of what was traced */
     const char *steps;          /* "2-5", "3": of the trace, from 1; NULL: all */
     const char *cluster;        /* what the calibration belongs to; NULL: what the plan's cluster names */
+    FILE       *to;             /* what was taken, in lines; NULL: stdout */
 };
 
 /* One calibration of all traces, each of another rank of the same run; nothing where one of them is refused or the

@@ -262,9 +262,8 @@ static void show_kernel(const struct kernel *k)
         printf("    %-28s %s\n", k->name, bytes_text((double)k->bytes, bytes, sizeof bytes));
 }
 
-/* Counts the kernels that are not measured, and prints them. */
-static int missing(const struct measured_device *m, const struct plan *p, const struct program *g, bool print,
-                   int *all)
+/* Counts the kernels that are not measured; prints them, or appends them to `into`. */
+static int missing(const struct measured_device *m, const struct plan *p, const struct program *g, bool print, json_t *into, int *all)
 {
     static const enum piece_id pieces[] = { PIECE_EMBED, PIECE_BLOCK, PIECE_HEAD };
     int n = 0;
@@ -282,11 +281,20 @@ static int missing(const struct measured_device *m, const struct plan *p, const 
                 n++;
                 if (print)
                     show_kernel(of);
+                if (into)
+                    json_array_append_new(into, show_kernel_json(of));
             }
     return n;
 }
 
-int show_missing(struct db *db, const struct plan *p, int64_t ranks)
+static void say_missing(const struct measured_device *m, const struct plan *p, const struct program *g, int n, int all)
+{
+    printf("%s, %" PRId64 " x %" PRId64 " tokens, %s: ", p->model.name, p->micro_batch, p->seq, dtype_name(p->precision));
+    printf(n ? "%d of %d kernels are not measured\n" : "%.0d%d kernels, all measured\n", n, all);
+    missing(m, p, g, true, NULL, &all);
+}
+
+int show_missing(struct db *db, const struct plan *p, int64_t ranks, json_t *into)
 {
     struct measured_device m;
     struct program g;
@@ -299,11 +307,13 @@ int show_missing(struct db *db, const struct plan *p, int64_t ranks)
         measured_device_free(&m);
         return -1;
     }
-    n = missing(&m, p, &g, false, &all);
-    printf("%s, %" PRId64 " x %" PRId64 " tokens, %s: ", p->model.name, p->micro_batch, p->seq,
-           dtype_name(p->precision));
-    printf(n ? "%d of %d kernels are not measured\n" : "%.0d%d kernels, all measured\n", n, all);
-    missing(&m, p, &g, true, &all);
+    json_t *kernels = into ? json_array() : NULL;
+    n = missing(&m, p, &g, false, kernels, &all);
+    if (into)
+        json_array_append_new(into, json_pack("{s:s, s:I, s:I, s:s, s:i, s:o}", "model", p->model.name, "micro_batch", (json_int_t)p->micro_batch, "seq",
+                                              (json_int_t)p->seq, "precision", dtype_name(p->precision), "kernels", all, "missing", kernels));
+    else
+        say_missing(&m, p, &g, n, all);
     program_free(&g);
     measured_device_free(&m);
     return n;

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/answer.h"
 #include "base/fail.h"
 #include "base/input.h"
 #include "base/opts.h"
@@ -24,6 +25,7 @@
 #include "exec/process/launch.h"
 #include "model/arch/training.h"
 #include "model/plan/can_run.h"
+#include "model/plan/modelled.h"
 #include "sim/price/gpu_rates.h"
 
 enum { MOST_STEPS = 100000000 };        /* a report of each is kept */
@@ -136,49 +138,6 @@ static bool halves(const struct plan *p)
     return (world & (world - 1)) == 0 && (shard < 1 || (shard & (shard - 1)) == 0);
 }
 
-static int can_write_file(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char folder[4096] = ".";
-    struct stat st;
-
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        return fail("%s: is a folder: name the file to be written", path);
-    if (slash)
-        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path) + 1, path);
-    return access(folder, W_OK) < 0 ? fail("%s: cannot be written: %s: %s", path, folder, strerror(errno)) : 0;
-}
-
-/* One that is there, or is made in a folder that is. */
-static int can_write_folder(const char *path)
-{
-    char bare[4096];
-    struct stat st;
-
-    if (stat(path, &st) == 0)
-        return !S_ISDIR(st.st_mode) ? fail("%s: is a file: adapters are saved into a folder", path)
-             : access(path, W_OK) < 0 ? fail("%s: cannot be written: %s", path, strerror(errno)) : 0;
-    snprintf(bare, sizeof bare, "%s", path);
-    for (size_t n = strlen(bare); n > 1 && bare[n - 1] == '/'; n--)
-        bare[n - 1] = '\0';
-    return can_write_file(bare);
-}
-
-/* Said before the first step, not after the last. */
-static int can_write(const struct dpxrun *r)
-{
-    const struct options *o = &r->o;
-    bool lora = training_is_lora(&r->plan.train);
-
-    if (o->save && (lora ? can_write_folder : can_write_file)(o->save) < 0)
-        return -1;
-    if (o->adapters && !lora)
-        return fail("--adapters: the plan trains none: \"train\" is not \"lora\"");
-    if (scalars_check(r) < 0)
-        return -1;
-    return (o->save_grads && can_write_file(o->save_grads) < 0) || (o->trace && can_write_file(o->trace) < 0) ? -1 : 0;
-}
-
 /* What an optimizer is usually given, where nothing else is said: AdamW as GPT-2 was trained; torch.optim.SGD and Adafactor,
  * bitsandbytes' Lion and AdamW8bit (0.50.2, optim/lion.py, adamw.py) by their own defaults, with the usual momentum. */
 static void usual_rates(struct dpxrun *r)
@@ -246,7 +205,7 @@ static int check(struct dpxrun *r)
         return fail("--min-lr %g: above --lr %g", o->min_lr, o->lr);
     if (o->algorithm == ALGO_HALVING && !halves(&r->plan))
         return fail("--algorithm halving: needs groups of a power of two ranks");
-    if (can_write(r) < 0 || (o->db && !o->no_db && db_takes(o->db) < 0))
+    if (dpxrun_can_write(r) < 0 || (o->db && !o->no_db && db_takes(o->db) < 0))
         return -1;
     if (o->comm == COMM_NULL && (o->save || o->save_grads))
         return fail("--%s: with --comm null there are no weights worth keeping", o->save ? "save" : "save-grads");
@@ -619,6 +578,7 @@ static int as_rank(struct dpxrun *r, int *argc, char ***argv)
 {
     int status = start_mpi(r, argc, argv) < 0 ? EXIT_MISUSE : keep_apart(r) < 0 || find_machines(r) < 0 ? EXIT_FAILED : all(r);
 
+    answers_end(status);
     fflush(NULL);
     if (status == EXIT_FAILED) {        /* the others may wait for this rank */
         if (r->rank != 0)
@@ -668,9 +628,12 @@ int main(int argc, char **argv)
     int rc, status;
 
     opts_version_note(build_info);
+    answers_begin(argc, argv, modelled_add);
+    if (!launch_speaks())
+        answer_given();
     rc = parse(argc, argv, &r.o);
     if (rc != OPTS_OK)
-        return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+        return answers_end(rc < 0 ? EXIT_MISUSE : EXIT_DONE);
     if (check_streams() < 0)
         status = EXIT_FAILED;
     else if (settle(&r.o) < 0)
@@ -692,5 +655,5 @@ int main(int argc, char **argv)
     else
         return as_rank(&r, &argc, &argv);
     release(&r);
-    return status;
+    return answers_end(status);
 }

@@ -2,6 +2,7 @@
  * simulator and the database.
  *
  *     dpxrun.c           options, ranks, the run
+ *     dpxrun_writable.c  whether what it is to write can be written
  *     dpxrun_same.c      whether all ranks were given the same
  *     dpxrun_device.c    the device, who carries collectives
  *     dpxrun_predict.c   the prediction, before; the same figures measured, after
@@ -240,6 +241,11 @@ int dpxrun_engine(struct dpxrun *r);
 int dpxrun_engine_predict(struct dpxrun *r);
 /* Reads the plan as its framework has it.  0, or -1 reported. */
 int dpxrun_plan_for_engine(struct dpxrun *r);
+
+/* ---- dpxrun_writable.c ---- */
+
+/* Said before the first step, not after the last: 0, or -1 reported. */
+int dpxrun_can_write(const struct dpxrun *r);
 
 /* ---- dpxrun_sbatch.c ---- */
 

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/answer.h"
 #include "base/fail.h"
 #include "base/page.h"
 #include "base/percent.h"
@@ -406,10 +407,7 @@ static json_t *result_json(const struct engine_run *e)
 static int print_result(const struct engine_run *e)
 {
     if (e->r->o.json) {
-        json_t *doc = result_json(e);
-        json_dumpf(doc, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17));
-        json_decref(doc);
-        putchar('\n');
+        return answer_print(result_json(e), EXIT_DONE);
     } else {
         FILE *page = page_open(stdout);
         if (!page)

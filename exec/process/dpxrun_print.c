@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/answer.h"
 #include "base/fail.h"
 #include "base/page.h"
 #include "base/percent.h"
@@ -403,12 +404,7 @@ int dpxrun_print_result(const struct dpxrun *r)
     if (!r->over && r->o.comm != COMM_NULL)
         warn_of_divergence(&r->measured);
     if (r->o.json) {
-        json_t *doc = r->over ? over_json(r) : result_json(r);
-        int rc = json_dumpf(doc, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17));
-        json_decref(doc);
-        putchar('\n');
-        if (rc < 0)
-            status = EXIT_FAILED;
+        status = answer_print(r->over ? over_json(r) : result_json(r), status);
     } else if (!r->over && r->o.brief) {
         print_brief(r);
     } else if (!r->over) {

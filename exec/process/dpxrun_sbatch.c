@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/answer.h"
 #include "base/fail.h"
 #include "base/output.h"
 #include "exec/engine/engine.h"
@@ -89,5 +90,5 @@ int dpxrun_sbatch(const struct dpxrun *r, int argc, char **argv)
     } else if (status == EXIT_DONE && output_close(&o) < 0)
         status = EXIT_FAILED;
     free(line);
-    return status;
+    return r->o.json && status == EXIT_DONE ? answer_print(json_pack("{s:i, s:s}", "dpx", 1, "file", r->o.sbatch), status) : status;
 }

@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/answer.h"
 #include "base/fail.h"
 #include "base/input.h"
 #include "exec/device/host_info.h"
@@ -43,6 +44,12 @@ bool launch_needed(void)
     return !getenv("OMPI_COMM_WORLD_SIZE") && !getenv("PMIX_RANK") && !getenv("PMI_SIZE")
         && !getenv("PMI_RANK")
         && !(getenv("SLURM_STEP_ID") && number_in_env("SLURM_STEP_NUM_TASKS") > 1);
+}
+
+bool launch_speaks(void)
+{
+    return launch_needed() || !(getenv(TERMINAL) || number_in_env("OMPI_COMM_WORLD_RANK") || number_in_env("PMIX_RANK") ||
+                                number_in_env("PMI_RANK") || number_in_env("SLURM_PROCID"));
 }
 
 /* A rank may send a long message once the other has answered that it is ready.  Open MPI 4.1 then hands
@@ -317,8 +324,10 @@ static bool hear(struct heard *h, int ms)
         return false;
     for (int i = 0; i < 2; i++) {
         ssize_t n = p[i].revents ? read(p[i].fd, bytes, sizeof bytes) : -1;
-        if (n > 0 && i == 0)
+        if (n > 0 && i == 0) {
+            answer_given();
             pass_on(h, bytes, (size_t)n);
+        }
         else if (n > 0)
             mpirun_words_add(&h->words, bytes, (size_t)n);
         else if (n == 0)
@@ -366,8 +375,12 @@ static int exit_of(int status, const struct heard *h)
     const struct mpirun_words *w = &h->words;
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 
-    if (ended_by)
+    if (ended_by) {             /* who sent it needs no line; a document says it */
+        char line[64];
+        snprintf(line, sizeof line, "ended by signal %d (%s)", ended_by, strsignal(ended_by));
+        fail_copied(line);
         return 128 + ended_by;
+    }
     if (w->signal)
         fail("rank %d on %s was killed by signal %d (%s)", w->killed_rank, w->killed_host, w->signal,
              strsignal(w->signal));

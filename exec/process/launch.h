@@ -48,4 +48,8 @@ int launch_exec(const struct launch *l, int argc, char **argv);
  * pipe and its stdout may be a pseudo-terminal: what launch_exec() saw is what counts. */
 int launch_terminal(void);
 
+/* Whether this process may say that all failed: it starts ranks, or is the first that another launcher started.  For ranks of
+ * launch_exec() that process does, which has heard them all. */
+bool launch_speaks(void);
+
 #endif

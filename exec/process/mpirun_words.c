@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fail.h"
+
 /* In the words of Open MPI 4.1 (orte/tools/orterun/help-orterun.txt, ompi/mpi/help-mpi-api.txt) and
  * of PRRTE 3, which is the launcher of 5.0 (src/tools/prte/help-prun.txt). */
 static const char *const ended_blocks[] = {
@@ -65,8 +67,21 @@ static bool begins_abort(const char *line, size_t n, bool whole)
     return false;
 }
 
+/* A rank's "dpx: ..." is what a document of this process says, too. */
+static void keep(const char *bytes, size_t n)
+{
+    char line[1024];
+
+    if (n > 6 && n < sizeof line && strncmp(bytes, "dpx: ", 5) == 0 && bytes[n - 1] == '\n') {
+        memcpy(line, bytes + 5, n - 6);
+        line[n - 6] = '\0';
+        fail_copied(line);
+    }
+}
+
 static void pass(const struct mpirun_words *w, const char *bytes, size_t n)
 {
+    keep(bytes, n);
     while (n) {
         ssize_t k = write(w->to, bytes, n);
         if (k < 0 && errno == EINTR)

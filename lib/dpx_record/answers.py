@@ -3,8 +3,8 @@
     answer = dpx.search("llama-3.1-8b", "8xh100", seq="8k", global_batch=64)
     answer.best().step_s                seconds; NothingFits is raised where nothing fits
     answer.to_frame()                   a pandas DataFrame, a row for each plan or point
-    answer                              in a notebook: a table, with memory by category drawn
-    answer.plot()                       the same by matplotlib
+    answer                              in a notebook: a table; memory by category, over the step, a sweep's speeds drawn
+    answer.plot()                       memory by category or a sweep's speeds by matplotlib
 """
 
 from __future__ import annotations
@@ -106,20 +106,45 @@ class Answer(Dict[str, Any]):
                 out.append((plan.label, parts, plan.usable_bytes))
         return out
 
+    def _curves(self) -> List[tuple]:
+        """(what, values, limit, a name for each): memory over the step of an explain, tokens/s of a sweep's points."""
+        curve = self.get("memory_curve_bytes") or []
+        if curve:
+            return [("allocated over the step, GiB", [size / _GIB for size in curve], (self.plans[0].usable_bytes or 0) / _GIB, [""] * len(curve))]
+        points = [(plan.tokens_per_s, _at(plan)) for plan in self.plans if plan.at and plan.tokens_per_s is not None]
+        return [("tokens/s", [speed for speed, _ in points], 0, [name for _, name in points])] if len(points) > 1 else []
+
+    def _table(self) -> List[List[str]]:
+        """Head and rows: of plans, points and GPUs, else of the answer's own rows (limits, phases), else its figures one below the other."""
+        if any(isinstance(self.get(key), list) for key in ("plans", "points", "gpus")) or "memory" in self:
+            return [["plan", "fits", "memory", "step", "tokens/s"]] + [
+                [_at(plan) or plan.label, {True: "yes", False: "no", None: ""}[plan.fits], "" if plan.taken_bytes is None else f"{plan.taken_bytes / _GIB:.2f} GiB",
+                 "" if plan.step_s is None else f"{plan.step_s:.4g} s", "" if plan.tokens_per_s is None else f"{plan.tokens_per_s:.4g}"] for plan in self.plans]
+        rows = self.get("limits") or self.get("phases")
+        if isinstance(rows, list) and all(isinstance(row, Mapping) for row in rows):
+            keys = [key for key in rows[0] if not any(isinstance(row.get(key), (list, Mapping)) for row in rows)]
+            return [[_word(key) for key in keys]] + [[_figure(key, row.get(key)) for key in keys] for row in rows]
+        return [["figure", "value"]] + [[_word(key), _figure(key, value)] for key, value in _figures(self)]
+
     def _repr_html_(self) -> str:
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in (
-                ", ".join(f"{k} {v}" for k, v in plan.at.items()) or plan.label, {True: "yes", False: "no", None: ""}[plan.fits],
-                "" if plan.taken_bytes is None else f"{plan.taken_bytes / _GIB:.2f} GiB", "" if plan.step_s is None else f"{plan.step_s:.4g} s",
-                "" if plan.tokens_per_s is None else f"{plan.tokens_per_s:.4g}")) + "</tr>" for plan in self.plans)
-        table = f"<table><tr><th>plan</th><th>fits</th><th>memory</th><th>step</th><th>tokens/s</th></tr>{rows}</table>"
-        return table + "".join(_bar(*of) for of in self._memory()[:3])
+        def row(cells: List[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+        head, *rows = self._table()
+        table = f"<table>{row(head, 'th')}{''.join(row(cells, 'td') for cells in rows)}</table>"
+        return table + "".join(_bar(*of) for of in self._memory()[:3]) + "".join(_curve(*of) for of in self._curves())
 
     def plot(self, axes: Any = None) -> Any:
-        """Memory by category of each plan, by matplotlib; returns the axes."""
+        """Memory by category of each plan, of a sweep tokens/s of each point, by matplotlib; returns the axes."""
         from matplotlib import pyplot
 
         axes = axes or pyplot.gca()
+        if not self._memory():
+            for what, values, _, names in self._curves():
+                axes.plot(names, values, marker="o")
+                axes.set_ylabel(what)
+                axes.set_ylim(bottom=0)
+            return axes
         for row, (label, parts, usable) in enumerate(self._memory()):
             left = 0.0
             for what, size, colour in parts:
@@ -130,6 +155,48 @@ class Answer(Dict[str, Any]):
         axes.set_xlabel("GiB on a GPU")
         axes.legend()
         return axes
+
+
+def _at(plan: Plan) -> str:
+    """What tells a row from the others beside its plan: the point of a sweep, the GPUs of a fit."""
+    if plan.at:
+        return ", ".join(f"{key} {value}" for key, value in plan.at.items())
+    gpu = plan.document.get("gpu")
+    return "" if not isinstance(gpu, str) else gpu if plan.gpus is None else f"{plan.gpus} x {gpu}: {plan.label}"
+
+
+def _word(key: str) -> str:
+    return key.replace("_bytes", "").replace("_s", "", 1 if key.endswith("_s") else 0).replace("_", " ")
+
+
+def _figure(key: str, value: Any) -> str:
+    """A figure with the unit that its key names."""
+    if value is None or isinstance(value, (bool, str)):
+        return {None: "", True: "yes", False: "no"}.get(value, str(value))
+    return f"{value / _GIB:.2f} GiB" if key.endswith("_bytes") else f"{value:.4g} s" if key.endswith("_s") else f"{value:.6g}"
+
+
+def _figures(doc: Mapping[str, Any], of: str = "") -> List[tuple]:
+    """(key, value) of what is a figure or a text, and of the objects one below."""
+    out = []
+    for key, value in doc.items():
+        if isinstance(value, Mapping) and not of and key not in ("model", "cluster", "plan", "frameworks"):
+            out += _figures(value, f"{key} ")
+        elif not isinstance(value, (list, Mapping)) and value is not None and key != "dpx":
+            out.append((of + key, value))
+    return out
+
+
+def _curve(what: str, values: List[float], limit: float, names: List[str]) -> str:
+    """Values over the step or the points, from 0, in 600 by 100 pixels; a line where the memory ends."""
+    top = max(max(values), limit) or 1
+    places = [(600 * i / max(len(values) - 1, 1), 112 - 96 * value / top) for i, value in enumerate(values)]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="#2a78d6"><title>{html.escape(name)}: {value:.4g}</title></circle>'
+                   for (x, y), value, name in zip(places, values, names) if name)
+    line = f'<line x1="0" x2="600" y1="{112 - 96 * limit / top:.1f}" y2="{112 - 96 * limit / top:.1f}" stroke="currentColor"/>' if limit else ""
+    return (f'<svg width="610" height="116" role="img"><text x="0" y="11" font-size="11" fill="currentColor">{html.escape(what)}, at most '
+            f'{max(values):.4g}</text><polyline points="{path}" fill="none" stroke="#2a78d6" stroke-width="2"/>{dots}{line}</svg>')
 
 
 def _bar(label: str, parts: List[tuple], usable: Optional[int]) -> str:

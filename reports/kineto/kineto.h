@@ -12,10 +12,12 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Prints the comparison to `table` and as one JSON document to `json`; either may be NULL.  Returns the exit
+#include <jansson.h>
+
+/* Prints the comparison to `table` and gives it as a document (new reference) to `doc`; either may be NULL.  Returns the exit
  * status: 0; 1 when something failed; 2, with one line on stderr, when the trace or the
  * plan cannot be read or the trace holds nothing to compare.  `plan` may be NULL: then
  * the trace stands alone.  `db`: the database of calibrations, NULL for the usual one. */
-int kineto_cmd(const char *trace, const char *plan, const char *db, FILE *table, FILE *json);
+int kineto_cmd(const char *trace, const char *plan, const char *db, FILE *table, json_t **doc);
 
 #endif

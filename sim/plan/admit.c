@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/input.h"
 #include "base/notes.h"
 #include "base/opts.h"
 #include "base/yaml.h"
@@ -18,8 +19,9 @@
 #include "sim/plan/commands.h"
 #include "sim/plan/convert.h"
 
-/* What the job asks for; `command` is what it runs, NULL: the file itself is the script. */
-struct job { const char *kind; int64_t nodes, each; char gpu[32]; char *command; };
+/* What the job asks for; `command` is what it runs, NULL: the file itself is the script; `unknown`: a product that is none
+ * of ours. */
+struct job { const char *kind; int64_t nodes, each; char gpu[32], unknown[64]; char *command; };
 
 enum { MOST_NODES = 4096 };
 
@@ -79,6 +81,8 @@ static int product(const char *text, const char *where, struct job *out)
         return 0;
     if (strcasestr(text, "mig") || strstr(text, "g."))
         return fail("%s: \"%.60s\": a part of a GPU (MIG) is not planned", where, text);
+    if (strcasestr(text, "-shared"))        /* as the GPU operator's time-slicing names it */
+        return fail("%s: \"%.60s\": a GPU that several pods share is not planned", where, text);
     const struct gpu *found = NULL, *g;
     for (const char *at = text; !found && *at; at++)
         found = at == text || !isalnum((unsigned char)at[-1]) ? gpu_find(at) : NULL;
@@ -87,6 +91,7 @@ static int product(const char *text, const char *where, struct job *out)
     for (int i = 0; !found && best && (g = gpu_at(i)); i++)
         found = names(g->name, text) == best ? g : NULL;
     snprintf(out->gpu, sizeof out->gpu, "%s", found ? found->name : "");
+    snprintf(out->unknown, sizeof out->unknown, "%.60s", found ? "" : text);
     return 0;
 }
 
@@ -230,6 +235,8 @@ static int read_option(const char *name, char *value, const char *where, struct 
         return (*all = read_gpus(value, where, out)) > 0 ? 0 : -1;
     if (!strcmp(name, "--gpus-per-node"))
         return (out->each = read_gpus(value, where, out)) > 0 ? 0 : -1;
+    if (!strcmp(name, "hetjob") || !strcmp(name, "packjob"))
+        return fail("%s: #SBATCH %s: a job of several parts is not judged: give the part that trains", where, name);
     if (!strcmp(name, "--gpus-per-task") || !strcmp(name, "--gpus-per-socket"))
         return fail("%s: #SBATCH %s is not read: say --gpus-per-node", where, name);
     if (!strcmp(name, "--gres") && (part = gres_of(value)))
@@ -263,21 +270,24 @@ static int read_sbatch(const char *text, const char *where, struct job *out)
 
 static char *text_of(const char *path)
 {
-    FILE *f = fopen(path, "r"), *to;
+    enum { MOST = 1 << 22 };
+    FILE *f = input_open(path), *to;
     char *text = NULL, part[4096];
-    size_t size = 0, n, most = 1 << 22;
+    size_t size = 0, n, all = 0;
 
-    if (!f || !(to = open_memstream(&text, &size))) {
-        fail("%s: cannot be read", path);
+    if (!f)
         return NULL;
-    }
-    while ((n = fread(part, 1, sizeof part, f)) > 0 && most > n) {
-        fwrite(part, 1, n, to);
-        most -= n;
-    }
+    if (!(to = open_memstream(&text, &size)))
+        abort();
+    while (all <= MOST && (n = fread(part, 1, sizeof part, f)) > 0)
+        all += fwrite(part, 1, n, to);
     fclose(f);
     fclose(to);
-    return text;
+    if (all <= MOST)
+        return text;
+    fail("%s: a job has at most 4 MiB", path);
+    free(text);
+    return NULL;
 }
 
 static int read_job(const char *path, struct job *out, char **text)
@@ -393,6 +403,8 @@ int admit_ask(const struct admit_args *a, json_t **doc)
             snprintf(job.gpu, sizeof job.gpu, "%s", a->gpu);
         if (two)
             fail("%s: the job asks for %s: leave out --gpu %.30s", a->file, job.gpu, a->gpu);
+        else if (!job.gpu[0] && job.unknown[0])
+            fail("%s: \"%s\" is not a GPU that dpx knows: name it with --gpu (dpxplan list gpus)", a->file, job.unknown);
         else if (!job.gpu[0])
             fail("%s: the job does not say which GPUs: give --gpu h100", a->file);
         else

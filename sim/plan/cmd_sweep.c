@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/answer.h"
 #include "base/fail.h"
 #include "base/opts.h"
 #include "base/output.h"
@@ -49,7 +50,7 @@ static void run_points(struct sweep *s, struct outputs *o, struct sweep_count *c
 
     progress_start(&p, s->points, "points");
     if (o->json) {
-        dpxplan_answers();
+        answer_given();
         sweep_json_head(s, stdout);
     }
     else

@@ -54,7 +54,4 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2, EXIT_NO = 3 };
  * `status`, or EXIT_FAILED when stdout cannot be written. */
 int dpxplan_print_json(json_t *doc, int status);
 
-/* A command that prints its document itself says so before it begins: main() then prints none that says an error. */
-void dpxplan_answers(void);
-
 #endif

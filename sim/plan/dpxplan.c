@@ -4,33 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/document.h"
+#include "base/answer.h"
 #include "base/fail.h"
 #include "base/opts.h"
+#include "model/plan/modelled.h"
 #include "sim/plan/commands.h"
-#include "sim/plan/modelled.h"
-
-/* A document was printed; none follows it. */
-static _Thread_local bool answered;
-
-void dpxplan_answers(void) { answered = true; }
 
 int dpxplan_print_json(json_t *doc, int status)
 {
     bool answer = !json_object_get(doc, "dpx_plan") && !json_object_get(doc, "$schema");        /* else a file of the user's */
 
-    if (answer)
-        modelled_add(doc);
-    answered = true;
-    char *text = document_text(doc, 2);
-    bool written = text && puts(text) != EOF && fflush(stdout) == 0;
-
-    free(text);
-    json_decref(doc);
-    if (written)
-        return status;
-    fail("cannot write to standard output");
-    return EXIT_FAILED;
+    return answer ? answer_print(doc, status) : answer_print_file(doc, status);
 }
 
 struct line { const char *name, *text; };
@@ -97,32 +81,8 @@ static const char about[] =
     "  dpxplan eval llama-3.1-8b --cluster 8xh100\n"
     "      what does it hold, send and take?\n";
 
-/* Was a document asked for? */
-static bool wants_json(int argc, char **argv)
-{
-    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
-        if (!strcmp(argv[i], "--json"))
-            return true;
-    return false;
-}
-
-/* {"dpx": 1, "error": {"status": 2, "kind": "usage", "messages": [...]}}: beside the lines on stderr, where no answer was printed. */
-static void print_error(const char *said, int status)
-{
-    json_t *messages = json_array();
-
-    for (const char *at = said; *at; at += strspn(at, "\n")) {
-        size_t n = strcspn(at, "\n");
-        json_array_append_new(messages, json_stringn(at, n));
-        at += n;
-    }
-    dpxplan_print_json(json_pack("{s:i, s:{s:i, s:s, s:o}}", "dpx", 1, "error", "status", status, "kind", status == EXIT_MISUSE ? "usage" : "failed",
-                                 "messages", messages), status);
-}
-
 int main(int argc, char **argv)
 {
-    char said[8192] = "";
     const struct command commands[] = {
         OPTS_COMMANDS("Without a plan"),
         { "fit",        "does it fit, and what is the least I need?  One table of GPUs", cmd_fit },
@@ -160,11 +120,8 @@ int main(int argc, char **argv)
     opts_manual_section(&keys);
     opts_manual_section(&cluster);
     opts_manual_section(&examples);
-    if (wants_json(argc, argv))
-        fail_copies(said, sizeof said);
-    int rc = opts_command_run("dpxplan", about, commands, argc, argv);
-    if ((rc == EXIT_MISUSE || rc == EXIT_FAILED) && wants_json(argc, argv) && !answered)
-        print_error(said, rc);
+    answers_begin(argc, argv, modelled_add);
+    int rc = answers_end(opts_command_run("dpxplan", about, commands, argc, argv));
     /* A full disk shows only now; an answer that cannot be read is a failure. */
     bool lost = ferror(stdout) != 0;
     if ((fflush(stdout) != 0 || lost) && (rc == EXIT_DONE || rc == EXIT_NO)) {

@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
 #include "base/fail.h"
+#include "base/input.h"
 #include "base/opts.h"
 #include "base/version.h"
 #include "lib/dpx.h"
@@ -201,6 +203,8 @@ static void take_message(const char *line)
 
     if (!message) {
         send_error(NULL, PARSE_ERROR, why.text);
+    } else if (id && !json_is_string(id) && !json_is_number(id)) {
+        send_error(NULL, INVALID_REQUEST, "an id is a text or a number");
     } else if (!method) {
         if (!json_object_get(message, "result") && !json_object_get(message, "error"))      /* an answer to nothing that was asked */
             send_error(id, INVALID_REQUEST, "no method");
@@ -225,6 +229,7 @@ int cmd_mcp(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    input_own(STDIN_FILENO);
     while ((n = getline(&line, &room, stdin)) >= 0) {
         if (n > LONGEST)
             send_error(NULL, INVALID_REQUEST, "a message has at most 64 MiB");

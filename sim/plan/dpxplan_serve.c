@@ -263,5 +263,9 @@ int cmd_serve(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (!freopen("/dev/null", "r", stdin)) {            /* the page's requests do not read the terminal: a path of theirs may be /dev/stdin */
+        fail("/dev/null: %s", strerror(errno));
+        return EXIT_FAILED;
+    }
     return serve(port, db, json);
 }

@@ -13,7 +13,7 @@
 #include "base/size.h"
 #include "base/terminal.h"
 #include "base/version.h"
-#include "sim/plan/modelled.h"
+#include "model/plan/modelled.h"
 
 /* ---- a table ---- */
 

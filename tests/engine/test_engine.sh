@@ -5,6 +5,7 @@
 . tests/check.sh
 . tests/engine/plans.sh
 B=${B:-build} PYTHON=${PYTHON:-python3}
+keep_answers
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 DPX_TIMEOUT="${DPX_TIMEOUT:-240}"

@@ -3,6 +3,7 @@
 . tests/check.sh
 . tests/engine/plans.sh
 B=${B:-build}
+keep_answers
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 export XDG_DATA_HOME="$dir/none" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

@@ -23,8 +23,24 @@ no() {
     "$B/dpxplan" admit "$small" --recipe demo/qwen3-sft.yaml --json >/dev/null 2>&1
     [ $? = 3 ] || echo 'exit status is not 3'
     rm -f "$small"
+    # Parts of a heterogeneous job; a FIFO would wait for its writer; one is cut off nowhere.
+    { cat $jobs/sft.sbatch; printf '#SBATCH hetjob\n#SBATCH --nodes=2\n'; } | sed '/^srun/d' >"$small.het"
+    mkfifo "$small.fifo"
+    { cat $jobs/sft.sbatch; head -c 5000000 /dev/zero | tr '\0' '#'; } >"$small.long"
+    for job in "$small.het" "$small.fifo" "$small.long"; do
+        timeout 20 "$B/dpxplan" admit "$job" --recipe demo/qwen3-sft.yaml >/dev/null 2>&1
+        [ $? = 2 ] || echo "$job: exit status is not 2"
+        rm -f "$job"
+    done
     "$B/dpxplan" admit $jobs/sft.sbatch >/dev/null 2>&1
     [ $? = 2 ] || echo 'a job without its recipe: exit status is not 2'
+    # Time-sliced GPUs of the GPU operator have their product's name with -SHARED; another's product is named as it stands.
+    for product in NVIDIA-A100-SXM4-80GB-SHARED NVIDIA-H100-80GB-HBM3-MIG-1g.10gb NVIDIA-X9000; do
+        sed "s/NVIDIA-H100-80GB-HBM3/$product/" $jobs/trainjob-patched.yaml >"$small.2"
+        "$B/dpxplan" admit "$small.2" --recipe demo/qwen3-sft.yaml >/dev/null 2>"$small.err"
+        [ $? = 2 ] && grep -q "\"$product\"" "$small.err" || { echo "$product:"; cat "$small.err"; }
+        rm -f "$small.2" "$small.err"
+    done
     "$B/dpxplan" admit demo/8b-fsdp.json >/dev/null 2>&1
     [ $? = 2 ] || echo 'no job: exit status is not 2'
 }

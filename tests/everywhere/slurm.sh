@@ -57,8 +57,17 @@ munged --foreground --force --key-file="$tmp/munge.key" --socket="$tmp/munge.soc
 pids="$!"
 slurmctld -D >"$tmp/ctld.log" 2>&1 &
 pids="$pids $!"
+# A tree in /tmp is mounted into each, where it was.
+mkdir "$tmp/tree"
+cat >"$tmp/node" <<'END'
+mount --bind "$PWD" "$1" && mount -t tmpfs none /tmp || exit
+case $PWD in
+/tmp/*) mkdir -p "$PWD" && mount --bind "$1" "$PWD" || exit ;;
+esac
+exec slurmd -D -N "$2"
+END
 for n in 1 2; do
-    unshare -m sh -c "mount -t tmpfs none /tmp && exec slurmd -D -N n$n" >"$tmp/slurmd$n.log" 2>&1 &
+    unshare -m sh "$tmp/node" "$tmp/tree" n$n >"$tmp/slurmd$n.log" 2>&1 &
     pids="$pids $!"
 done
 for _ in $(seq 40); do
@@ -109,7 +118,8 @@ if [ -x "$B/dpxrun" ]; then
     ran() { timeout 300 srun -N 2 --ntasks-per-node=1 --mpi=pmix "$B/dpxrun" demo/10m/ddp.json --steps 2 --no-db; }
     check 'srun --mpi=pmix dpxrun trains' "$(ran >"$tmp/out" 2>&1 || tail -5 "$tmp/out")"
     submitted() {
-        "$B/dpxrun" demo/10m/ddp.json --steps 2 --no-db --json --sbatch "$tmp/job" || return
+        "$B/dpxrun" demo/10m/ddp.json --steps 2 --no-db --json --sbatch "$tmp/job" >"$tmp/said" || return
+        grep -q "\"file\": \"$tmp/job\"" "$tmp/said" || cat "$tmp/said"
         sed -i 's/^#SBATCH --nodes=1/#SBATCH --nodes=2/; s/^#SBATCH --ntasks-per-node=2/#SBATCH --ntasks-per-node=1/' "$tmp/job"
         timeout 400 sbatch --wait -D "$PWD" -o "$tmp/ran" "$tmp/job" || tail -5 "$tmp/ran"
         grep -q '"steps": 2' "$tmp/ran" || tail -5 "$tmp/ran"

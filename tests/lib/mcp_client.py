@@ -75,6 +75,10 @@ def main(program, plan):
     for arguments, said in (({"modle": "gpt2"}, "did you mean"), ({"model": "gpt2", "gpu": 5}, "gpu"), ({}, "model")):
         result = server.tool("fit", arguments)
         expect(result["isError"] and said in result["content"][0]["text"], f"fit {arguments}: {result}")
+    for path in ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", f"/proc/{server.process.pid}/fd/0", "-"):       # its requests are there
+        result = server.tool("fit", {"model": path})
+        expect(result["isError"] and "give the document itself" in result["content"][0]["text"], f"fit of {path}: {result}")
+    expect(server.raw('{"jsonrpc": "2.0", "id": {}, "method": "ping"}')["error"]["code"] == -32600, "an id that is none")
     expect(server.ask("tools/call", {"name": "rm"})["error"]["code"] == -32602, "an unknown tool")
     expect(server.ask("tools/call", {"name": "fit", "arguments": 3})["error"]["code"] == -32602, "arguments that are no object")
     expect(server.ask("resources/list")["error"]["code"] == -32601, "an unknown method")

@@ -4,6 +4,7 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -200,6 +201,24 @@ class Module(unittest.TestCase):
         page = fits._repr_html_()
         self.assertEqual(page.count("<tr>"), 2)
         self.assertEqual(page.count("<rect"), sum(bool(fits["memory"].get(f"{k}_bytes")) for k in ("params", "grads", "optimizer", "activations", "temporaries", "buffers")))
+
+    def test_every_answer_shows_itself(self):
+        plan = {"dpx_plan": 1, "model": "gpt2", "cluster": "8xh100", "seq": 1024, "micro_batch": 1, "strategy": "ddp", "dialect": "torch"}
+        asked = {"fit": dpx.fit("gpt2", "h100", "rtx4090"), "search": dpx.search("gpt2", "8xh100", 1024, 64, top=2), "evaluate": dpx.evaluate(plan),
+                 "explain": dpx.explain(plan), "sweep": dpx.sweep({"nodes": [1, 2, 4]}, plan=plan), "bill": dpx.bill(plan, tokens="1T", price=2),
+                 "limits": dpx.limits("8xh100", "gpt2", 1024), "phases": dpx.phases("demo/grpo.json")}
+        drawn = {"search": 2, "evaluate": 1, "explain": 2, "sweep": 1}          # memory by category, over the step; speeds
+        for name, answer in asked.items():
+            page = answer._repr_html_()
+            self.assertEqual(page.count("<svg"), drawn.get(name, 0), name)
+            cells = re.findall("<td>(.*?)</td>", page)
+            self.assertTrue(any(cells), f"{name} shows nothing: {page}")
+            self.assertTrue(all(any(re.findall("<td>(.*?)</td>", row)) for row in page.split("<tr>")[2:]), f"{name}: an empty row")
+        self.assertRegex(asked["fit"]._repr_html_(), "<td>1 x h100: ")
+        heights = re.findall('cy="([0-9.]+)"', asked["sweep"]._repr_html_())
+        speeds = [point["tokens_per_s"] for point in asked["sweep"]["points"]]
+        self.assertEqual(heights, [f"{112 - 96 * speed / max(speeds):.1f}" for speed in speeds])
+        self.assertEqual(asked["explain"]._repr_html_().split('points="')[1].split('"')[0].count(" ") + 1, len(asked["explain"]["memory_curve_bytes"]))
 
     @unittest.skipUnless(importlib.util.find_spec("pandas"), "no pandas")
     def test_a_sweep_is_a_frame(self):

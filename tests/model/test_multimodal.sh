@@ -2,6 +2,7 @@
 # tests/model/test_multimodal.sh -- of a multimodal config the text model is planned, with one line on stderr.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 

@@ -57,6 +57,7 @@ static int run_once(int argc, char **argv)
     int status = EXIT_MISUSE;
 
     r.rank = rank;
+    answers_begin(argc, argv, modelled_add);
     if (parse(argc, argv, &r.o) != OPTS_OK || check_engine(&r.o) < 0)
         return status;
     if (!r.o.offload_dir)

@@ -3,6 +3,7 @@
 # PYTHON has TensorBoard, its own reader reads them.
 . tests/check.sh
 B=${B:-build} PYTHON=${PYTHON:-python3}
+keep_answers
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 XDG_DATA_HOME=$tmp/none         # no calibration of this machine

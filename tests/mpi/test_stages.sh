@@ -4,6 +4,7 @@
 # shellcheck source=tests/check.sh
 . tests/check.sh
 B=${B:-build}
+keep_answers
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
 

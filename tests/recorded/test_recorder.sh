@@ -2,6 +2,7 @@
 # test_recorder.sh -- five small modules recorded and planned where a Python has torch (PYTHON=, else python3 of PATH); more: `make zoo`.
 . tests/check.sh
 B=${B:-build} PYTHON=${PYTHON:-python3}
+keep_answers
 here=tests/recorded
 names="nanogpt graph dlrm mlp shared routed counted"
 if ! "$PYTHON" -c 'import torch, sys; sys.exit(not torch.version.cuda)' 2>/dev/null; then

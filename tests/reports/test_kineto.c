@@ -345,7 +345,11 @@ static int run(const char *trace, const char *plan, bool json, char **out)
 
     assert_non_null(f);
     fail_capture(said, sizeof said);
-    rc = kineto_cmd(trace, plan, NULL, json ? NULL : f, json ? f : NULL);
+    json_t *doc = NULL;
+    rc = kineto_cmd(trace, plan, NULL, json ? NULL : f, json ? &doc : NULL);
+    if (doc)
+        json_dumpf(doc, f, 0);
+    json_decref(doc);
     fail_capture(NULL, 0);
     fclose(f);
     return rc;

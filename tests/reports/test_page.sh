@@ -4,6 +4,7 @@
 # Runs from the root of the tree; $B is where it was built.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT

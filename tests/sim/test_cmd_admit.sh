@@ -2,6 +2,7 @@
 # tests/sim/test_cmd_admit.sh -- dpxplan admit: what a job asks for is read as its scheduler reads it, or refused by name.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 dpxplan=$B/dpxplan
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT

@@ -2,6 +2,7 @@
 # tests/sim/test_cmd_bill.sh -- dpxplan bill: its parts add up, what is not stated stays unknown, bad input has one line.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 XDG_DATA_HOME=$tmp/none         # no calibration of this machine

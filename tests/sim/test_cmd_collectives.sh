@@ -2,6 +2,7 @@
 # tests/sim/test_cmd_collectives.sh -- dpxplan collectives as a user meets it.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 plan="$B/dpxplan collectives"
 
 # says STATUS TEXT ARGUMENT...: complains unless that is the exit status and TEXT is in what it says.

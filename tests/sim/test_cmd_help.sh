@@ -2,6 +2,7 @@
 # tests/sim/test_cmd_help.sh -- what a newcomer types first: bare dpxplan, help, version; every printed example runs; no line is over 80 columns.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 XDG_DATA_HOME=$tmp/none COLUMNS=200

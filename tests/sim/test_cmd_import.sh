@@ -2,6 +2,7 @@
 # tests/sim/test_cmd_import.sh -- files that people bring, seen from outside: whose they are, what is said, what is refused.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 COLUMNS=1000                    # no line wraps
 export COLUMNS
 tmp=$(mktemp -d) || exit 1

@@ -2,6 +2,7 @@
 # tests/sim/test_cmd_json.sh -- for programs: every command has --json, an error is a document too, and answers name what they rest on.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 XDG_DATA_HOME=/nonexistent

@@ -2,6 +2,7 @@
 # tests/sim/test_cmd_line.sh -- what dpxplan reads, prints and refuses, seen from outside.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 COLUMNS=1000                    # no line wraps
 export COLUMNS
 tmp=$(mktemp -d) || exit 1
@@ -330,7 +331,7 @@ recorded() {
 check 'a recorded module is planned as a model is' "$(recorded)"
 # In a folder by itself it has no fits of real GPUs: that is said, once, and only where they would have been used.
 mkdir "$tmp/alone"
-cp "$B/dpxplan" "$tmp/alone/"
+cp "$BUILT/dpxplan" "$tmp/alone/"
 check 'a program copied without what is installed beside it says so' "$(
     unset DPX_MEASURED
     "$tmp/alone/dpxplan" eval demo/gpipe.json --set parallel.pipeline_schedule=1f1b 2>&1 >/dev/null | grep -c 'lies without share/dpx/measured' | grep -vx 1

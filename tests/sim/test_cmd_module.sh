@@ -2,6 +2,7 @@
 # tests/sim/test_cmd_module.sh -- answers about a recorded module: words of what it reads, paths of the user's own modules.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 XDG_DATA_HOME=$tmp/none         # no calibration of this machine

@@ -2,6 +2,7 @@
 # tests/sim/test_cmd_oom.sh -- explain --oom names what it was: messages made for one cause each.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 COLUMNS=1000                    # no line wraps
 export COLUMNS
 tmp=$(mktemp -d) || exit 1

@@ -2,6 +2,7 @@
 # tests/sim/test_cmd_phases.sh -- dpxplan phases: a phase's training is eval's, the largest moment decides, files of TRL and verl are read.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 XDG_DATA_HOME=$tmp/none         # no calibration of this machine

@@ -2,6 +2,7 @@
 # tests/sim/test_cmd_pictures.sh -- explain -o: memory over a step by category, in a figure; --snapshot: the step as PyTorch's memory snapshot.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 XDG_DATA_HOME=$tmp/none         # no calibration of this machine

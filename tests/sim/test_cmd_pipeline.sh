@@ -3,6 +3,7 @@
 # listed; what is not run or read is refused in one line.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 COLUMNS=1000                    # no line wraps
 export COLUMNS
 tmp=$(mktemp -d) || exit 1

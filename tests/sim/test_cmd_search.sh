@@ -2,6 +2,7 @@
 # tests/sim/test_cmd_search.sh -- what dpxplan search recommends, dpxplan eval accepts.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 COLUMNS=1000                    # no line wraps
 export COLUMNS
 tmp=$(mktemp -d) || exit 1

@@ -3,6 +3,7 @@
 # plan of a slower step that saves faster ends sooner, and what is missing is asked for.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 XDG_DATA_HOME=$tmp/none         # no calibration of this machine

@@ -3,6 +3,7 @@
 # Ctrl-C is kept.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 COLUMNS=1000                    # no line wraps
 export COLUMNS
 tmp=$(mktemp -d) || exit 1
@@ -136,7 +137,7 @@ else
 fi
 # Long enough to be stopped on any machine: 500,000 points.
 check 'Ctrl-C keeps what is done; progress is said; memory does not grow' "$(
-    "$B/dpxplan" sweep --all "$tmp/plan.json" --over nodes=1..1000 network=1..500 --json --csv "$tmp/csv" >"$tmp/out" 2>"$tmp/err" &
+    "$BUILT/dpxplan" sweep --all "$tmp/plan.json" --over nodes=1..1000 network=1..500 --json --csv "$tmp/csv" >"$tmp/out" 2>"$tmp/err" &
     pid=$!
     for _ in $(seq 100); do
         [ "$(grep -c points "$tmp/err")" -ge 1 ] && break

@@ -1,5 +1,5 @@
 /* modelled.c -- see modelled.h. */
-#include "sim/plan/modelled.h"
+#include "model/plan/modelled.h"
 
 #include "base/version.h"
 #include "model/plan/framework.h"
