@@ -64,7 +64,10 @@ table() {       # NAME
             part public 'Megatron-LM: dense' '  activations of' >"$tmp/part"
             together ;;
         experts)
-            part public 'Megatron-LM: mixtures' '====' >"$tmp/part"
+            part public 'Megatron-LM: mixtures' 'Megatron-LM: LoRA' >"$tmp/part"
+            together ;;
+        adapters)
+            part public 'Megatron-LM: LoRA' '====' >"$tmp/part"
             together ;;
         pairs)
             part public 'pairs of rows' 'Megatron-LM' >"$tmp/part"
