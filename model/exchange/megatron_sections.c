@@ -290,6 +290,14 @@ static int read_states(struct sections *s)
     return 0;
 }
 
+/* Of Hydra and of fiddle: how a section becomes an object. */
+static bool is_hydras(const char *key)
+{
+    static const char *const of[] = { "_target_", "_partial_", "_args_", "_recursive_", "_convert_", "_call_", "_mode_" };
+
+    return unread_is_among(key, of, sizeof of / sizeof *of);
+}
+
 static bool is_read(const char *key)
 {
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
@@ -305,7 +313,7 @@ static bool is_read(const char *key)
         if (!strcmp(key, of_model[i].key))
             return true;
     return !strcmp(key, "precision") || !strcmp(key, "bf16") || !strcmp(key, "fp16") || !strcmp(key, "grad_reduce_in_fp32") ||
-           !strcmp(key, "activation_func") || !strcmp(key, "devices") || !strcmp(key, "num_nodes") || *key == '_';
+           !strcmp(key, "activation_func") || !strcmp(key, "devices") || !strcmp(key, "num_nodes") || is_hydras(key);
 }
 
 /* Fields that nothing above reads go on as they are: import tells or refuses them as it does unknown options. */
@@ -341,8 +349,10 @@ static const char *const beside[] = {
     "_*", "scheduler", "optimizer_config_override_provider", "logger", "log", "tokenizer", "checkpoint", "dist", "rng", "ft", "straggler",
     "nvrx_straggler", "profiling", "rerun_state_machine", "validation", "inprocess_restart", "experimental", "tensor_inspect", "resume", "recipe", "seed", "exp_manager",
     "optim", "name", "run", "ci", "validate", "env", "cluster", "trainer.logger", "trainer.accelerator", "trainer.callbacks", "trainer.plugins", "trainer.limit_*",
-    "trainer.max_*", "trainer.val_*", "trainer.log_*", "trainer.num_*", "trainer.use_*", "trainer.enable_*", "trainer.accumulate_grad_batches",
-    "trainer.devices", "trainer.strategy.*", "model.activation_func", "model.transformer_layer_spec", "model.generation_config", "model.tokenizer",
+    "trainer.max_*", "trainer.val_*", "trainer.log_*", "trainer.num_sanity_val_steps", "trainer.use_*", "trainer.enable_*", "trainer.accumulate_grad_batches",
+    "trainer.devices", "trainer.strategy.*", "trainer.min_*", "trainer.fast_dev_run", "trainer.check_val_every_n_epoch",
+    "trainer.benchmark", "trainer.profiler", "trainer.detect_anomaly", "trainer.inference_mode", "trainer.barebones", "trainer.default_root_dir",
+    "trainer.reload_dataloaders_every_n_epochs", "trainer.model_registry", "model.activation_func", "model.transformer_layer_spec", "model.generation_config", "model.tokenizer",
     "model.*_init_method", "model.init_method", "model.*_dtype", "model.params_dtype", "model.vocab_size", "model.optim", "dataset.*", "data.*", "train.*",
     "mixed_precision.*", "comm_overlap.*", "ddp.*", "optimizer.*",
 };
@@ -376,7 +386,8 @@ static void list_sections(const struct sections *s)
     for (int i = 0; i < 3; i++)
         json_object_foreach((json_t *)(uintptr_t)(i == 0 ? s->doc : i == 1 ? at(s->doc, "model") : at(s->doc, "trainer")), key, v) {
             snprintf(path, sizeof path, "%s%.100s", within[i], key);
-            if ((i == 0 || json_is_object(v) || json_is_array(v)) && !is_place(path) && !is_read(key) && strcmp(key, "peft"))
+            bool part = i == 0 || json_is_object(v) || json_is_array(v) || (i == 2 && !unread_asks_nothing(v));
+            if (part && !is_place(path) && !is_read(key) && strcmp(key, "peft"))
                 list_section(&u, path, v);
         }
     unread_end(&u);
