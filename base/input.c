@@ -22,8 +22,8 @@ static const char *kind_of(mode_t mode)
     return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a FIFO" : S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
-/* The stream of requests; of none: no kind of file. */
-static struct stat own;
+/* The stream of this thread's requests; of none: no kind of file. */
+static _Thread_local struct stat own;
 
 void input_own(int fd)
 {

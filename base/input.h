@@ -23,7 +23,7 @@ int input_stream(const char *path);
 int input_file(const char *path, int64_t *size);
 
 /* From now on this stream is where the program takes its requests from: a file that is named and is it (/dev/stdin,
- * /proc/self/fd/0, `<(command)` of it) is refused, where reading it would take them away.  Before threads. */
+ * /proc/self/fd/0, `<(command)` of it) is refused, where reading it would take them away.  Of the calling thread. */
 void input_own(int fd);
 
 #endif

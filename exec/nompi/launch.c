@@ -38,3 +38,5 @@ int launch_terminal(void)
         return 0;
     return ioctl(2, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
+
+bool launch_speaks(void) { return true; }

@@ -35,11 +35,11 @@ else
 fi
 # The same of every object that programs and the library share, so that a new static buffer is seen at once, in the
 # library or not.  opts*.c: tables of the manual page; output.c: files to remove when a signal ends a program; progress.c:
-# whether Ctrl-C was pressed; cmd_*.c: a command runs once; kept.c: as above; http.c: functions of a library that is loaded once.
+# whether Ctrl-C was pressed; answer.c: whether --json was asked for; cmd_*.c: a command runs once; kept.c: as above; http.c: functions of a library that is loaded once.
 check 'rooms for planning keep no state' \
     "$(find "$B/base" "$B/model" "$B/sim" "$B/calib/store" -name '*.c.o' | while read -r o; do
         case $o in
-        "$B"/base/opts.c.o|"$B"/base/opts_format.c.o|"$B"/base/output.c.o|"$B"/sim/plan/progress.c.o|"$B"/sim/plan/cmd_list.c.o|"$B"/sim/serve/http.c.o|"$B"/calib/store/kept.c.o) continue ;;
+        "$B"/base/answer.c.o|"$B"/base/opts.c.o|"$B"/base/opts_format.c.o|"$B"/base/output.c.o|"$B"/sim/plan/progress.c.o|"$B"/sim/plan/cmd_list.c.o|"$B"/sim/serve/http.c.o|"$B"/calib/store/kept.c.o) continue ;;
         esac
         source=${o#"$B"/}
         [ -f "${source%.o}" ] || continue              # left over from a source that is gone
