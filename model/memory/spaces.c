@@ -33,20 +33,17 @@ static bool rounds(const struct schedules *s, enum space in)
 
 void spaces_add(const struct schedules *s, int64_t ranks, struct space_accounts *node)
 {
-    unsigned in[NSPACE] = { 0 };
-    int64_t peak[NSPACE];
+    struct ledger l;
 
-    for (enum space m = SPACE_PINNED; m < NSPACE; m++)
-        in[m] = spaces_in(m);
-    ledger_peaks(s, in, NSPACE, peak);
     for (enum space m = SPACE_PINNED; m < NSPACE; m++) {
         if (!(s->spaces & spaces_in(m)))
             continue;
+        ledger_run_in(s, spaces_in(m), &l);
         node->of[m].powers_of_two = (!node->of[m].used || node->of[m].powers_of_two) && rounds(s, m);
         node->of[m].used = true;
-        node->of[m].peak += ranks * peak[m];
-        if (peak[m] > node->of[m].rank_peak)
-            node->of[m].rank_peak = peak[m];
+        node->of[m].peak += ranks * l.peak.bytes;
+        if (l.peak.bytes > node->of[m].rank_peak)
+            node->of[m].rank_peak = l.peak.bytes;
     }
 }
 

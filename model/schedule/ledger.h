@@ -36,8 +36,6 @@ struct ledger {
 /* Runs all three schedules.  O(entries), whatever the repeat counts. */
 void ledger_run(const struct schedules *s, struct ledger *out);
 void ledger_run_in(const struct schedules *s, unsigned in, struct ledger *out);
-/* Only the highest bytes of n accounts outside of device memory, in one walk: what ledger_run_in() says of each. */
-void ledger_peaks(const struct schedules *s, const unsigned *in, int n, int64_t *peak);
 
 /* The first entry at which more than `limit` bytes are live; -1 if none. */
 int ledger_first_over(const struct schedules *s, int64_t limit, struct peak *at);

@@ -368,27 +368,6 @@ static void lowered_plans_peak_where_a_slow_ledger_says(void **state)
     on_random_plans(totals, 400);
 }
 
-/* One walk for all accounts says what one for each does. */
-static void elsewhere(const struct schedules *s)
-{
-    static const unsigned in[] = { IN(SPACE_PINNED), IN_HOST, IN(SPACE_DISK), IN(SPACE_PINNED) | IN(SPACE_DISK) };
-    enum { N = sizeof in / sizeof *in };
-    int64_t peak[N];
-
-    ledger_peaks(s, in, N, peak);
-    for (int i = 0; i < N; i++) {
-        struct ledger l;
-        ledger_run_in(s, in[i], &l);
-        assert_int_equal(peak[i], l.peak.bytes);
-    }
-}
-
-static void accounts_are_walked_together(void **state)
-{
-    (void)state;
-    on_random_plans(elsewhere, 400);
-}
-
 /* Families live at the peak, activations apart: all the slow ledger has there,
  * less what compute entries hold without a family. */
 static void lives(const struct schedules *s)
@@ -451,7 +430,6 @@ int main(void)
         cmocka_unit_test(the_curve_is_what_is_live_after_each_entry),
         cmocka_unit_test(repeats_skipped_are_repeats_unrolled),
         cmocka_unit_test(lowered_plans_peak_where_a_slow_ledger_says),
-        cmocka_unit_test(accounts_are_walked_together),
         cmocka_unit_test(what_is_live_sums_to_the_peak),
         cmocka_unit_test(before_the_first_entry_over_nothing_is_over),
     };
