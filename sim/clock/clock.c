@@ -383,39 +383,9 @@ static void share_cores(struct clock *k)
     }
 }
 
-/* Its rates, and what it needs no more. */
-static void go_on(struct clock *k, struct actor *a)
-{
-    look_forward(k, a);
-    bits_clear(k->touched, a->index);
-    if (a->n > a->most && !a->whole)
-        clock_pull_forget(k, a);
-}
-
-/* The same as settle(), of one role alone. */
-static void settle_alone(struct clock *k, struct actor *a)
-{
-    while (bits_has(k->dirty, 0) && !k->failed) {
-        bits_clear(k->dirty, 0);
-        issue(k, a);
-        start_heads(k, a);
-    }
-    if (!bits_has(k->touched, 0))
-        return;
-    if (a->passed >= 0)
-        clock_skip_boundary(k, a);
-    if (a->role->crowd)
-        share_cores(k);
-    go_on(k, a);
-}
-
 /* Everything that can happen at this moment. */
 static void settle(struct clock *k)
 {
-    if (k->n == 1) {
-        settle_alone(k, &k->actors[0]);
-        return;
-    }
     for (int first; (first = first_of(k, k->dirty, 0)) < k->n && !k->failed; )
         for (int i = first; i < k->n; i = first_of(k, k->dirty, i + 1))
             while (bits_has(k->dirty, i) && !k->failed) {
@@ -428,8 +398,12 @@ static void settle(struct clock *k)
             clock_skip_boundary(k, &k->actors[i]);
     if (k->actors[0].role->crowd)
         share_cores(k);
-    for (int i = first_of(k, k->touched, 0); i < k->n; i = first_of(k, k->touched, i + 1))
-        go_on(k, &k->actors[i]);
+    for (int i = first_of(k, k->touched, 0); i < k->n; i = first_of(k, k->touched, i + 1)) {
+        look_forward(k, &k->actors[i]);
+        bits_clear(k->touched, i);
+        if (k->actors[i].n > k->actors[i].most && !k->actors[i].whole)
+            clock_pull_forget(k, &k->actors[i]);
+    }
 }
 
 /* Four at a time, which do not wait for each other: this is looked for at every event. */
