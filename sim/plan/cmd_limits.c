@@ -222,7 +222,7 @@ static int say(const struct limits_asked *a)
     if (rc == EXIT_DONE || rc == EXIT_NO || progress_stopped()) {
         columns_print(p.rows, page, page_width(stdout));
         if (p.none)
-            fputs("none: one block is too large that way, or the model is, on however many GPUs.\n", page);
+            fputs("none: one block alone, or the whole model, is too large, however many GPUs there are.\n", page);
         for (int i = 0; i < p.nrefused; i++)
             fprintf(page, "No answer for %s: %s\n", p.refused[i].cells, p.refused[i].why);
         if (p.full && a->recompute == RECOMPUTE_NONE)
