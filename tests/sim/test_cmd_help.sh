@@ -122,6 +122,9 @@ check 'an unknown option is named in our words' "$(
     says '--grid' search --tp 2
     says '--set parallel.tensor=2' eval x.json --tp 2
     says '--base-dtype nf4' search --qlora
+    says 'here it is --lora 16' search --train lora
+    says '--lora 16 or --train lora' fit gpt2 --peft
+    says '--set recompute=full' eval x.json --checkpointing
     says '--set strategy=zero1, zero2 or zero3' explain x.json --zero 3
     says '--batch: samples of a whole step' fit gpt2 --gradient_accumulation_steps 4
     says 'as a cluster it is --cluster 8xh100' search gpt2 8xh100
