@@ -9,7 +9,7 @@
 #include "model/arch/training.h"
 #include "model/family/family.h"
 #include "model/plan/expert_capacity.h"
-#include "model/plan/local_share.h"
+#include "model/plan/framework.h"
 #include "model/plan/megatron_model.h"
 #include "model/plan/native_experts.h"
 #include "model/plan/plan_groups.h"
@@ -36,6 +36,7 @@ static int check_llama4(const struct plan *p, const char *where)
  * whole: FSDP2's unit is a block or the model. */
 static int check_kinds(const struct plan *p, const char *where)
 {
+    const struct framework *f = framework_of(p);
     const struct model *m = &p->model;
     bool megatron = !megatron_model_refused(m);
     const char *what = model_blocks_differ(m) ? "blocks with experts beside blocks without" : m->kv_rank > 0 ? "multi-head latent attention"
@@ -43,14 +44,12 @@ static int check_kinds(const struct plan *p, const char *where)
                      : is_llama4(m) ? "experts that all compute every token" : m->shared_ffn > 0 ? "shared experts" : NULL;
 
     bool apart = model_blocks_differ(m) || m->kv_rank > 0 || (m->shared_ffn > 0 && !is_llama4(m));              /* planned where torch_model.c's blocks run whole */
-    bool planned = p->dialect == DIALECT_TORCH || (p->dialect == DIALECT_MEGATRON && megatron) ||
-                   (!apart && (p->dialect == DIALECT_TORCH_FSDP1 || p->dialect == DIALECT_DEEPSPEED));
-    if (!what || (p->dialect == DIALECT_MEGATRON && !megatron))         /* megatron_check() says why */
+    if (!what || (f->megatron_layers && !megatron))         /* megatron_check() says why */
         return 0;
-    if (!planned)
+    if (apart && f->mixtures != MIXTURES_ANY)
         return fail("%s: model: %s: %s: planned for fsdp and ddp in dialect torch%s so far", where, m->family, what,
                     apart && megatron ? " and in dialect megatron" : apart ? "" : " and torch-fsdp1, and in dialects deepspeed and megatron");
-    if (p->dialect != DIALECT_MEGATRON && p->parallel.expert > 1)
+    if (!f->megatron_layers && p->parallel.expert > 1)
         return fail("%s: parallel.expert: %s: not planned yet with %s", where, m->family, what);
     if (is_llama4(m) && check_llama4(p, where) < 0)
         return -1;
@@ -60,155 +59,13 @@ static int check_kinds(const struct plan *p, const char *where)
         return fail("%s: model: none of the %" PRId64 " layers has experts: the first %" PRId64 " are said to have none", where, m->layers, m->dense_first);
     if (m->dense_first > 0 && m->moe_every > 1)
         return fail("%s: model: every %" PRId64 "-th layer with experts behind %" PRId64 " without is not planned yet", where, m->moe_every, m->dense_first);
-    if (p->dialect == DIALECT_MEGATRON && m->moe_every > 1)
+    if (f->megatron_layers && m->moe_every > 1)
         return fail("%s: model: experts in every %" PRId64 "-th layer are not planned yet in dialect megatron: in all layers behind the first ones",
                     where, m->moe_every);
     if (m->moe_every > 2)
         return fail("%s: model: experts in every %" PRId64 "-th layer are not planned yet: in all of them, or in every second", where, m->moe_every);
     if (p->strategy == STRAT_FSDP && p->unit != UNIT_BLOCK && p->unit != UNIT_MODEL)
         return fail("%s: unit: %s: \"block\" or \"model\" so far", where, what);
-    return 0;
-}
-
-/* gpt_oss: a block's kind goes by its place among the rank's own. */
-static int check_sinks(const struct plan *p, const char *where)
-{
-    const struct parallel_options *of = &p->parallel;
-    int64_t stages = of->pipeline > 1 ? of->pipeline * of->virtual_stages : 1, every = p->model.full_every > 1 ? p->model.full_every : 1;
-
-    if (of->expert_tensor != 1)
-        return fail("%s: parallel.expert_tensor: Megatron-LM: \"Bias in Moe is only supported when ETP==1\": 1, and parallel.expert over the ranks", where);
-    if (of->context > 1 && (of->context_method != CONTEXT_ULYSSES || p->megatron.a2a_ranks > 1))
-        return fail("%s: parallel.context_method: Transformer Engine: \"Context parallelism only supports {softmax_type=} with "
-                    "cp_comm_type = 'a2a'!\": ulysses", where);
-    if (p->recompute == RECOMPUTE_FULL && p->megatron.recompute_num_layers > 0)
-        return fail("%s: megatron.recompute_num_layers: of layers with a window and without it is not modelled yet: all, or none", where);
-    for (int64_t s = 0; s < stages; s++)
-        if (local_share_stage_of(p, stages, s).first % every)
-            return fail("%s: parallel.pipeline: a stage that begins at layer %" PRId64 ": of %s every %" PRId64 " layers repeat: stages of whole runs are "
-                        "modelled so far", where, local_share_stage_of(p, stages, s).first, p->model.name, every);
-    return 0;
-}
-
-/* apply_router_token_dropping() pads with other tokens, and permute() views as many as the capacity: there must be. */
-static int check_capacity(const struct plan *p, const char *where)
-{
-    int64_t tokens = expert_capacity_tokens(p), rows = expert_capacity_of(p, tokens);
-
-    if (p->megatron.moe_router_padding_for_quantization && rows > 0)
-        return fail("%s: megatron.moe_router_padding_for_quantization: beside moe_expert_capacity_factor it is not modelled yet", where);
-    if (!p->megatron.moe_pad_expert_input_to_capacity)
-        return 0;
-    if (rows > tokens)
-        return fail("%s: megatron.moe_expert_capacity_factor: %g: an expert's capacity of %" PRId64 " rows is more than the %" PRId64 " tokens of a rank, "
-                    "of which Megatron-LM cannot take as many", where, p->megatron.moe_expert_capacity_factor, rows, tokens);
-    if (p->parallel.expert_imbalance > 1)
-        return fail("%s: parallel.expert_imbalance: %g: with megatron.moe_pad_expert_input_to_capacity every rank gets as many rows: 1", where,
-                    p->parallel.expert_imbalance);
-    return 0;
-}
-
-/* Its experts are Transformer Engine's grouped linear layers. */
-/* Experts' products in 8 bits: their widths are multiples of 16, of 32 with mxfp8. */
-static int check_experts_codes(const struct plan *p, const char *where)
-{
-    const struct model *m = &p->model;
-    int64_t unit = expert_rows_unit(p), tensor = p->parallel.tensor > 1 ? p->parallel.tensor : 1;
-    int64_t cut = p->parallel.expert_tensor > 1 ? p->parallel.expert_tensor : 1;
-    const int64_t widths[] = { m->expert_ffn / cut, m->shared_ffn / tensor, m->q_rank, m->kv_rank, m->kv_rank + m->rope_dim };
-
-    if (plan_scaled(p) == SCALED_NONE)
-        return 0;
-    if (plan_scaled(p) == SCALED_NVFP4)
-        return fail("%s: megatron.fp4_format: experts in 4 bits are not modelled yet", where);
-    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
-        if ((i < 4 || m->kv_rank > 0) && widths[i] % unit)
-            return fail("%s: megatron.fp8_format: a layer of %" PRId64 " features on a rank: Transformer Engine asks for multiples of %" PRId64, where,
-                        widths[i], unit);
-    return 0;
-}
-
-static int check_megatron(const struct plan *p, const char *where)
-{
-    const struct parallel_options *of = &p->parallel;
-
-    if (p->kernels != KERNELS_TE)
-        return fail("%s: kernels: in dialect megatron experts are planned with te (TEGroupedMLP), not \"%s\"", where, kernels_name(p->kernels));
-    if (family_for(&p->model)->sinks && check_sinks(p, where) < 0)
-        return -1;
-    if (p->model.kv_rank > 0 && p->megatron.tp_comm_overlap)
-        return fail("%s: megatron.tp_comm_overlap: with latent attention it is not modelled yet: false", where);
-    if (check_experts_codes(p, where) < 0)
-        return -1;
-    if (p->strategy != STRAT_ZERO1 && of->expert > 1)
-        return fail("%s: parallel.expert: with megatron's ddp it is not modelled yet: the distributed optimizer has it (zero1)", where);
-    if (of->tensor > 1 && !of->sequence)
-        return fail("%s: parallel.sequence: Megatron-LM trains mixtures under tensor parallelism with sequence parallelism alone: true", where);
-    if (of->expert_tensor != 1 && of->expert_tensor != of->tensor)
-        return fail("%s: parallel.expert_tensor: 1 or parallel.tensor, which is %" PRId64, where, of->tensor);
-    if (of->tensor > 1 && of->expert_tensor == 1 && of->expert <= 1)
-        return fail("%s: parallel.expert_tensor: whole experts on every tensor-parallel rank, shared out over none, are not planned: set "
-                    "parallel.expert", where);
-    if (p->megatron.moe_aux_loss_coeff > 0 && of->tensor > 1 && of->context > 1)
-        return fail("%s: megatron.moe_aux_loss_coeff: tokens counted over tensor- and context-parallel ranks together are not modelled yet: 0", where);
-    if (p->model.expert_ffn % of->expert_tensor)
-        return fail("%s: parallel.expert_tensor: the experts' width %" PRId64 " does not divide by %" PRId64, where, p->model.expert_ffn, of->expert_tensor);
-    return check_capacity(p, where);
-}
-
-/* Under stage 3: _validate_zero3_moe_compatibility(). */
-static int check_autoep_stage3(const struct plan *p, const char *where)
-{
-    if (p->ds.zero_quantized_gradients)
-        return fail("%s: deepspeed.zero_quantized_gradients: DeepSpeed: \"AutoEP with ZeRO Stage 3 does not support "
-                    "zero_quantized_gradients yet.\"", where);
-    if (p->ds.zero_hpz_partition_size > 1)
-        return fail("%s: deepspeed.zero_hpz_partition_size: DeepSpeed: \"AutoEP with ZeRO Stage 3 does not support hpZeRO "
-                    "secondary tensor groups yet\"", where);
-    if (p->ds.zero_quantized_weights)
-        return fail("%s: deepspeed.zero_quantized_weights: with parallel.expert it is not modelled yet", where);
-    return 0;
-}
-
-/* deepspeed.moe.layer.MoE in the place of a block's mixture: TopKGate's assertion, and what is not modelled. */
-static int check_native(const struct plan *p, const char *where)
-{
-    int64_t here = p->model.experts / p->parallel.expert, tokens = expert_capacity_tokens(p);
-
-    if (here > NATIVE_EXPERTS)
-        return fail("%s: parallel.expert: %" PRId64 " modules of experts on a rank are not modelled yet: %d at most", where, here, NATIVE_EXPERTS);
-    if (p->model.experts_used == 1 && p->ds.moe_drop_tokens && tokens < p->ds.moe_min_capacity)
-        return fail("%s: deepspeed.moe_min_capacity: DeepSpeed: \"No. of tokens (batch-size) should be greater than min_capacity. "
-                    "Either set min_capacity to 0 or increase your batch size.\"", where);
-    if (p->ds.moe_drop_tokens && p->parallel.expert_imbalance > 1)
-        return fail("%s: parallel.expert_imbalance: %g: with deepspeed.moe_drop_tokens every expert gets its capacity of rows: 1", where,
-                    p->parallel.expert_imbalance);
-    return 0;
-}
-
-/* AutoEP (expert_parallel of DeepSpeed's configuration): what DeepSpeed refuses, in its words, and what is not modelled. */
-static int check_autoep(const struct plan *p, const char *where)
-{
-    const struct model *m = &p->model;
-
-    if (!family_for(m)->autoep && native_experts_has(p))
-        return fail("%s: deepspeed.moe_layer: DeepSpeed's layer is planned in the place of mixtral's and qwen3_moe's mixtures so far, not of %s's", where, m->family);
-    if (!family_for(m)->autoep)
-        return fail("%s: parallel.expert: AutoEP has no preset for %s: with dialect deepspeed mixtral and qwen3_moe are planned so far", where, m->family);
-    if (!training_is_all(&p->train))
-        return fail("%s: train: with parallel.expert DeepSpeed is planned when everything trains", where);
-    if (native_experts_has(p) && check_native(p, where) < 0)
-        return -1;
-    if (p->strategy == STRAT_DDP || p->strategy == STRAT_ZERO3)
-        return p->strategy == STRAT_DDP ? 0 : check_autoep_stage3(p, where);
-    if (!p->ds.contiguous_gradients)
-        return fail("%s: deepspeed.contiguous_gradients: DeepSpeed: \"Contiguous Gradients in ZeRO Stage 2 must be set to True for MoE. Other code paths are "
-                    "not tested with MoE\"%s", where, p->strategy == STRAT_ZERO1 ? "; at stage 1 it is not modelled yet" : "");
-    if (!p->ds.reduce_scatter)
-        return fail("%s: deepspeed.reduce_scatter: DeepSpeed: \"Reduce Scatter in ZeRO Stage 2 must be set to True for MoE. Other code paths are not tested "
-                    "with MoE\"", where);
-    if (p->ds.grad_accum_fp32 || p->ds.round_robin_gradients)
-        return fail("%s: deepspeed.%s: with parallel.expert it is not modelled yet", where, p->ds.grad_accum_fp32 ? "grad_accum_dtype fp32" : "round_robin_gradients");
     return 0;
 }
 
@@ -223,17 +80,9 @@ static int check_context(const struct plan *p, const char *where)
     return 0;
 }
 
-static int check_framework(const struct plan *p, const char *where)
+/* Of transformers' layers. */
+static int check_transformers(const struct plan *p, const char *where)
 {
-    bool torch = p->dialect == DIALECT_TORCH_FSDP1 || (p->dialect == DIALECT_TORCH && (p->strategy == STRAT_FSDP || p->strategy == STRAT_DDP));
-
-    if (p->kernels == KERNELS_DPX)
-        return fail("%s: kernels: \"dpx\" have no experts: mixtures of experts are planned with torch-sdpa and torch-eager, and not run", where);
-    if (p->dialect == DIALECT_MEGATRON)
-        return check_megatron(p, where);
-    if (!torch && p->dialect != DIALECT_DEEPSPEED)
-        return fail("%s: model: mixtures of experts (%s) are planned for fsdp and ddp in dialect torch, and in dialects torch-fsdp1, deepspeed and "
-                    "megatron", where, p->model.family);
     if (p->float8.recipe != FLOAT8_NONE)
         return fail("%s: fp8: experts in 8-bit floats are not planned yet", where);
     if (p->kernels == KERNELS_TORCH_COMPILE)
@@ -243,19 +92,18 @@ static int check_framework(const struct plan *p, const char *where)
     return p->parallel.context > 1 ? check_context(p, where) : 0;
 }
 
-/* torchtitan's FSDP of experts: a block is a unit, and a dimension beyond the first is cut evenly (FSDPParam). */
-static int check_titan(const struct plan *p, int64_t sharing, const char *where)
+static int check_framework(const struct plan *p, const char *where)
 {
-    const struct model *m = &p->model;
+    const struct framework *f = framework_of(p);
 
-    if (p->unit != UNIT_BLOCK)
-        return fail("%s: unit: with parallel.expert torchtitan's is \"block\"", where);
-    if (p->fsdp.reshard_after_forward > 1 || p->fsdp.cpu_offload)
-        return fail("%s: fsdp.%s: with parallel.expert it is not modelled yet", where, p->fsdp.cpu_offload ? "cpu_offload" : "reshard_after_forward k");
-    if (p->parallel.expert * sharing > m->experts && (m->expert_ffn % sharing || m->hidden % sharing))
-        return fail("%s: parallel.expert: %" PRId64 " ranks share the experts of each rank, more than it has, and do not divide their widths %" PRId64
-                    " and %" PRId64 ": FSDP2 cuts no other dimension than the first unevenly", where, sharing, m->expert_ffn, m->hidden);
-    return 0;
+    if (p->kernels == KERNELS_DPX)
+        return fail("%s: kernels: \"dpx\" have no experts: mixtures of experts are planned with torch-sdpa and torch-eager, and not run", where);
+    if (f->mixtures == MIXTURES_NONE)
+        return fail("%s: model: mixtures of experts (%s) are planned for fsdp and ddp in dialect torch, and in dialects torch-fsdp1, deepspeed and "
+                    "megatron", where, p->model.family);
+    if (f->check_experts && f->check_experts(p, where) < 0)
+        return -1;
+    return f->megatron_layers ? 0 : check_transformers(p, where);
 }
 
 /* A token sends at most one row to an expert: a rank with `here` experts gets min(used, here) of the `used` rows of every token of all ranks. */
@@ -284,11 +132,10 @@ int experts_check_ranks(const struct plan *p, const char *where)
         return fail("%s: parallel.expert: the %" PRId64 " experts of a block do not divide by %" PRId64 " ranks", where, p->model.experts, n);
     if (mesh_ranks(&all) % n)
         return fail("%s: parallel.expert: %" PRId64 " does not divide the %" PRId64 " ranks that share %s", where, n, mesh_ranks(&all),
-                    p->dialect == DIALECT_MEGATRON ? "a stage" : "one copy of the states");
+                    framework_of(p)->experts_span_replicas ? "a stage" : "one copy of the states");
     if (check_imbalance(p, where) < 0)
         return -1;
-    return p->dialect == DIALECT_TORCH ? check_titan(p, mesh_ranks(&all) / n, where)
-         : p->dialect == DIALECT_DEEPSPEED ? check_autoep(p, where) : 0;
+    return framework_of(p)->check_expert_ranks ? framework_of(p)->check_expert_ranks(p, mesh_ranks(&all) / n, where) : 0;
 }
 
 const char *experts_routing(const struct model *m)
@@ -364,6 +211,7 @@ const char *experts_router_note(const struct plan *p)
 
 int experts_check(const struct plan *p, const char *where)
 {
+    const struct framework *f = framework_of(p);
     const struct model *m = &p->model;
 
     if (m->experts == 0)
@@ -376,15 +224,11 @@ int experts_check(const struct plan *p, const char *where)
     if (!narrow)
         return fail("%s: precision: transformers' grouped products of experts are planned in bf16 alone, which torch.autocast does not "
                     "give them: set precision bf16%s", where, p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH ? " and ddp.model_dtype bf16" : "");
-    if (p->recompute > RECOMPUTE_FULL && p->dialect != DIALECT_MEGATRON)
+    if (p->recompute > RECOMPUTE_FULL && !f->megatron_layers)
         return fail("%s: recompute: blocks with experts are planned with none, selective (attention's core) and full so far", where);
-    if (p->recompute == RECOMPUTE_SELECTIVE && m->window > 0 && p->dialect != DIALECT_MEGATRON)     /* masks outlive their layers */
+    if (p->recompute == RECOMPUTE_SELECTIVE && m->window > 0 && !f->megatron_layers)     /* masks outlive their layers */
         return fail("%s: recompute: selective of a mixture whose layers have windows or chunks is not modelled yet: none, or full", where);
     if (p->activation_offload != OFFLOAD_NOTHING)
         return fail("%s: activation_offload: not planned for a mixture of experts yet", where);
-    bool states = p->ds.offload_optimizer.device != OFFLOAD_NONE && training_is_all(&p->train);      /* those of adapters are none of experts */
-    if (p->dialect == DIALECT_DEEPSPEED && (states || p->ds.offload_param.device != OFFLOAD_NONE))
-        return fail("%s: deepspeed.offload_%s: not planned for a mixture of experts yet", where,
-                    p->ds.offload_param.device != OFFLOAD_NONE ? "param" : "optimizer");
     return 0;
 }

@@ -35,6 +35,9 @@ enum { EVERY_STRATEGY = (1 << NSTRATEGY) - 1 };
 /* Units that a search tries, in this order. */
 struct unit_tried { enum unit_kind kind; int64_t blocks; };
 
+/* Mixtures of experts: none; of blocks that are all alike, without latent attention; any. */
+enum mixtures { MIXTURES_NONE, MIXTURES_ALIKE, MIXTURES_ANY };
+
 typedef int framework_check(const struct plan *p, const char *where);
 typedef void framework_groups(const struct plan *p, const struct mesh *m, struct plan_groups *out);
 
@@ -76,8 +79,13 @@ struct framework {
     framework_check *check_first;   /* before anything else looks at the plan but ranges of its keys */
     framework_check *check;         /* the framework's options, beside each other and the model */
     framework_check *check_group;   /* shard_group, where it is a choice */
+    framework_check *check_train;   /* beside adapters, frozen weights and packed ones */
+    int    (*check_optimizer)(const struct plan *p, const char *where, const char *word);   /* not AdamW; NULL: optimizer_check_torch() */
+    framework_check *check_experts; /* a mixture of experts; */
+    int    (*check_expert_ranks)(const struct plan *p, int64_t sharing, const char *where); /* with ranks that share experts out, `sharing` the same */
     framework_check *check_tensor, *check_context;  /* with ranks of that axis */
     framework_check *check_pipeline;        /* NULL: it has none */
+    enum mixtures mixtures;         /* that are planned */
     bool     runs_pipelines;        /* by schedules of its own, not PyTorch's torch.distributed.pipelining */
     bool     ends_alone;            /* its first and last stage may have the embedding or the head alone */
     bool     fills_partly;          /* with fewer micro-steps than stages, too */

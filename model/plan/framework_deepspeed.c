@@ -7,9 +7,13 @@
 #include "base/fail.h"
 #include "model/family/family.h"
 #include "model/plan/attention.h"
+#include "model/plan/autoep_check.h"
 #include "model/plan/deepspeed_pipeline_check.h"
 #include "model/plan/knob.h"
+#include "model/plan/optimizer_check.h"
+#include "model/plan/optimizer_traits.h"
 #include "model/plan/parallel_check.h"
+#include "model/plan/train_check.h"
 #include "model/plan/zero_check.h"
 
 static const struct framework_version versions[] = {
@@ -48,6 +52,16 @@ static bool orthogonalises(const struct tensor *t)
 
 /* ---- what is refused ---- */
 
+/* engine.py, _configure_fp16_optimizer(): stage 0 in 16 bits steps FusedAdam in FP16_Optimizer, every other optimizer in
+ * FP16_UnfusedOptimizer. */
+static int check_form(const struct plan *p, const char *where)
+{
+    if (p->strategy == STRAT_DDP && p->precision != DT_FP32 && p->optimizer_form != OPTIMIZER_FUSED)
+        return fail("%s: optimizer_form: torch's AdamW of stage 0 in %s is in DeepSpeed's FP16_UnfusedOptimizer, which is not modelled: "
+                    "leave it out, or take zero1", where, dtype_name(p->precision));
+    return 0;
+}
+
 /* Asserts of stage_1_and_2.py and stage3.py (__init__, 0.19.6) and of
  * engine._do_optimizer_sanity_check. */
 static int check_options(const struct plan *p, const char *where)
@@ -78,7 +92,7 @@ static int check_options(const struct plan *p, const char *where)
     if (p->ds.check_grad_overflow != (p->precision == DT_FP16) && p->precision != DT_BF16)
         return fail("%s: deepspeed.check_grad_overflow: fp16 always looks for overflow, fp32 never",
                     where);
-    return zero_check(p, where);
+    return zero_check(p, where) < 0 ? -1 : check_form(p, where);
 }
 
 /* stage_1_and_2.py (__init__), stage3.py, engine._do_optimizer_sanity_check. */
@@ -107,6 +121,66 @@ static int check_offload(const struct plan *p, const char *where)
 static int check(const struct plan *p, const char *where)
 {
     return check_options(p, where) < 0 ? -1 : check_offload(p, where);
+}
+
+/* Adapters, frozen weights. */
+static int check_train(const struct plan *p, const char *where)
+{
+    bool params = p->strategy == STRAT_ZERO3 && p->ds.offload_param.device == OFFLOAD_NVME;
+
+    if (params || p->ds.offload_optimizer.device == OFFLOAD_NVME)
+        return fail("%s: train: adapters and frozen weights beside deepspeed.%s on a disk are not supported yet: set its device to cpu",
+                    where, params ? "offload_param" : "offload_optimizer");
+    if (p->strategy == STRAT_ZERO3 && train_adapters_at(p).embedding)
+        return fail("%s: lora.target_modules: adapters of the embedding are not planned for DeepSpeed's stage 3 yet", where);
+    return 0;
+}
+
+/* MuonWithAuxAdam of 0.19.8 under stages 1 and 2. */
+static int check_muon(const struct plan *p, const char *where)
+{
+    const struct deepspeed_options *ds = &p->ds;
+
+    if (p->strategy == STRAT_ZERO3)
+        return fail("%s: optimizer: %s", where, knob_lacks("", "optimizer", "muon"));
+    if (!plan_has_deepspeed_0_19_8(p))
+        return fail("%s: optimizer: muon is known of DeepSpeed 0.19.8: set framework_version to \"0.19.8\"", where);
+    if (ds->offload_optimizer.device != OFFLOAD_NONE)
+        return fail("%s: optimizer: muon beside deepspeed.offload_optimizer, which gathers gradients and momenta in pieces, is not modelled yet", where);
+    if (ds->grad_accum_fp32)
+        return fail("%s: optimizer: muon beside deepspeed.grad_accum_dtype fp32 is not modelled yet: leave it out", where);
+    if (ds->reduce_scatter && !ds->use_multi_rank_bucket_allreduce)
+        return fail("%s: optimizer: muon without deepspeed.use_multi_rank_bucket_allreduce is not modelled: leave it out", where);
+    return 0;
+}
+
+/* bitsandbytes' optimizers, which a Trainer hands to deepspeed.initialize() (zero_allow_untested_optimizer, which accelerate sets): they step the
+ * flat fp32 partitions, in one group where the Trainer has two, one without decay. */
+static int check_bnb(const struct plan *p, const char *where, const char *word)
+{
+    if (p->ds.offload_optimizer.device != OFFLOAD_NONE || p->ds.offload_param.device != OFFLOAD_NONE)
+        return fail("%s: optimizer: %s beside deepspeed.offload_optimizer or offload_param: DeepSpeed asks for its DeepSpeedCPUAdam "
+                    "(zero_force_ds_cpu_optimizer): take adamw", where, word);
+    if (p->strategy == STRAT_ZERO1 && p->ds.grad_accum_fp32)
+        return fail("%s: optimizer: %s in BF16_Optimizer (grad_accum_dtype fp32) is not modelled yet: leave grad_accum_dtype out", where, word);
+    if (p->optimizer_form != OPTIMIZER_FUSED)
+        return fail("%s: optimizer_form: %s has one form: leave it out", where, word);
+    if (p->kernels == KERNELS_DPX)
+        return fail("%s: optimizer: kernels \"dpx\" have no %s of DeepSpeed's partitions: take torch-sdpa or torch-eager", where, word);
+    if (!plan_is_data_parallel(p))
+        return fail("%s: optimizer: %s beside tensor, context or pipeline parallelism is not modelled yet", where, word);
+    return 0;
+}
+
+static int check_optimizer(const struct plan *p, const char *where, const char *word)
+{
+    if (optimizer_traits(p->optimizer)->by == BY_BITSANDBYTES)
+        return check_bnb(p, where, word);
+    if (p->optimizer != OPTIMIZER_MUON)
+        return fail("%s: optimizer: DeepSpeed is planned with adamw, muon and bitsandbytes' so far, not with %s", where, word);
+    if (optimizer_check_whole(p, where) < 0 || check_muon(p, where) < 0)
+        return -1;
+    return p->kernels == KERNELS_DPX ? optimizer_check_own(p, where, word) : 0;
 }
 
 /* AutoTP in training, by transformers' plan (engine._apply_autotp_partitioning(), module_inject/ of DeepSpeed 0.19.6). */
@@ -225,7 +299,10 @@ static void stage3_groups(const struct plan *p, const struct mesh *m, struct pla
 /* engine.allreduce_gradients: stages 2 and 3 reduce each micro-step, 0 and 1 the last. */
 #define DEEPSPEED .tool = &framework_deepspeed_tool, .syncs = OF_STRATEGY(STRAT_ZERO2) | OF_STRATEGY(STRAT_ZERO3), \
                   .lone_expert_data = true, .units = OF_UNIT(UNIT_MODULE), .units_text = "module", \
-                  .check_overflow = check_overflow, .sequence = true, .context_method = CONTEXT_ULYSSES, .check = check, .check_tensor = check_autotp, .check_context = check_context, \
+                  .check_overflow = check_overflow, .sequence = true, .context_method = CONTEXT_ULYSSES, \
+                  .check = check, .check_train = check_train, .check_optimizer = check_optimizer, \
+                  .mixtures = MIXTURES_ALIKE, .check_experts = autoep_check, .check_expert_ranks = autoep_check_ranks, \
+                  .check_tensor = check_autotp, .check_context = check_context, \
                   .check_pipeline = deepspeed_check_pipeline, .runs_pipelines = true, .ends_alone = true, \
                   .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B), .resolve = resolve, .orthogonalises = orthogonalises, \
                   .meets_tied_grads = true, .runs_context = true, .check_run = check_run

@@ -5,7 +5,10 @@
 
 #include "base/fail.h"
 #include "model/arch/training.h"
+#include "model/plan/optimizer_check.h"
+#include "model/plan/optimizer_traits.h"
 #include "model/plan/titan_check.h"
+#include "model/plan/train_check.h"
 
 static const struct framework_version fsdp1_versions[] = {
     { "2.15", "as 2.2" },
@@ -134,6 +137,9 @@ static int check_offload(const struct plan *p, const char *where)
 
 static int check_fsdp1(const struct plan *p, const char *where)
 {
+    if (p->fsdp.use_orig_params && p->optimizer_form == OPTIMIZER_LOOP)
+        return fail("%s: optimizer_form: foreach and fused are modelled for fsdp.use_orig_params, whose shards are of unequal tensors",
+                    where);
     return check_dtype(p, where) < 0 ? -1 : check_offload(p, where);
 }
 
@@ -146,6 +152,80 @@ static int fsdp1_check_run(const struct plan *p)
         return fail("train: under torch-fsdp1 dpxrun trains adapters that are units of their own (fsdp.wrap_adapters), and no other part of a "
                     "model; under fsdp of dialect torch it does");
     return 0;
+}
+
+/* Newton-Schulz's products leave matrices with fewer rows than ranks whole, and DTensor adds nothing whole to a part in place
+ * ("in-place operations that require placement changes are not supported", 2.15). */
+static int check_rows(const struct plan *p, const char *where)
+{
+    int64_t ranks = plan_data_ranks(p);
+
+    for (int i = 0; i < p->model.ntensors; i++) {
+        const struct tensor *t = &p->model.tensors[i];
+        if (plan_orthogonalises(p, t) && t->shape[0] < ranks)
+            return fail("%s: optimizer: muon: %s has %" PRId64 " rows, fewer than %" PRId64 " ranks: PyTorch cannot add the whole update to its "
+                        "parts: take fewer ranks, or another optimizer", where, t->name, t->shape[0], ranks);
+    }
+    return 0;
+}
+
+/* DTensors of a mesh of one dimension. */
+static int check_dtensor_muon(const struct plan *p, const char *where)
+{
+    if (p->shard_group != plan_data_ranks(p))
+        return fail("%s: optimizer: muon of matrices on a mesh of two dimensions (HSDP) is not modelled: leave shard_group out", where);
+    if (p->fsdp.cpu_offload)
+        return fail("%s: optimizer: muon of matrices on the host is not modelled: leave fsdp.cpu_offload out", where);
+    if (plan_version(p) < 2015)
+        return fail("%s: optimizer: muon of FSDP2's DTensors is known of PyTorch 2.15: leave framework_version out", where);
+    if (p->float8.recipe != FLOAT8_NONE)
+        return fail("%s: optimizer: muon of weights that FSDP2 gathers in 8 bits is not modelled: leave fp8 out", where);
+    return check_rows(p, where);
+}
+
+static int check_dtensor_optimizer(const struct plan *p, const char *where, const char *word)
+{
+    const char *not = optimizer_traits(p->optimizer)->not_fsdp2;
+    bool muon = p->optimizer == OPTIMIZER_MUON;
+
+    if (not)
+        return fail("%s: optimizer: %s of FSDP2's sharded tensors (DTensor) %s", where, word, not);
+    if (muon && (optimizer_check_whole(p, where) < 0 || check_dtensor_muon(p, where) < 0))
+        return -1;
+    return optimizer_check_torch(p, where, word);
+}
+
+/* Adapters that are units of their own, inside their block's (lower_fsdp1_adapters.c). */
+static int check_wrapped(const struct plan *p, const char *where)
+{
+    const char *needs = p->unit != UNIT_BLOCK ? "unit block"
+                      : p->fsdp.forward_prefetch ? "fsdp.forward_prefetch false"
+                      : p->recompute == RECOMPUTE_SELECTIVE ? "recompute none or full" : NULL;
+
+    if (needs)
+        return fail("%s: fsdp.wrap_adapters: adapters as units of their own need %s", where, needs);
+    if (training_adapters(&p->model) > ADAPTERS_MOST)
+        return fail("%s: fsdp.wrap_adapters: %d matrices of adapters in a block; up to %d are supported", where, training_adapters(&p->model),
+                    ADAPTERS_MOST);
+    return 0;
+}
+
+/* Beside adapters and frozen weights. */
+static int fsdp1_check_train(const struct plan *p, const char *where)
+{
+    if (p->fsdp.wrap_adapters && train_adapters_at(p).ends)
+        return fail("%s: lora.target_modules: adapters of the embedding and the head are not planned as units of their own yet "
+                    "(fsdp.wrap_adapters)", where);
+    if (!p->fsdp.use_orig_params && !p->fsdp.wrap_adapters)
+        return fail("%s: fsdp.use_orig_params: FSDP1 flattens tensors that train with frozen ones only with it: set it%s to true", where,
+                    training_is_lora(&p->train) ? ", or wrap_adapters," : "");
+    if (plan_has_wide_adapters(p) && !p->fsdp.wrap_adapters)
+        return fail("%s: fsdp.model_dtype: FSDP1 flattens a unit's tensors in one dtype (\"Must flatten tensors with uniform dtype\"): adapters "
+                    "in fp32 beside frozen weights in %s need fsdp.wrap_adapters true", where, dtype_name(plan_recipe(p).frozen));
+    if (p->train.modules_to_save[0])
+        return fail("%s: lora.modules_to_save: with FSDP1 frozen originals beside their copies get gradients of zeros: not modelled yet",
+                    where);
+    return p->fsdp.wrap_adapters ? check_wrapped(p, where) : 0;
 }
 
 /* ---- groups ---- */
@@ -189,7 +269,8 @@ const struct framework framework_fsdp2 = {
     .unit = UNIT_BLOCK, .units = OF_UNIT(UNIT_MODEL) | OF_UNIT(UNIT_BLOCKS) | OF_UNIT(UNIT_BLOCK) | OF_UNIT(UNIT_HALF_BLOCK),
     .units_text = "model, <n> blocks, block, half-block", .unit_tries = fsdp2_units, .nunit_tries = sizeof fsdp2_units / sizeof *fsdp2_units,
     .reduce_dtype = fsdp2_reduce_dtype, .model_dtype = in_16_bits, .sequence = true, .context_method = CONTEXT_ALL_GATHER, .ends_count = true,
-    .check = check_dtype, .check_group = check_reshard, .check_tensor = titan_check_tensor, .check_context = titan_check_context,
+    .mixtures = MIXTURES_ANY, .check_expert_ranks = titan_check_experts, .check = check_dtype, .check_group = check_reshard,
+    .check_optimizer = check_dtensor_optimizer, .check_tensor = titan_check_tensor, .check_context = titan_check_context,
     .check_pipeline = titan_check_pipeline, .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B),
     .recipe = recipe, .wide_adapters = fsdp2_wide_adapters, .autocasts_adapters = true,
 };
@@ -202,7 +283,8 @@ const struct framework framework_fsdp1 = {
     .units_text = "model, block (it wraps one module, so not several blocks)",
     .unit_tries = fsdp1_units, .nunit_tries = sizeof fsdp1_units / sizeof *fsdp1_units,
     .reduce_dtype = fsdp1_reduce_dtype, .model_dtype = fsdp1_model_dtype, .sequence = true, .context_method = CONTEXT_ULYSSES,
-    .check = check_fsdp1, .check_group = check_fsdp1_group, .check_tensor = titan_check_tensor, .check_context = titan_check_context,
+    .mixtures = MIXTURES_ALIKE, .check = check_fsdp1, .check_group = check_fsdp1_group, .check_train = fsdp1_check_train,
+    .check_tensor = titan_check_tensor, .check_context = titan_check_context,
     .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B),
     .recipe = recipe, .wide_adapters = fsdp1_wide_adapters, .flat_units = true, .records_streams = true, .check_run = fsdp1_check_run,
 };

@@ -1,7 +1,11 @@
 /* framework_megatron.c -- megatron-core's DistributedDataParallel and distributed optimizer, in Megatron-LM's training loop. */
 #include "model/plan/framework.h"
 
+#include "base/fail.h"
+#include "model/arch/training.h"
+#include "model/arch/training_bridge.h"
 #include "model/plan/megatron_check.h"
+#include "model/plan/megatron_experts_check.h"
 #include "model/plan/megatron_model.h"
 #include "model/plan/megatron_states.h"
 
@@ -26,6 +30,38 @@ static void recipe(const struct plan *p, struct recipe *r)
     if (p->megatron.use_precision_aware_optimizer)
         r->optimizer = megatron_main_bytes(p) + megatron_moment_bytes(p, p->megatron.exp_avg_dtype) +
                        megatron_moment_bytes(p, p->megatron.exp_avg_sq_dtype);
+}
+
+/* ---- what is refused beside adapters ---- */
+
+/* CheckpointFunction runs backward where its input needs a gradient; that of the first block's MLP does not where attention has no adapters, and
+ * Megatron-Bridge sees to whole blocks alone (peft/recompute.py). */
+static bool loses_gradients(const struct plan *p)
+{
+    bool attention = training_bridge_adapts(&p->train, "linear_qkv") || training_bridge_adapts(&p->train, "linear_proj");
+
+    return p->recompute == RECOMPUTE_SELECTIVE && plan_recomputes_module(p, "mlp") && !attention;
+}
+
+/* Megatron-Bridge's adapters of megatron-core's layers, which search does not try: its adapters are PEFT's. */
+static int check_train(const struct plan *p, const char *where)
+{
+    const char *with = p->model.experts ? "mixtures of experts" : p->model.kv_rank > 0 ? "latent attention" : p->megatron.mtp_num_layers > 0 ? "multi-token prediction"
+                     : p->megatron.fp4_format ? "megatron.fp4_format" : NULL;
+
+    if (!p->train.bridge || !p->model.training.bridge)
+        return fail("%s: train: the model was made for PEFT's adapters: dialect megatron has Megatron-Bridge's", where);
+    if (with)
+        return fail("%s: train: Megatron-Bridge's adapters beside %s are not planned yet", where, with);
+    if (loses_gradients(p))
+        return fail("%s: megatron.recompute_modules: mlp: with adapters of the MLP alone those of the first block would get no gradients, for its "
+                    "input needs none: adapt linear_qkv too, or recompute full", where);
+    if (p->precision == DT_FP32)
+        return fail("%s: train: Megatron-Bridge's adapters are planned in 16 bits: set precision bf16", where);
+    if (p->parallel.tensor > 1 && p->train.rank % p->parallel.tensor)
+        return fail("%s: lora.rank: %lld does not divide by parallel.tensor %lld, over which linear_in is cut", where, (long long)p->train.rank,
+                    (long long)p->parallel.tensor);
+    return 0;
 }
 
 /* ---- groups ---- */
@@ -68,7 +104,8 @@ const struct framework framework_megatron = {
     .tool = &framework_megatron_tool, .units = OF_UNIT(UNIT_MODEL) | OF_UNIT(UNIT_BLOCK), .units_text = "",
     .copy_groups = copy_groups, .experts_span_replicas = true, .biases_routers = true,
     .kernels = kernels, .reduce_dtype = reduce_dtype, .context_method = CONTEXT_RING, .balances_heads = true, .cuts_experts = true,
-    .check_first = megatron_check, .check_pipeline = megatron_check_pipeline, .runs_pipelines = true, .ends_alone = true,
+    .mixtures = MIXTURES_ANY, .check_experts = megatron_experts_check, .check_first = megatron_check, .check_train = check_train,
+    .check_pipeline = megatron_check_pipeline, .runs_pipelines = true, .ends_alone = true,
     .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B) | OF_PIPELINE(PIPELINE_INTERLEAVED),
     .recipe = recipe, .megatron_layers = true, .registered = megatron_model,
     .not_run = "dpxrun does not run it: its plans are for dpxplan",

@@ -3,6 +3,7 @@
 #include "model/plan/framework.h"
 
 #include "base/fail.h"
+#include "model/plan/optimizer_check.h"
 #include "model/plan/parallel_check.h"
 
 const struct framework_tool framework_paper_tool = { .name = "paper" };
@@ -23,6 +24,22 @@ static int check_offload(const struct plan *p, const char *where)
         return fail("%s: deepspeed.offload_optimizer: with tensor, context or pipeline parallelism it is not modelled yet", where);
     if (disk && p->deterministic)
         return fail("%s: deterministic: with gradients on disks it is not modelled yet", where);
+    return 0;
+}
+
+static int check_train(const struct plan *p, const char *where)
+{
+    if (p->ds.offload_optimizer.device != OFFLOAD_NONE)
+        return fail("%s: train: adapters and frozen weights beside deepspeed.offload_optimizer are not supported yet in dialect paper", where);
+    return 0;
+}
+
+static int check_optimizer(const struct plan *p, const char *where, const char *word)
+{
+    if (optimizer_check_own(p, where, word) < 0)
+        return -1;
+    if (p->ds.offload_optimizer.device != OFFLOAD_NONE)
+        return fail("%s: optimizer: with deepspeed.offload_optimizer only adamw is modelled", where);
     return 0;
 }
 
@@ -82,7 +99,8 @@ static const struct unit_tried units[] = { { UNIT_BLOCK, 1 }, { UNIT_HALF_BLOCK,
 #define PAPER .tool = &framework_paper_tool, .unit = UNIT_BLOCK, \
               .units = OF_UNIT(UNIT_MODEL) | OF_UNIT(UNIT_BLOCKS) | OF_UNIT(UNIT_BLOCK) | OF_UNIT(UNIT_HALF_BLOCK), \
               .units_text = "model, <n> blocks, block, half-block", .unit_tries = units, .nunit_tries = sizeof units / sizeof *units, \
-              .check = check_offload, .check_tensor = check_tensor, .check_context = check_context, .fills_partly = true, .plain_host = true, \
+              .check = check_offload, .check_train = check_train, .check_optimizer = check_optimizer, \
+              .check_tensor = check_tensor, .check_context = check_context, .fills_partly = true, .plain_host = true, \
               .runs_tensor = true, .runs_context = true, .context_method = CONTEXT_RING     /* Liu et al. 2023 */
 
 const struct framework framework_paper = {

@@ -84,6 +84,14 @@ static int check_ddp(const struct plan *p, const char *where)
     return ddp_check_hook(p, where) < 0 || ddp_check_alone(p, where) < 0 ? -1 : check_dtype(p, where);
 }
 
+static int check_train(const struct plan *p, const char *where)
+{
+    if (plan_has_wide_adapters(p) && p->train.modules_to_save[0])
+        return fail("%s: lora.modules_to_save: PEFT keeps copies in the %s of the frozen weights and adapters in fp32: an optimizer of two dtypes is "
+                    "not planned: a model in fp32 has one (ddp.model_dtype null)", where, dtype_name(plan_recipe(p).frozen));
+    return 0;
+}
+
 static int check_run(const struct plan *p)
 {
     if (p->ddp.model_dtype == DT_BF16 && plan_recipe(p).kept == DT_BF16)
@@ -100,7 +108,8 @@ static int check_run(const struct plan *p)
                 .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B)
 
 const struct framework framework_torch_dp  = { PYTORCH, .check = check_dp, .meets_tied_grads = true };
-const struct framework framework_torch_ddp = { PYTORCH, .sync_is_choice = EVERY_STRATEGY, .check = check_ddp,
-                                               .check_pipeline = titan_check_pipeline, .wide_adapters = wide_adapters,
+const struct framework framework_torch_ddp = { PYTORCH, .sync_is_choice = EVERY_STRATEGY, .mixtures = MIXTURES_ANY,
+                                               .check_expert_ranks = titan_check_experts, .check = check_ddp,
+                                               .check_train = check_train, .check_pipeline = titan_check_pipeline, .wide_adapters = wide_adapters,
                                                .model_dtype = loaded_dtype };
 const struct framework framework_torch_zro = { PYTORCH, .sync_is_choice = EVERY_STRATEGY, .check = check_ddp };

@@ -20,7 +20,7 @@
 #include "model/plan/knob.h"
 #include "model/plan/liger.h"
 #include "model/plan/loss_check.h"
-#include "model/plan/optimizer_traits.h"
+#include "model/plan/optimizer_check.h"
 #include "model/plan/parallel_check.h"
 #include "model/plan/recorded_check.h"
 #include "model/plan/train_check.h"
@@ -142,29 +142,14 @@ static int check_compile(const struct plan *p, const char *where)
     return 0;
 }
 
-/* engine.py, _configure_fp16_optimizer(): stage 0 in 16 bits steps FusedAdam in FP16_Optimizer, every other optimizer in
- * FP16_UnfusedOptimizer. */
-static int check_deepspeed_form(const struct plan *p, const char *where)
-{
-    if (p->strategy == STRAT_DDP && p->precision != DT_FP32 && p->optimizer_form != OPTIMIZER_FUSED)
-        return fail("%s: optimizer_form: torch's AdamW of stage 0 in %s is in DeepSpeed's FP16_UnfusedOptimizer, which is not modelled: "
-                    "leave it out, or take zero1", where, dtype_name(p->precision));
-    return 0;
-}
-
 static int check_optimizer_form(const struct plan *p, const char *where)
 {
-    if (p->dialect == DIALECT_DEEPSPEED)
-        return check_deepspeed_form(p, where);
-    if (p->optimizer_form == OPTIMIZER_FOREACH)
+    if (p->optimizer_form == OPTIMIZER_FOREACH || !dialect_is_torch(p->dialect))
         return 0;
     if (p->fsdp.cpu_offload)
         return fail("%s: optimizer_form: with fsdp.cpu_offload only foreach is modelled, which on the CPU is a loop", where);
     if (p->kernels == KERNELS_DPX)
         return fail("%s: optimizer_form: kernels \"dpx\" have one AdamW", where);
-    if (p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.use_orig_params && p->optimizer_form == OPTIMIZER_LOOP)
-        return fail("%s: optimizer_form: foreach and fused are modelled for fsdp.use_orig_params, whose shards are of unequal tensors",
-                    where);
     return 0;
 }
 
@@ -258,132 +243,6 @@ static int check_group(const struct plan *p, const char *where)
     return framework_of(p)->check_group ? framework_of(p)->check_group(p, where) : 0;
 }
 
-/* ---- optimizers ---- */
-
-/* Those that dpx has kernels for; of whole tensors: rows and columns, blocks of 256. */
-static int check_own_optimizer(const struct plan *p, const char *where, const char *word)
-{
-    bool whole = p->optimizer == OPTIMIZER_ADAFACTOR || p->optimizer == OPTIMIZER_BNB_ADAMW8;
-
-    if (!whole && p->optimizer != OPTIMIZER_SGD && p->optimizer != OPTIMIZER_BNB_LION)
-        return fail("%s: optimizer: kernels \"dpx\" and dialect paper have adamw, sgd, lion_32bit, adafactor and adamw_bnb_8bit, not %s",
-                    where, word);
-    if (whole && p->strategy != STRAT_DDP)
-        return fail("%s: optimizer: %s needs whole tensors, which %s divides among ranks: take strategy ddp", where, word,
-                    strategy_name(p->strategy));
-    if (whole && !plan_is_data_parallel(p))
-        return fail("%s: optimizer: %s needs whole tensors: without tensor, context or pipeline parallelism", where, word);
-    if (p->dialect == DIALECT_PAPER && p->ds.offload_optimizer.device != OFFLOAD_NONE)
-        return fail("%s: optimizer: with deepspeed.offload_optimizer only adamw is modelled", where);
-    return 0;
-}
-
-/* Newton-Schulz's products leave matrices with fewer rows than ranks whole, and DTensor adds nothing whole to a part in place
- * ("in-place operations that require placement changes are not supported", 2.15). */
-static int check_rows(const struct plan *p, const char *where)
-{
-    int64_t ranks = plan_data_ranks(p);
-
-    for (int i = 0; i < p->model.ntensors; i++) {
-        const struct tensor *t = &p->model.tensors[i];
-        if (plan_orthogonalises(p, t) && t->shape[0] < ranks)
-            return fail("%s: optimizer: muon: %s has %" PRId64 " rows, fewer than %" PRId64 " ranks: PyTorch cannot add the whole update to its "
-                        "parts: take fewer ranks, or another optimizer", where, t->name, t->shape[0], ranks);
-    }
-    return 0;
-}
-
-/* MuonWithAuxAdam of 0.19.8 under stages 1 and 2. */
-static int check_deepspeed_muon(const struct plan *p, const char *where)
-{
-    const struct deepspeed_options *ds = &p->ds;
-
-    if (p->strategy == STRAT_ZERO3)
-        return fail("%s: optimizer: %s", where, knob_lacks("", "optimizer", "muon"));
-    if (!plan_has_deepspeed_0_19_8(p))
-        return fail("%s: optimizer: muon is known of DeepSpeed 0.19.8: set framework_version to \"0.19.8\"", where);
-    if (ds->offload_optimizer.device != OFFLOAD_NONE)
-        return fail("%s: optimizer: muon beside deepspeed.offload_optimizer, which gathers gradients and momenta in pieces, is not modelled yet", where);
-    if (ds->grad_accum_fp32)
-        return fail("%s: optimizer: muon beside deepspeed.grad_accum_dtype fp32 is not modelled yet: leave it out", where);
-    if (ds->reduce_scatter && !ds->use_multi_rank_bucket_allreduce)
-        return fail("%s: optimizer: muon without deepspeed.use_multi_rank_bucket_allreduce is not modelled: leave it out", where);
-    return 0;
-}
-
-/* bitsandbytes' optimizers, which a Trainer hands to deepspeed.initialize() (zero_allow_untested_optimizer, which accelerate sets): they step the
- * flat fp32 partitions, in one group where the Trainer has two, one without decay. */
-static int check_deepspeed_bnb(const struct plan *p, const char *where, const char *word)
-{
-    if (p->ds.offload_optimizer.device != OFFLOAD_NONE || p->ds.offload_param.device != OFFLOAD_NONE)
-        return fail("%s: optimizer: %s beside deepspeed.offload_optimizer or offload_param: DeepSpeed asks for its DeepSpeedCPUAdam "
-                    "(zero_force_ds_cpu_optimizer): take adamw", where, word);
-    if (p->strategy == STRAT_ZERO1 && p->ds.grad_accum_fp32)
-        return fail("%s: optimizer: %s in BF16_Optimizer (grad_accum_dtype fp32) is not modelled yet: leave grad_accum_dtype out", where, word);
-    if (p->optimizer_form != OPTIMIZER_FUSED)
-        return fail("%s: optimizer_form: %s has one form: leave it out", where, word);
-    if (p->kernels == KERNELS_DPX)
-        return fail("%s: optimizer: kernels \"dpx\" have no %s of DeepSpeed's partitions: take torch-sdpa or torch-eager", where, word);
-    if (!plan_is_data_parallel(p))
-        return fail("%s: optimizer: %s beside tensor, context or pipeline parallelism is not modelled yet", where, word);
-    return 0;
-}
-
-/* Of whole matrices under DDP, of DTensors whose mesh has one dimension under FSDP2. */
-static int check_muon(const struct plan *p, const char *where)
-{
-    bool fsdp2 = p->strategy == STRAT_FSDP;
-
-    if (!plan_is_data_parallel(p) || p->parallel.expert > 1)
-        return fail("%s: optimizer: muon orthogonalises whole matrices; of matrices that other ranks have a part of by tensor, context, "
-                    "pipeline or expert parallelism it is not modelled: leave those out", where);
-    if (p->dialect == DIALECT_DEEPSPEED)
-        return check_deepspeed_muon(p, where);
-    if (fsdp2 && p->shard_group != plan_data_ranks(p))
-        return fail("%s: optimizer: muon of matrices on a mesh of two dimensions (HSDP) is not modelled: leave shard_group out", where);
-    if (fsdp2 && p->fsdp.cpu_offload)
-        return fail("%s: optimizer: muon of matrices on the host is not modelled: leave fsdp.cpu_offload out", where);
-    if (fsdp2 && plan_version(p) < 2015)
-        return fail("%s: optimizer: muon of FSDP2's DTensors is known of PyTorch 2.15: leave framework_version out", where);
-    if (fsdp2 && p->float8.recipe != FLOAT8_NONE)
-        return fail("%s: optimizer: muon of weights that FSDP2 gathers in 8 bits is not modelled: leave fp8 out", where);
-    return fsdp2 ? check_rows(p, where) : 0;
-}
-
-static int check_optimizer(const struct plan *p, const char *where)
-{
-    enum optimizer_library by = optimizer_traits(p->optimizer)->by;
-    bool bnb = by == BY_BITSANDBYTES, torchao = by == BY_TORCHAO;
-    const char *word;
-
-    if (p->optimizer == OPTIMIZER_ADAMW)
-        return 0;
-    word = knob_words("optimizer")[p->optimizer];
-    if (p->dialect == DIALECT_PAPER)
-        return check_own_optimizer(p, where, word);
-    if (p->dialect == DIALECT_DEEPSPEED && bnb)
-        return check_deepspeed_bnb(p, where, word);
-    if (p->dialect == DIALECT_DEEPSPEED && p->optimizer != OPTIMIZER_MUON)
-        return fail("%s: optimizer: DeepSpeed is planned with adamw, muon and bitsandbytes' so far, not with %s", where, word);
-    if (p->strategy == STRAT_FSDP && optimizer_traits(p->optimizer)->not_fsdp2)
-        return fail("%s: optimizer: %s of FSDP2's sharded tensors (DTensor) %s", where, word, optimizer_traits(p->optimizer)->not_fsdp2);
-    if (optimizer_traits(p->optimizer)->whole && (!plan_is_data_parallel(p) || p->parallel.expert > 1))
-        return fail("%s: optimizer: %s of tensors that other ranks have a part of is not modelled: leave \"parallel\" out", where, word);
-    if (p->optimizer == OPTIMIZER_MUON && check_muon(p, where) < 0)
-        return -1;
-    if (p->optimizer != OPTIMIZER_SGD && p->dialect != DIALECT_DEEPSPEED && p->optimizer_form != OPTIMIZER_FOREACH)
-        return fail("%s: optimizer_form: %s has one form: leave it out", where, word);
-    if (p->optimizer == OPTIMIZER_AO_ADAMW && plan_recipe(p).kept != DT_BF16)
-        return fail("%s: optimizer: %s rounds parameters kept in bf16: set %s.model_dtype to bf16", where, word,
-                    p->strategy == STRAT_FSDP ? "fsdp" : "ddp");
-    if (plan_recipe(p).kept != DT_FP32 && !torchao && !bnb &&
-        !(p->optimizer == OPTIMIZER_MUON && (p->strategy == STRAT_FSDP || p->dialect == DIALECT_DEEPSPEED)))
-        return fail("%s: optimizer: %s of parameters in %s is not modelled yet", where, word, dtype_name(plan_recipe(p).kept));
-    if (p->fsdp.cpu_offload && knob_has(p, "fsdp", "cpu_offload"))
-        return fail("%s: optimizer: with fsdp.cpu_offload only adamw is modelled", where);
-    return p->kernels == KERNELS_DPX ? check_own_optimizer(p, where, word) : 0;
-}
-
 int plan_check(const struct plan *p, const char *where)
 {
     const struct framework *f;
@@ -409,7 +268,7 @@ int plan_check(const struct plan *p, const char *where)
         || check_derived(p, where) < 0 || check_common(p, where) < 0
         || check_unit(p, where) < 0 || (f->check && f->check(p, where) < 0) || loss_check(p, where) < 0 || liger_check(p, where) < 0
         || check_optimizer_form(p, where) < 0 || check_compile(p, where) < 0 || graphs_check(p, where) < 0
-        || train_check(p, where) < 0 || check_optimizer(p, where) < 0 || float8_check(p, where) < 0)
+        || train_check(p, where) < 0 || optimizer_check(p, where) < 0 || float8_check(p, where) < 0)
         return -1;
     return 0;
 }

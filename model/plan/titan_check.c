@@ -119,3 +119,18 @@ int titan_check_pipeline(const struct plan *p, const char *where)
                     where);
     return 0;
 }
+
+/* torchtitan's FSDP of experts: a block is a unit, and a dimension beyond the first is cut evenly (FSDPParam). */
+int titan_check_experts(const struct plan *p, int64_t sharing, const char *where)
+{
+    const struct model *m = &p->model;
+
+    if (p->unit != UNIT_BLOCK)
+        return fail("%s: unit: with parallel.expert torchtitan's is \"block\"", where);
+    if (p->fsdp.reshard_after_forward > 1 || p->fsdp.cpu_offload)
+        return fail("%s: fsdp.%s: with parallel.expert it is not modelled yet", where, p->fsdp.cpu_offload ? "cpu_offload" : "reshard_after_forward k");
+    if (p->parallel.expert * sharing > m->experts && (m->expert_ffn % sharing || m->hidden % sharing))
+        return fail("%s: parallel.expert: %" PRId64 " ranks share the experts of each rank, more than it has, and do not divide their widths %" PRId64
+                    " and %" PRId64 ": FSDP2 cuts no other dimension than the first unevenly", where, sharing, m->expert_ffn, m->hidden);
+    return 0;
+}

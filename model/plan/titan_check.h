@@ -11,4 +11,7 @@ int titan_check_tensor(const struct plan *p, const char *where);
 int titan_check_context(const struct plan *p, const char *where);
 int titan_check_pipeline(const struct plan *p, const char *where);
 
+/* torchtitan's expert parallelism: `sharing` ranks share the experts of each. */
+int titan_check_experts(const struct plan *p, int64_t sharing, const char *where);
+
 #endif

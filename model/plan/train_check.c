@@ -7,8 +7,8 @@
 #include "base/size.h"
 #include "model/arch/packed.h"
 #include "model/arch/training.h"
-#include "model/arch/training_bridge.h"
 #include "model/plan/attention.h"
+#include "model/plan/framework.h"
 #include "model/plan/knob.h"
 
 static bool same_training(const struct training *a, const struct training *b)
@@ -78,9 +78,6 @@ static int check_base(const struct plan *p, const char *where)
 {
     const char *base = training_base_name(p->train.base);
 
-    if (p->strategy == STRAT_DDP && plan_has_wide_adapters(p) && p->train.modules_to_save[0])
-        return fail("%s: lora.modules_to_save: PEFT keeps copies in the %s of the frozen weights and adapters in fp32: an optimizer of two dtypes is "
-                    "not planned: a model in fp32 has one (ddp.model_dtype null)", where, dtype_name(plan_recipe(p).frozen));
     if (p->train.base == BASE_PLAIN)
         return 0;
     if (p->train.base == BASE_AO_INT4 || p->train.base == BASE_AO_INT4_TILED)
@@ -107,58 +104,32 @@ static int check_base(const struct plan *p, const char *where)
     return 0;
 }
 
-/* Outside of device memory. */
-static int check_offload(const struct plan *p, const char *where)
+struct adapters_at train_adapters_at(const struct plan *p)
 {
-    bool params = p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_ZERO3 && p->ds.offload_param.device != OFFLOAD_NONE;
-    bool states = (p->dialect == DIALECT_DEEPSPEED || p->dialect == DIALECT_PAPER) && p->ds.offload_optimizer.device != OFFLOAD_NONE;
-    const char *key = states ? "offload_optimizer" : "offload_param";
+    struct adapters_at at = { 0 };
 
-    if (p->dialect == DIALECT_PAPER && states)
-        return fail("%s: train: adapters and frozen weights beside deepspeed.offload_optimizer are not supported yet in dialect paper", where);
-    if ((states && p->ds.offload_optimizer.device == OFFLOAD_NVME) || (params && p->ds.offload_param.device == OFFLOAD_NVME))
-        return fail("%s: train: adapters and frozen weights beside deepspeed.%s on a disk are not supported yet: set its device to cpu",
-                    where, params && p->ds.offload_param.device == OFFLOAD_NVME ? "offload_param" : key);
-    return 0;
-}
-
-/* Adapters that are units of their own, inside their block's (lower_fsdp1_adapters.c). */
-static int check_wrapped(const struct plan *p, const char *where)
-{
-    const char *needs = p->unit != UNIT_BLOCK ? "unit block"
-                      : p->fsdp.forward_prefetch ? "fsdp.forward_prefetch false"
-                      : p->recompute == RECOMPUTE_SELECTIVE ? "recompute none or full" : NULL;
-
-    if (needs)
-        return fail("%s: fsdp.wrap_adapters: adapters as units of their own need %s", where, needs);
-    if (training_adapters(&p->model) > ADAPTERS_MOST)
-        return fail("%s: fsdp.wrap_adapters: %d matrices of adapters in a block; up to %d are supported", where, training_adapters(&p->model),
-                    ADAPTERS_MOST);
-    return 0;
+    for (int i = 0; i < p->model.ntensors; i++) {
+        const struct tensor *t = &p->model.tensors[i];
+        if (!tensor_is_adapter(t))
+            continue;
+        at.ends |= t->block < 0;
+        at.head |= t->role == ROLE_HEAD;
+        at.embedding |= t->role == ROLE_TOKENS;
+        at.experts |= role_is_of_experts(t->role) || t->role == ROLE_ROUTER;
+    }
+    return at;
 }
 
 /* Adapters of parameters that are no layer's, and of the embedding and the head: units outside of blocks train in part. */
 static int check_ends(const struct plan *p, const char *where)
 {
-    bool ends = false, head = false, wrapped = false, table = false;
+    struct adapters_at at = train_adapters_at(p);
 
-    for (int i = 0; i < p->model.ntensors; i++) {
-        const struct tensor *t = &p->model.tensors[i];
-        ends |= t->block < 0 && tensor_is_adapter(t);
-        head |= t->role == ROLE_HEAD && tensor_is_adapter(t);
-        table |= t->role == ROLE_TOKENS && tensor_is_adapter(t);
-        wrapped |= (role_is_of_experts(t->role) || t->role == ROLE_ROUTER) && tensor_is_adapter(t);
-    }
-    if (wrapped && p->dialect != DIALECT_TORCH)
+    if (at.experts && p->dialect != DIALECT_TORCH)
         return fail("%s: lora: adapters of experts' weights and routers (PEFT's ParamWrapper) are planned for ddp/torch and fsdp/torch", where);
-    if (ends && p->kernels == KERNELS_DPX)
+    if (at.ends && p->kernels == KERNELS_DPX)
         return fail("%s: lora.target_modules: kernels \"dpx\" have no adapters of the embedding and the head", where);
-    if (table && p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED)
-        return fail("%s: lora.target_modules: adapters of the embedding are not planned for DeepSpeed's stage 3 yet", where);
-    if (ends && p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.wrap_adapters)
-        return fail("%s: lora.target_modules: adapters of the embedding and the head are not planned as units of their own yet "
-                    "(fsdp.wrap_adapters)", where);
-    if (head && (p->loss == LOSS_CHUNKED || p->loss == LOSS_FUSED_LINEAR || p->loss == LOSS_CUT))
+    if (at.head && (p->loss == LOSS_CHUNKED || p->loss == LOSS_FUSED_LINEAR || p->loss == LOSS_CUT))
         return fail("%s: loss: one that multiplies by the head's weight itself leaves out the head's adapters: fp32, bf16, fused or "
                     "liger-cross-entropy", where);
     return 0;
@@ -170,38 +141,9 @@ static const char *other_way(const struct parallel_options *o)
     return o->tensor > 1 ? "tensor" : o->pipeline > 1 ? "pipeline" : "context";
 }
 
-/* CheckpointFunction runs backward where its input needs a gradient; that of the first block's MLP does not where attention has no adapters, and
- * Megatron-Bridge sees to whole blocks alone (peft/recompute.py). */
-static bool loses_gradients(const struct plan *p)
-{
-    bool attention = training_bridge_adapts(&p->train, "linear_qkv") || training_bridge_adapts(&p->train, "linear_proj");
-
-    return p->recompute == RECOMPUTE_SELECTIVE && plan_recomputes_module(p, "mlp") && !attention;
-}
-
-/* Megatron-Bridge's adapters of megatron-core's layers, which search does not try: its adapters are PEFT's. */
-static int check_bridge(const struct plan *p, const char *where)
-{
-    const char *with = p->model.experts ? "mixtures of experts" : p->model.kv_rank > 0 ? "latent attention" : p->megatron.mtp_num_layers > 0 ? "multi-token prediction"
-                     : p->megatron.fp4_format ? "megatron.fp4_format" : NULL;
-
-    if (!p->train.bridge || !p->model.training.bridge)
-        return fail("%s: train: the model was made for PEFT's adapters: dialect megatron has Megatron-Bridge's", where);
-    if (with)
-        return fail("%s: train: Megatron-Bridge's adapters beside %s are not planned yet", where, with);
-    if (loses_gradients(p))
-        return fail("%s: megatron.recompute_modules: mlp: with adapters of the MLP alone those of the first block would get no gradients, for its "
-                    "input needs none: adapt linear_qkv too, or recompute full", where);
-    if (p->precision == DT_FP32)
-        return fail("%s: train: Megatron-Bridge's adapters are planned in 16 bits: set precision bf16", where);
-    if (p->parallel.tensor > 1 && p->train.rank % p->parallel.tensor)
-        return fail("%s: lora.rank: %lld does not divide by parallel.tensor %lld, over which linear_in is cut", where, (long long)p->train.rank,
-                    (long long)p->parallel.tensor);
-    return 0;
-}
-
 int train_check_ranks(const struct plan *p, const char *where)
 {
+    const struct framework *f = framework_of(p);
     char cells[400];
 
     if (training_is_all(&p->train))
@@ -211,10 +153,12 @@ int train_check_ranks(const struct plan *p, const char *where)
         return fail("%s: train: adapters and frozen weights are not planned for %s in dialect %s yet; these have them: %s", where,
                     strategy_name(p->strategy), dialect_name(p->dialect), cells);
     }
-    if (p->dialect == DIALECT_MEGATRON)
-        return check_bridge(p, where);
-    if (p->train.bridge)
+    if (p->train.bridge && !f->megatron_layers)
         return fail("%s: train: Megatron-Bridge's adapters are of dialect megatron alone", where);
+    if (f->check_train && f->check_train(p, where) < 0)
+        return -1;
+    if (f->megatron_layers)
+        return 0;
     if (p->model.experts && p->parallel.expert > 1)
         return fail("%s: train: adapters and frozen weights beside parallel.expert are not supported yet", where);
     if (!plan_is_data_parallel(p)) {
@@ -234,21 +178,10 @@ int train_check(const struct plan *p, const char *where)
     if (p->kernels == KERNELS_TORCH_COMPILE)
         return fail("%s: train: kernels \"%s\" train everything so far: take torch-sdpa, torch-eager or dpx", where,
                     kernels_name(p->kernels));
-    if (check_offload(p, where) < 0 || check_ends(p, where) < 0)
+    if (check_ends(p, where) < 0)
         return -1;
     if (p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD)
         return fail("%s: train: adapters and frozen weights beside offloaded activations are not supported yet", where);
-    if (p->dialect == DIALECT_TORCH_FSDP1 && !p->fsdp.use_orig_params && !p->fsdp.wrap_adapters)
-        return fail("%s: fsdp.use_orig_params: FSDP1 flattens tensors that train with frozen ones only with it: set it%s to true", where,
-                    training_is_lora(&p->train) ? ", or wrap_adapters," : "");
-    if (p->dialect == DIALECT_TORCH_FSDP1 && plan_has_wide_adapters(p) && !p->fsdp.wrap_adapters)
-        return fail("%s: fsdp.model_dtype: FSDP1 flattens a unit's tensors in one dtype (\"Must flatten tensors with uniform dtype\"): adapters "
-                    "in fp32 beside frozen weights in %s need fsdp.wrap_adapters true", where, dtype_name(plan_recipe(p).frozen));
-    if (p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.wrap_adapters && check_wrapped(p, where) < 0)
-        return -1;
-    if (p->dialect == DIALECT_TORCH_FSDP1 && p->train.modules_to_save[0])
-        return fail("%s: lora.modules_to_save: with FSDP1 frozen originals beside their copies get gradients of zeros: not modelled yet",
-                    where);
     if (p->recompute_interval != 1)
         return fail("%s: recompute_interval: beside adapters and frozen weights only 1 is supported yet", where);
     if (attention_mixed(p) && !model_windowed(&p->model, 0))

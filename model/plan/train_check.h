@@ -11,4 +11,8 @@ int train_check_ranks(const struct plan *p, const char *where);
 /* The rest. */
 int train_check(const struct plan *p, const char *where);
 
+/* Which tensors outside of blocks' own layers have adapters: any outside of blocks, the head, the embedding; experts' weights or routers. */
+struct adapters_at { bool ends, head, embedding, experts; };
+struct adapters_at train_adapters_at(const struct plan *p);
+
 #endif
