@@ -36,7 +36,7 @@ export XDG_DATA_HOME="$work/none" DPX_MEASURED="$work/none"
 evaluate() {
     while IFS= read -r plan; do
         printf '%s\n' "$plan" >"$work/$2.json"
-        "$1" eval --json "$work/$2.json" 2>&1 | sed "s/^ *//; s,$work/$2.json,plan.json,g" | tr '\n' ' '
+        "$1" eval --json "$work/$2.json" 2>&1 | sed '/^ *"version": /d' | sed "s/^ *//; s,$work/$2.json,plan.json,g" | tr '\n' ' '
         echo
     done <"$work/plans" >"$work/$2"
 }
