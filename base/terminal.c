@@ -46,7 +46,7 @@ bool terminal_colour_when(const char *when)
     return false;
 }
 
-bool terminal_colour(FILE *f)
+static bool takes_colour(FILE *f)
 {
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
 
@@ -62,5 +62,5 @@ const char *terminal_ink(FILE *f, enum terminal_ink ink)
         [TERMINAL_GREEN] = "\033[32m", [TERMINAL_YELLOW] = "\033[33m",
     };
 
-    return terminal_colour(f) ? codes[ink] : "";
+    return takes_colour(f) ? codes[ink] : "";
 }

@@ -11,14 +11,11 @@ int terminal_width(FILE *f, int otherwise);
 /* Does the locale of the environment (LC_ALL, LC_CTYPE, LANG, the first that is set) print UTF-8? */
 bool terminal_utf8(void);
 
-/* A terminal that takes colour, and NO_COLOR is not set (no-color.org); or what terminal_colour_when() said. */
-bool terminal_colour(FILE *f);
-
 /* "auto", "always" or "never", whatever the environment says; false: it is none of them. */
 extern const char *const terminal_whens[];
 bool terminal_colour_when(const char *when);
 
-/* "\033[32m" for green and so on where terminal_colour(), "" elsewhere; TERMINAL_PLAIN ends it. */
+/* "\033[32m" for green and so on on a terminal that takes colour where NO_COLOR is not set (no-color.org), or as terminal_colour_when() said; "" elsewhere; TERMINAL_PLAIN ends it. */
 enum terminal_ink { TERMINAL_PLAIN, TERMINAL_BOLD, TERMINAL_RED, TERMINAL_GREEN, TERMINAL_YELLOW };
 const char *terminal_ink(FILE *f, enum terminal_ink ink);
 

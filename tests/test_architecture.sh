@@ -60,6 +60,19 @@ symbols() {
         }'
 }
 
+# Functions that only their own file calls.  Called are those that another object asks for; and what tests, CUDA's sources, Python and
+# JavaScript name, whose objects may not be there.
+only_here() {
+    find "$B" -name '*.o' ! -path "$B/fuzz/*" -exec nm -A -g {} + 2>/dev/null >"$scratch/symbols"
+    {
+        awk '$2 == "U" { print "called", $3 }' "$scratch/symbols"
+        find exec lib page tests -type f \( -path 'exec/cuda/*' -o -name '*.cu' -o -name '*.cc' -o -name '*.py' -o -name '*.js' -o -path 'tests/*.[ch]' \) -exec cat {} + |
+            tr -c 'A-Za-z0-9_' '\n' | sort -u | sed 's/^/called /'
+        awk -v built="$B/" '$2 == "T" && $3 !~ /^_|^main$|^(nccl|cublasLt)[A-Z]/ && index($1, built "tests/") != 1 {
+            split($1, at, ":"); sub(/\.o$/, "", at[1]); print substr(at[1], length(built) + 1) ": " $3 }' "$scratch/symbols"
+    } | awk '$1 == "called" { called[$2]; next } !($2 in called)'
+}
+
 # Rooms that are not above the room that may use them; rows of folders that are not there; folders without a row.
 order() {
     rooms | awk '{ for (i = 2; i <= NF; i++) if (!($i in above)) print $1 " may use " $i ", which is not above it"; above[$1] }'
@@ -142,6 +155,8 @@ check 'the compiler had nothing to say' \
 ours() {
     sources '*.h' | grep -vE '^(tests/emu/include|exec/nompi|exec/nodnnl|tests/gpu/bare)/'
 }
+
+check 'what only its own file calls is static' "$(only_here)"
 
 check 'every header has its own include guard' \
     "$(for h in $(ours); do

@@ -43,9 +43,6 @@ void svg_hatched(const struct drawing *d, double x, double y, double wide, doubl
 /* The interval from low to high, at x, with a short line at either end. */
 void svg_interval(const struct drawing *d, double x, double low, double high, const char *ink, const char *more);
 
-/* Lines with their words, in front of what is drawn; words of two levels never touch. */
-void svg_levels(const struct drawing *d);
-
 /* The kinds: how high and wide they are, and what is inside the axes. */
 void   xy_draw(const struct drawing *d);
 double bars_height(const struct drawing *d);

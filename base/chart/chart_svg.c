@@ -223,7 +223,8 @@ static int next_level(const struct drawing *d, double below)
     return best;
 }
 
-void svg_levels(const struct drawing *d)
+/* Lines with their words, in front of what is drawn; words of two levels never touch. */
+static void svg_levels(const struct drawing *d)
 {
     double last = -1e9;
 

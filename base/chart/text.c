@@ -19,7 +19,7 @@ static void grow(struct text *t, size_t more)
         abort();
 }
 
-void text_bytes(struct text *t, const char *s, size_t n)
+static void text_bytes(struct text *t, const char *s, size_t n)
 {
     grow(t, n);
     memcpy(t->s + t->n, s, n);
@@ -76,7 +76,8 @@ static int following(unsigned char first)
     return first >= 0xF0 && first < 0xF5 ? 3 : -1;
 }
 
-unsigned text_next(const char **s)
+/* The next character: its code point, 0xFFFD for what a page must not hold; *s moves past it. */
+static unsigned text_next(const char **s)
 {
     static const unsigned least[] = { 0, 0x80, 0x800, 0x10000 };
     const unsigned char *p = (const unsigned char *)*s;
@@ -95,7 +96,7 @@ unsigned text_next(const char **s)
     return c < least[n] || harmful(c) ? REPLACEMENT : c;
 }
 
-void text_char(struct text *t, unsigned c)
+static void text_char(struct text *t, unsigned c)
 {
     char b[4];
 

@@ -16,9 +16,8 @@
 struct text { char *s; size_t n, room; };
 
 void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3), nonnull(2)));
-/* As they are: `s`, or n bytes of it. */
+/* As it is. */
 void text_put(struct text *t, const char *s);
-void text_bytes(struct text *t, const char *s, size_t n);
 void text_free(struct text *t);
 
 /* Escaped for element content and quoted attributes, in HTML, SVG and XML.  Bytes that are not
@@ -28,9 +27,6 @@ void text_html(struct text *t, const char *s);
 void text_csv(struct text *t, const char *s);
 /* Inside a Markdown paragraph or table cell: no markup, no HTML, no link, one line. */
 void text_markdown(struct text *t, const char *s);
-/* The next character: its code point, 0xFFFD for what a page must not hold; *s moves past it. */
-unsigned text_next(const char **s);
-void     text_char(struct text *t, unsigned c);
 /* Columns that it takes, wide characters counted twice. */
 int      text_columns(const char *s);
 /* At most `columns` of it, an ellipsis for the rest. */

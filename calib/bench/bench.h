@@ -165,8 +165,6 @@ int  bench_begin(struct bench *b, enum stream s);
 int  bench_end(struct bench *b, struct bench_span *to);
 int  bench_settle(struct bench *b);
 void bench_seconds(const struct bench_span *span, int n, double *s);
-/* Of a device: its compute stream is busy for so long, so that the host can queue what comes next. */
-int  bench_ballast(struct bench *b, double seconds);
 
 struct device *bench_device_open(int local_rank);       /* CUDA's; NULL reported */
 int  bench_timer_open(struct bench *b);

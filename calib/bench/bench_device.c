@@ -91,7 +91,8 @@ int bench_fill_on(struct bench *b, void *to, enum dtype t, int64_t n, double sca
 
 /* ---- times ---- */
 
-int bench_ballast(struct bench *b, double seconds)
+/* Of a device: its compute stream is busy for so long, so that the host can queue what comes next. */
+static int bench_ballast(struct bench *b, double seconds)
 {
     struct bench_timer *t = &b->timer;
     int n = (int)ceil(fmin(seconds, BALLAST_MOST) / fmax(t->ballast_s, 1e-6));

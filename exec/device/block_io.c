@@ -32,7 +32,6 @@ void block_io_close(struct block_io *io)
 }
 
 const char *block_io_name(const struct block_io *io) { return io->ops->name; }
-int block_io_depth(const struct block_io *io) { return io->depth; }
 void block_io_each(struct block_io *io, bool each) { io->each = each; }
 
 int block_io_put(struct block_io *io, struct block_request *r)

@@ -33,7 +33,6 @@ struct block_io;
 struct block_io *block_io_open(enum block_io_kind kind, int depth);
 void             block_io_close(struct block_io *io);       /* nothing is under way; accepts NULL */
 const char      *block_io_name(const struct block_io *io);  /* "io_uring", "threads" */
-int              block_io_depth(const struct block_io *io);
 /* Requests go to the kernel one by one (true), or, the default, all that were put since, when one is next taken. */
 void             block_io_each(struct block_io *io, bool each);
 

@@ -33,7 +33,8 @@ static int add(const struct schedules *s, const struct op *o, int64_t iteration,
     return 0;
 }
 
-uint64_t order_hash(const struct schedules *s, int g)
+/* The hash of the collectives of groups.group[g], in issue order, repeats unrolled. */
+static uint64_t hash_of(const struct schedules *s, int g)
 {
     struct hash h = { g, 0xcbf29ce484222325u };
 
@@ -163,7 +164,7 @@ int order_check(const struct schedules *s, MPI_Comm control)
     if (control == MPI_COMM_NULL)
         return 0;
     for (int g = 0; g < s->groups.n; g++)
-        mine[g] = order_hash(s, g);
+        mine[g] = hash_of(s, g);
     all = malloc((size_t)s->world_size * sizeof mine);
     ranks = malloc((size_t)s->world_size * sizeof *ranks);
     MPI_Comm_rank(control, &rank);

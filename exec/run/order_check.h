@@ -11,9 +11,6 @@
 
 #include "model/schedule/schedule.h"
 
-/* The hash of the collectives of groups.group[g], in issue order, repeats unrolled. */
-uint64_t order_hash(const struct schedules *s, int g);
-
 /* 0, or -1 on every rank with the ranks that differ reported by rank 0.  MPI_COMM_NULL: 0. */
 int order_check(const struct schedules *s, MPI_Comm control);
 

@@ -643,7 +643,7 @@ int accelerate_read(const json_t *config, const char *where, struct plan *p, str
     return plan_check(p, where);
 }
 
-int accelerate_import(const json_t *config, const char *where, struct plan *p)
+static int accelerate_import(const json_t *config, const char *where, struct plan *p)
 {
     struct notes notes = { 0 };
     int rc = accelerate_read(config, where, p, &notes);

@@ -15,7 +15,6 @@
 
 /* p.model, p.cluster and p.seq are set and kept.  `where` names the file; its
  * folder is where deepspeed_config_file is looked for. */
-int accelerate_import(const json_t *config, const char *where, struct plan *p);
 int accelerate_read(const json_t *config, const char *where, struct plan *p, struct notes *notes);
 
 /* The same from a YAML (or .json) file. */

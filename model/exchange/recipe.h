@@ -31,9 +31,8 @@ enum recipe_form { RECIPE_TRANSFORMERS, RECIPE_FACTORY, RECIPE_AXOLOTL, RECIPE_T
 
 /* The form, or -1 where the document has no key that only one of them has; nothing is reported. */
 int recipe_form(const json_t *config);
-/* "LLaMA-Factory", and the keys that it is told by. */
+/* "LLaMA-Factory" */
 const char *recipe_form_name(enum recipe_form form);
-const char *recipe_form_sign(enum recipe_form form);
 
 /* -1, reported with the forms and their keys. */
 int recipe_refuse_unclaimed(const char *where);

@@ -140,7 +140,8 @@ const char *recipe_form_name(enum recipe_form form)
     return names[form];
 }
 
-const char *recipe_form_sign(enum recipe_form form)
+/* The keys that it is told by. */
+static const char *sign_of(enum recipe_form form)
 {
     static const char *const signs[NRECIPE] = {
         "per_device_train_batch_size or another TrainingArguments key",
@@ -160,7 +161,7 @@ int recipe_refuse_unclaimed(const char *where)
 
     for (int f = 0; f < NRECIPE && n < sizeof forms; f++)
         n += (size_t)snprintf(forms + n, sizeof forms - n, "%s%s (%s)", n ? "; " : "", recipe_form_name((enum recipe_form)f),
-                              recipe_form_sign((enum recipe_form)f));
+                              sign_of((enum recipe_form)f));
     return fail("%s: no recipe that is read: none of its keys is one that only such a recipe has: %s", where, forms);
 }
 

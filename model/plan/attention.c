@@ -10,7 +10,8 @@
 #include "model/family/family.h"
 #include "model/plan/framework.h"
 
-const char *attention_refuses_sdpa(const char *family)
+/* Why transformers refuses attn_implementation="sdpa" for a family; NULL: it does not. */
+static const char *refuses_sdpa(const char *family)
 {
     const struct family *f = family_find(family);
 
@@ -19,7 +20,7 @@ const char *attention_refuses_sdpa(const char *family)
 
 enum kernel_set attention_default(const struct model *m)
 {
-    return attention_refuses_sdpa(m->family) ? KERNELS_TORCH_EAGER : KERNELS_TORCH_SDPA;
+    return refuses_sdpa(m->family) ? KERNELS_TORCH_EAGER : KERNELS_TORCH_SDPA;
 }
 
 /* _ignore_causal_mask_sdpa(): a mask is needed from kv_length >= local_attention_size on. */
@@ -200,7 +201,7 @@ const char *attention_note(const struct plan *p)
 
 int attention_check(const struct plan *p, const char *where)
 {
-    const char *why = attention_refuses_sdpa(p->model.family);
+    const char *why = refuses_sdpa(p->model.family);
 
     if (kernels_are_megatron(p->kernels) && !framework_of(p)->megatron_layers)
         return fail("%s: kernels: \"%s\" are those of Megatron-core's layers: dialect megatron has them", where, kernels_name(p->kernels));

@@ -30,9 +30,6 @@ enum flash { FLASH_2, FLASH_CUDNN, NFLASH, FLASH_1 = NFLASH };
 /* By the kernel set and the framework's version. */
 enum flash attention_flash(const struct plan *p);
 
-/* Why transformers refuses attn_implementation="sdpa" for a family; NULL: it does not. */
-const char *attention_refuses_sdpa(const char *family);
-
 /* What `attn_implementation=None` becomes. */
 enum kernel_set attention_default(const struct model *m);
 

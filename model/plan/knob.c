@@ -255,7 +255,8 @@ static int min3(int a, int b, int c)
 }
 
 /* Words longer than a row of the table are cut: no key is that long. */
-int knob_distance(const char *a, const char *b)
+/* Edit distance, for suggestions. */
+static int distance_of(const char *a, const char *b)
 {
     enum { LONGEST = 63 };
     int row[LONGEST + 1];
@@ -277,7 +278,7 @@ int knob_distance(const char *a, const char *b)
 
 static void take_nearer(const char *name, const char *candidate, int *least, const char **best)
 {
-    int distance = knob_distance(name, candidate);
+    int distance = distance_of(name, candidate);
 
     if (distance > *least)
         return;

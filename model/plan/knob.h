@@ -133,9 +133,6 @@ void knob_cells_short(uint64_t cells, char *out, size_t size);
  * none is near. */
 const char *knob_nearest(const char *object, const char *name, uint64_t cell);
 
-/* Edit distance, for suggestions. */
-int knob_distance(const char *a, const char *b);
-
 /* Why a key that frameworks know is not in plans yet ("pipeline parallelism is
  * not supported yet"); "" when its value asks for nothing (null, false, 1 rank,
  * device none); NULL when it is no such key. */

@@ -35,6 +35,14 @@ static var param(const struct torch_model *b, enum tensor_role role, bool bias)
     return x ? torch_param(b, torch_gradient_of(b, role, bias), x->numel) : 0;
 }
 
+/* Are products given transposed copies?  is_non_tn_fp8_gemm_supported(): from 10.0 to below 12.0. */
+static bool te_turns(const struct plan *p)
+{
+    int arch = p->cluster.gpu.sm_arch;
+
+    return plan_scaled(p) == SCALED_FP8_TENSOR && (arch < 100 || arch >= 120);
+}
+
 /* How Transformer Engine casts what the linear layers of blocks read (fp8_utils.py, get_fp8_recipe()); the head is Megatron's own layer. */
 static struct te_scaled scaled_of(const struct torch_model *b)
 {
@@ -537,14 +545,6 @@ int64_t te_buffer_bytes(const struct local_model *local)
     if (p->megatron.tp_comm_overlap)            /* userbuffers: of four layers forward, six products backward (initialize_ub()) */
         sum += 10 * kept(p->micro_batch * plan_rank_seq(p) * m->hidden);
     return sum;
-}
-
-/* is_non_tn_fp8_gemm_supported(): from 10.0 to below 12.0. */
-bool te_turns(const struct plan *p)
-{
-    int arch = p->cluster.gpu.sm_arch;
-
-    return plan_scaled(p) == SCALED_FP8_TENSOR && (arch < 100 || arch >= 120);
 }
 
 bool te_is_cast(const struct plan *p, const struct tensor *t)

@@ -39,9 +39,8 @@ var te_last_use(const struct torch_model *b, enum tensor_role norm, var n);
  * Engine hands to autograd in place of what is in main_grad (get_dummy_wgrad()).  Rounded up to 512 each. */
 int64_t te_buffer_bytes(const struct local_model *local);
 
-/* Transformer Engine's codes of linear layers' weights (plan_scaled()).  Are products given transposed copies; in how many ways a weight is
+/* Transformer Engine's codes of linear layers' weights (plan_scaled()).  In how many ways a weight is
  * kept, along rows, along columns; is this tensor cast; how many numbers of a block are (TENSOR_HEAD: of a depth of multi-token prediction; -1: of all). */
-bool    te_turns(const struct plan *p);
 int     te_ways(const struct plan *p);
 bool    te_is_cast(const struct plan *p, const struct tensor *t);      /* of this plan's model */
 int64_t te_cast_numel(const struct local_model *local, int block);

@@ -27,7 +27,8 @@ static int64_t heads_of(const struct torch_model *b, int i)
     return heads > b->context ? heads / b->context : 1;
 }
 
-struct plan torch_ulysses_plan(const struct plan *p)
+/* The plan's attention as the kernel is called with it: all positions of the rank's heads; a plan whose model is not its own. */
+static struct plan ulysses_plan(const struct plan *p)
 {
     struct plan of = *p;
     int64_t n = p->parallel.context;
@@ -54,7 +55,7 @@ static var combine(struct torch_model *b, var x, int i)
 /* The kernel of all positions of the rank's heads. */
 static var attend(struct torch_model *b, const var in[3])
 {
-    struct plan of = torch_ulysses_plan(b->as);
+    struct plan of = ulysses_plan(b->as);
     int64_t heads = of.micro_batch * of.model.heads;
     bool efficient = b->kernel == ATTENTION_EFFICIENT;
     double flops = 4.0 * (double)heads * (double)of.seq * (double)of.seq * (double)of.model.head_dim;
@@ -67,7 +68,7 @@ static var attend(struct torch_model *b, const var in[3])
 static var merge_heads(struct torch_model *b, var o)
 {
     bool efficient = b->kernel == ATTENTION_EFFICIENT;
-    int64_t heads = torch_ulysses_plan(b->as).model.heads;
+    int64_t heads = ulysses_plan(b->as).model.heads;
 
     o = tmp(b->t, o, op_view(b->t, o, b->p->micro_batch > 1));
     return tmp(b->t, o, op_copy(b->t, "merge heads", o, heads > 1 && !efficient));

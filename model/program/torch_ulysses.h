@@ -9,9 +9,6 @@ bool torch_is_ulysses(const struct torch_model *b);
 /* By verl's code (verl/utils/ulysses.py, August 2026). */
 bool torch_is_verls_ulysses(const struct torch_model *b);
 
-/* The plan's attention as the kernel is called with it: all positions of the rank's heads; a plan whose model is not its own. */
-struct plan torch_ulysses_plan(const struct plan *p);
-
 /* UlyssesSPAttentionHF.forward() around scaled_dot_product_attention(): in q, k, v with all heads of the rank's positions;
  * out what the output projection reads. */
 var torch_ulysses(struct torch_model *b, const var in[3]);

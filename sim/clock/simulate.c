@@ -525,17 +525,6 @@ int simulate_plan(const struct plan *p, const struct evaluation *e, struct timin
     return rc;
 }
 
-void simulate_timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t)
-{
-    json_t *memory = json_object_get(doc, "memory"), *roles = json_object_get(memory, "roles");
-
-    for (int i = 0; i < e->nstages; i++)
-        json_object_set_new(json_array_get(roles, (size_t)i), "peak_bytes", json_integer(t->stages.stage[i].held_bytes));
-    json_object_set_new(doc, "time", simulate_timing_json(p, &e->schedules, t));
-    json_object_set_new(memory, "peak_bytes", json_integer(t->held_bytes));
-    json_object_set_new(memory, "waits_for_memory", json_boolean(simulate_waits_for_memory(e, t)));
-}
-
 bool simulate_waits_for_memory(const struct evaluation *e, const struct timing *t)
 {
     return e->m.fits && t->held_bytes > e->m.available;
@@ -580,7 +569,8 @@ static void stages_into(json_t *doc, const struct timing *t)
 /* Of CPU cores no peak is known, and nothing that is a share of one. */
 static json_t *of_peak(double value, double peak) { return peak > 0 ? json_real(value) : json_null(); }
 
-json_t *simulate_timing_json(const struct plan *p, const struct schedules *s, const struct timing *t)
+/* The `time` object of eval and search (new reference). */
+static json_t *timing_json(const struct plan *p, const struct schedules *s, const struct timing *t)
 {
     double peak = flops_peak(&p->cluster, p->precision);
     json_t *by = json_object();
@@ -611,4 +601,15 @@ json_t *simulate_timing_json(const struct plan *p, const struct schedules *s, co
     if (s->spaces)
         json_object_set_new(doc, "away", away_json(&t->line));
     return doc;
+}
+
+void simulate_timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t)
+{
+    json_t *memory = json_object_get(doc, "memory"), *roles = json_object_get(memory, "roles");
+
+    for (int i = 0; i < e->nstages; i++)
+        json_object_set_new(json_array_get(roles, (size_t)i), "peak_bytes", json_integer(t->stages.stage[i].held_bytes));
+    json_object_set_new(doc, "time", timing_json(p, &e->schedules, t));
+    json_object_set_new(memory, "peak_bytes", json_integer(t->held_bytes));
+    json_object_set_new(memory, "waits_for_memory", json_boolean(simulate_waits_for_memory(e, t)));
 }

@@ -103,9 +103,6 @@ bool simulate_waits_for_memory(const struct evaluation *e, const struct timing *
  * *waits false. */
 int  simulate_waits(const struct plan *p, const struct evaluation *e, bool *waits);
 
-/* The `time` object of eval and search (new reference). */
-json_t *simulate_timing_json(const struct plan *p, const struct schedules *s, const struct timing *t);
-
 /* Held memory, by the clock: from the moment an entry that allocates starts on its
  * stream until the last use is done.  The most bytes that a steady step holds on top of
  * what it finds, and the position in `r` of the entry at which it does. */

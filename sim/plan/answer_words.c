@@ -36,7 +36,8 @@ struct answer_text answer_seconds(double s)
     return number(s / unit, name);
 }
 
-struct answer_text answer_interval(double low_s, double s, double high_s)
+/* "8.29 to 9.77 s" without its unit: "(8.29 to 9.77)". */
+static struct answer_text interval(double low_s, double s, double high_s)
 {
     const char *name;
     double unit = unit_of(s, &name);
@@ -57,7 +58,6 @@ struct answer_text answer_rate(const struct plan *p, double tokens_per_s)
 
 struct answer_text answer_network(double bytes_per_s) { return number(8 * bytes_per_s / 1e9, " Gbit/s"); }
 
-struct answer_text answer_days(double days) { return days < 3 ? number(24 * days, " hours") : number(days, " days"); }
 
 void answer_cluster(const struct cluster *c, FILE *to)
 {
@@ -183,5 +183,5 @@ void answer_step(const struct plan *p, const struct timing *t, FILE *to)
     if (flops_peak(&p->cluster, p->precision) > 0)      /* of processor cores none is known */
         snprintf(mfu, sizeof mfu, ", MFU %.1f %%", 100 * t->mfu);
     fprintf(to, "  Step %s (90 %%: %s), %s%s.\n  Times rest on %s.\n", answer_seconds(t->line.step_s).s,
-            answer_interval(t->low_s, t->line.step_s, t->high_s).s, answer_rate(p, t->tokens_per_s).s, mfu, rests_on(t->basis));
+            interval(t->low_s, t->line.step_s, t->high_s).s, answer_rate(p, t->tokens_per_s).s, mfu, rests_on(t->basis));
 }

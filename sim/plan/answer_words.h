@@ -12,15 +12,12 @@ struct answer_text { char s[48]; };
 /* Said of each step in which streams would wait for memory (simulate_waits_for_memory). */
 #define ANSWER_WAITS "time leaves out waits for memory"
 
-/* "8.93 s", "12.3 ms", "2.4 hours"; and an interval, "8.29 to 9.77 s" without its unit: "(8.29 to 9.77)". */
+/* "8.93 s", "12.3 ms", "2.4 hours" */
 struct answer_text answer_seconds(double s);
-struct answer_text answer_interval(double low_s, double s, double high_s);
 /* "58.7k tokens/s"; of a model without tokens "262 samples/s" */
 struct answer_text answer_rate(const struct plan *p, double tokens_per_s);
 /* "400 Gbit/s": what links between nodes are sold by; within a node they are GB/s. */
 struct answer_text answer_network(double bytes_per_s);
-/* "70.9 hours" below three days, else "12.3 days". */
-struct answer_text answer_days(double days);
 
 /* Model, GPUs with their one capacity, batch and precision of a question. */
 void answer_question(const struct question *q, FILE *to);

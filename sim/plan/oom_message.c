@@ -303,7 +303,7 @@ int oom_message_parse(const char *where, const char *text, size_t size, struct o
     return parse_text(where, text, size, out);
 }
 
-int oom_message_read(const char *path, struct oom_message *out)
+static int read_message(const char *path, struct oom_message *out)
 {
     FILE *f = input_open(strcmp(path, "-") ? path : "/dev/stdin");
     size_t n = 0, room = 1 << 16, got;
@@ -343,5 +343,5 @@ int oom_message_given(const struct oom_given *given, struct oom_message *out)
         return of_json("oom", given->doc, out);
     }
     return given->text ? oom_message_parse("oom_text", given->text, strlen(given->text), out)
-                       : oom_message_read(given->path, out);
+                       : read_message(given->path, out);
 }

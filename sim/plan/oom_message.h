@@ -37,7 +37,6 @@ struct oom_message {
 
 /* 0, or -1 with what is missing reported; `where` names the text. */
 int oom_message_parse(const char *where, const char *text, size_t size, struct oom_message *out);
-int oom_message_read(const char *path, struct oom_message *out);
 
 /* The message by the name of its file ("-": standard input), or itself, or as a JSON document; one of them. */
 struct oom_given { const char *path, *text; const struct json_t *doc; };

@@ -638,8 +638,3 @@ int plan_source_given(const struct plan_given *given, const struct opt_pairs *se
     json_decref(doc);
     return rc;
 }
-
-int plan_source_read(const char *path, const struct opt_pairs *set, struct plan *out)
-{
-    return plan_source_given(&(struct plan_given){ .path = path }, set, out);
-}

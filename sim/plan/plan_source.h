@@ -2,7 +2,7 @@
  *
  *     struct opt_pairs set = { 0 };            from `--set seq=8k nodes=4`
  *     struct plan p;
- *     if (plan_source_read("plan.json", &set, &p) < 0)
+ *     if (plan_source_given(&(struct plan_given){ .path = "plan.json" }, &set, &p) < 0)
  *         return 2;
  *
  * A change keeps what the plan's file says, whatever it changes beside that, and lets the rest follow: with another precision or number of
@@ -48,9 +48,6 @@ int plan_given_read(const struct plan_given *given, json_t **written, const char
 
 /* The plan that is given, with these changes (NULL: none).  0, or -1 with the reason reported. */
 int plan_source_given(const struct plan_given *given, const struct opt_pairs *set, struct plan *out);
-
-/* The plan of a file ("-": standard input) with these changes (NULL: none).  0, or -1 with the reason reported. */
-int plan_source_read(const char *path, const struct opt_pairs *set, struct plan *out);
 
 /* `base` with changes "KEY=VALUE"; plan_free() the result, which shares nothing.  0, or -1 reported. */
 int plan_source_with(const struct plan *base, const char *const *pairs, int n, struct plan *out);

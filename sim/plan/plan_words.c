@@ -32,7 +32,8 @@ const char *plan_words_name(enum strategy s, enum dialect d)
     return names[s][d] ? names[s][d] : strategy_name(s);
 }
 
-const char *plan_words_gpu(const struct plan *p, int64_t n)
+/* "GPU" of 1, "GPUs" of more; on a host "rank", "ranks". */
+static const char *gpu_word(const struct plan *p, int64_t n)
 {
     return p->cluster.is_host ? n == 1 ? "rank" : "ranks" : n == 1 ? "GPU" : "GPUs";
 }
@@ -59,7 +60,7 @@ static int say_batch(const struct plan *p, char *to, size_t size)
         return snprintf(to, size, "%" PRId64 " micro-batch%s of %" PRId64 " %s", p->accumulation, p->accumulation == 1 ? "" : "es", p->micro_batch, samples);
     if (copy > 1)
         snprintf(of, sizeof of, "%" PRId64 " ", copy);
-    n = snprintf(to, size, "%" PRId64 " %s %s %s%s", p->micro_batch, samples, copy > 1 ? "for each" : "a", of, plan_words_gpu(p, copy));
+    n = snprintf(to, size, "%" PRId64 " %s %s %s%s", p->micro_batch, samples, copy > 1 ? "for each" : "a", of, gpu_word(p, copy));
     return n + (p->accumulation == 1 ? snprintf(to + n, size - (size_t)n, ", no accumulation")
                                      : snprintf(to + n, size - (size_t)n, ", %" PRId64 " accumulation steps", p->accumulation));
 }
@@ -91,7 +92,7 @@ static int say_recompute(const struct plan *p, char *to, size_t size)
 
 static int say_tensor(const struct plan *p, char *to, size_t size)
 {
-    return snprintf(to, size, "tensors cut over %" PRId64 " %s%s", p->parallel.tensor, plan_words_gpu(p, p->parallel.tensor),
+    return snprintf(to, size, "tensors cut over %" PRId64 " %s%s", p->parallel.tensor, gpu_word(p, p->parallel.tensor),
                     p->parallel.sequence ? " with sequence parallelism" : "");
 }
 
@@ -99,7 +100,7 @@ static int say_context(const struct plan *p, char *to, size_t size)
 {
     static const char *const how[] = { [CONTEXT_ALL_GATHER] = "by all-gather", [CONTEXT_RING] = "in a ring", [CONTEXT_ULYSSES] = "by Ulysses" };
 
-    return snprintf(to, size, "each sample cut over %" PRId64 " %s %s", p->parallel.context, plan_words_gpu(p, p->parallel.context),
+    return snprintf(to, size, "each sample cut over %" PRId64 " %s %s", p->parallel.context, gpu_word(p, p->parallel.context),
                     how[p->parallel.context_method]);
 }
 
@@ -112,7 +113,7 @@ static int say_pipeline(const struct plan *p, char *to, size_t size)
     char chunks[40] = "";
 
     if (p->parallel.virtual_stages > 1)
-        snprintf(chunks, sizeof chunks, ", %" PRId64 " chunks a %s", p->parallel.virtual_stages, plan_words_gpu(p, 1));
+        snprintf(chunks, sizeof chunks, ", %" PRId64 " chunks a %s", p->parallel.virtual_stages, gpu_word(p, 1));
     return snprintf(to, size, "a pipeline of %" PRId64 " stages (%s%s)", p->parallel.pipeline, order[p->parallel.pipeline_schedule], chunks);
 }
 
@@ -122,13 +123,13 @@ static int say_expert(const struct plan *p, char *to, size_t size)
 
     if (p->parallel.expert_imbalance > 1)
         snprintf(busy, sizeof busy, ", the busiest with %.3g times the mean", p->parallel.expert_imbalance);
-    return snprintf(to, size, "experts shared out to %" PRId64 " %s%s", p->parallel.expert, plan_words_gpu(p, p->parallel.expert), busy);
+    return snprintf(to, size, "experts shared out to %" PRId64 " %s%s", p->parallel.expert, gpu_word(p, p->parallel.expert), busy);
 }
 
 static int say_expert_tensor(const struct plan *p, char *to, size_t size)
 {
     return p->parallel.expert_tensor == 1 ? snprintf(to, size, "each expert whole on its GPU")
-                                          : snprintf(to, size, "each expert cut over %" PRId64 " %s", p->parallel.expert_tensor, plan_words_gpu(p, 2));
+                                          : snprintf(to, size, "each expert cut over %" PRId64 " %s", p->parallel.expert_tensor, gpu_word(p, 2));
 }
 
 static int say_train(const struct plan *p, char *to, size_t size)
@@ -143,7 +144,7 @@ static int say_reshard(const struct plan *p, char *to, size_t size)
 
     return k == 0 ? snprintf(to, size, "parameters stay gathered after forward")
          : k == 1 ? snprintf(to, size, "parameters are freed after forward")
-                  : snprintf(to, size, "after forward parameters stay shared by %" PRId64 " %s", k, plan_words_gpu(p, k));
+                  : snprintf(to, size, "after forward parameters stay shared by %" PRId64 " %s", k, gpu_word(p, k));
 }
 
 static int say_sharding(const struct plan *p, char *to, size_t size)

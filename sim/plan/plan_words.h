@@ -29,9 +29,6 @@ void plan_words_into(json_t *doc, const struct plan *p);
 /* What each code in the labels of n plans means, a line each: "b1x8  1 sample a GPU, 8 accumulation steps". */
 void plan_words_legend(const struct plan *const *plans, int64_t n, FILE *to);
 
-/* "GPU" of 1, "GPUs" of more; on a host "rank", "ranks". */
-const char *plan_words_gpu(const struct plan *p, int64_t n);
-
 /* Are there words for a knob that labels show? */
 bool plan_words_has(const struct knob *k);
 

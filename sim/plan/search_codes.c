@@ -251,22 +251,6 @@ static void words(const struct search_result *r, const struct offer *of, char *t
                  answer_network(of->plan.cluster.inter).s);
 }
 
-void search_codes_words(const struct search_options *o, const struct search_result *r, char *to, size_t size)
-{
-    struct offer of;
-    size_t n;
-
-    to[0] = '\0';
-    if (find(o, r, &of))
-        words(r, &of, to, size);
-    n = strlen(to);
-    if (!find_float8(o, r, &of) || n + 2 > size)
-        return;
-    if (n > 0)
-        to[n++] = ' ';
-    words(r, &of, to + n, size - n);
-}
-
 static void say(double recommended_s, const struct offer *of, FILE *to)
 {
     char words[PLAN_WORDS];

@@ -14,9 +14,8 @@
  * the first plan found; where none does, the first that does as the network slows, down to a 64th of its speed; and the speed between
  * nodes at which both take as long.  On GPUs that multiply 8-bit floats, the fastest FSDP2 with torchao's float8 linear layers, or plan of
  * Megatron-LM's with Transformer Engine's, where that takes
- * less than the first plan found.  In one to three sentences; else "". */
-void    search_codes_words(const struct search_options *o, const struct search_result *r, char *to, size_t size);
-/* The same for people, a plan in words beside the recommended one's step: a paragraph each, or nothing. */
+ * less than the first plan found.  A plan in words beside the
+ * recommended one's step: a paragraph each, or nothing. */
 void    search_codes_say(const struct search_options *o, const struct search_result *r, double recommended_s, FILE *to);
 /* The same: {"why", "label", "step_s", "saves_s" (negative: takes longer here), "crossover_bytes_per_s" (0: not known), "changes", "plan"}, or null (new reference). */
 json_t *search_codes_json(const struct search_options *o, const struct search_result *r);

@@ -269,7 +269,7 @@ const struct found *search_best_in_place(const struct search_result *r)
     return NULL;
 }
 
-void search_elsewhere_words(const struct search_result *r, const struct found *f, char *to, size_t size)
+static void elsewhere_words(const struct search_result *r, const struct found *f, char *to, size_t size)
 {
     static const char *const what[NAWAY] = { "copies to host memory", "copies from it", "the host's threads", "reading files",
                                              "writing files" };
@@ -326,7 +326,7 @@ json_t *search_elsewhere_json(const struct search_result *r, const struct found 
     json_t *j = json_pack("{s:I, s:o, s:n, s:s}", "considered", (json_int_t)r->elsewhere, "refused",
                           r->refused[0] ? json_string(r->refused) : json_null(), "cost", "why", "");
 
-    search_elsewhere_words(r, f, text, sizeof text);
+    elsewhere_words(r, f, text, sizeof text);
     json_object_set_new(j, "why", json_string(text));
     if (f && f->elsewhere && cost_elsewhere(f, &c) == 0)
         json_object_set_new(j, "cost", json_pack("{s:f, s:f, s:I}", "step_s", c.step_s, "in_place_step_s", c.in_place_s,

@@ -44,9 +44,8 @@ json_t *search_left_out_json(const struct search_options *o);
 const struct found *search_best_in_place(const struct search_result *r);
 
 /* Whether plans that keep data elsewhere are needed, and what the first of the answer costs for it; "" where it keeps
- * all in device memory.  For people, as text, and as the object "offload" (new reference). */
+ * all in device memory.  For people, and as the object "offload" (new reference). */
 void    search_elsewhere_say(const struct search_result *r, const struct found *f, FILE *to);
-void    search_elsewhere_words(const struct search_result *r, const struct found *f, char *to, size_t size);
 json_t *search_elsewhere_json(const struct search_result *r, const struct found *f);
 
 #endif

@@ -85,8 +85,6 @@ void megatron_adam(struct mega *z, bool first_step);
 
 /* The bucket's reduction is issued: start_grad_sync(). */
 void megatron_reduce(struct mega *z, struct mega_chunk *c, int bucket);
-/* What is not under way is reduced, and all is waited for: finish_grad_sync(). */
-void megatron_finish_reductions(struct mega *z);
 /* The bucket's gather is issued: start_param_sync(). */
 void megatron_gather(struct mega *z, struct mega_chunk *c, int bucket, enum phase phase);
 /* Before kernels that read a tensor of this bucket: it is there, the next one is asked for. */

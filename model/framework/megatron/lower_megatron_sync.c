@@ -54,7 +54,8 @@ void megatron_reduce(struct mega *z, struct mega_chunk *c, int bucket)
             reduce_bucket(z, c, b);
 }
 
-void megatron_finish_reductions(struct mega *z)
+/* What is not under way is reduced, and all is waited for: finish_grad_sync(). */
+static void finish_reductions(struct mega *z)
 {
     for (int i = 0; i < z->nchunks; i++) {
         struct mega_chunk *c = &z->chunk[i];
@@ -186,7 +187,7 @@ static void update_routers(struct mega *z)
 
 void megatron_finalize(struct mega *z)
 {
-    megatron_finish_reductions(z);
+    finish_reductions(z);
     sum_partial(z);
     sum_tied(z);
     update_routers(z);

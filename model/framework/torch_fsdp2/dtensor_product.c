@@ -101,7 +101,8 @@ int64_t dtensor_local(const struct dtensor_mesh *mesh, const struct dtensor *x)
          : x->at == PLACED_COLUMNS ? x->rows * part(x->columns, mesh) : x->rows * x->columns;
 }
 
-int64_t dtensor_padded(const struct dtensor_mesh *mesh, const struct dtensor *x, enum placed on)
+/* Elements with padding, of all ranks: what a collective counts. */
+static int64_t padded_elements(const struct dtensor_mesh *mesh, const struct dtensor *x, enum placed on)
 {
     return on == PLACED_ROWS    ? round_up(x->rows, mesh->ranks) * x->columns
          : on == PLACED_COLUMNS ? x->rows * round_up(x->columns, mesh->ranks) : x->rows * x->columns;
@@ -120,7 +121,7 @@ struct dtensor_move dtensor_move(const struct dtensor_mesh *mesh, const struct d
     } else if (sharded(x->at) && to == PLACED_WHOLE) {
         /* _maybe_pad_tensor() makes it contiguous.  all_gather_single(): ranks' parts come one behind the other, and columns are put
          * beside each other by a copy. */
-        int64_t padded = dtensor_padded(mesh, x, x->at), own = x->view || padded > n * here ? padded / n : 0;
+        int64_t padded = padded_elements(mesh, x, x->at), own = x->view || padded > n * here ? padded / n : 0;
         m.op = COLL_ALL_GATHER;
         m.elems = m.result = padded;
         m.beside = own + (x->at == PLACED_COLUMNS ? padded : 0);
@@ -138,7 +139,7 @@ struct dtensor_move dtensor_move(const struct dtensor_mesh *mesh, const struct d
         m.elems = m.result = here;
     } else {
         /* Shard._reduce_shard_tensor(): padded by a copy, and columns are put behind each other by one. */
-        int64_t padded = dtensor_padded(mesh, x, to);
+        int64_t padded = padded_elements(mesh, x, to);
         m.op = COLL_REDUCE_SCATTER;
         m.elems = padded;
         m.result = padded / n;

@@ -28,9 +28,8 @@ static inline struct dtensor dtensor_transposed(struct dtensor x)
     return (struct dtensor){ x.columns, x.rows, at, !x.view };
 }
 
-/* Elements that this rank has of it; those with padding, of all ranks: what a collective counts. */
+/* Elements that this rank has of it. */
 int64_t dtensor_local(const struct dtensor_mesh *mesh, const struct dtensor *x);
-int64_t dtensor_padded(const struct dtensor_mesh *mesh, const struct dtensor *x, enum placed on);
 
 /* The collective that takes x to another placement, the elements of its full buffer, what is allocated beside its result while it
  * runs (elements), and how many elements the copies before and behind it read.  NCOLL: there is none. */

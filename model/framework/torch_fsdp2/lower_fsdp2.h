@@ -169,9 +169,6 @@ void fsdp2_precompute_scales(struct fsdp2 *f);
 struct op *fsdp2_step(struct fsdp2 *f, int64_t elems);
 void fsdp2_step_temporaries(struct fsdp2 *f);
 
-/* Is the gradient of tensor t a part of a sum over tensor-parallel ranks; of the whole table? */
-bool fsdp2_is_partial(const struct fsdp2 *f, int t);
-bool fsdp2_is_whole_table(const struct fsdp2 *f, int t);
 /* Bytes of a tensor's, and of a unit's, gradients as autograd leaves them, but the whole table's, in dtype dt. */
 int64_t fsdp2_grad_bytes(const struct fsdp2 *f, int t, enum dtype dt);
 int64_t fsdp2_grads_bytes(const struct fsdp2 *f, enum unit_class c, enum dtype dt);

@@ -10,12 +10,14 @@
  * Without reduction they stay as they are: the whole table accumulates. */
 #include "model/framework/torch_fsdp2/lower_fsdp2.h"
 
-bool fsdp2_is_partial(const struct fsdp2 *f, int t)
+/* Is the gradient of tensor t a part of a sum over tensor-parallel ranks? */
+static bool is_partial(const struct fsdp2 *f, int t)
 {
     return f->local->partial && (f->local->partial[t] & MESH_AXIS(AXIS_TENSOR));
 }
 
-bool fsdp2_is_whole_table(const struct fsdp2 *f, int t)
+/* Is it that of the whole table? */
+static bool is_whole_table(const struct fsdp2 *f, int t)
 {
     return f->table > 0 && f->m->tensors[t].role == ROLE_TOKENS && f->m->tensors[t].block == TENSOR_EMBED;
 }
@@ -34,9 +36,9 @@ int64_t fsdp2_grad_bytes(const struct fsdp2 *f, int t, enum dtype dt)
 {
     enum dtype partial = plan_partial_dtype(f->p);
 
-    if (fsdp2_is_partial(f, t) && dtype_bytes(partial) > dtype_bytes(dt))
+    if (is_partial(f, t) && dtype_bytes(partial) > dtype_bytes(dt))
         dt = partial;
-    return fsdp2_is_whole_table(f, t) || f->m->tensors[t].frozen ? 0 : round512(program_numel(f, t) * dtype_bytes(dt));
+    return is_whole_table(f, t) || f->m->tensors[t].frozen ? 0 : round512(program_numel(f, t) * dtype_bytes(dt));
 }
 
 int64_t fsdp2_grads_bytes(const struct fsdp2 *f, enum unit_class c, enum dtype dt)
@@ -55,7 +57,7 @@ void fsdp2_tensor_declare(struct fsdp2 *f)
     sched_note(f->s, "DTensor's gradient of the token embedding is of the whole table on every tensor-parallel rank; today's torchtitan "
                "has an embedding of its own whose gradient is cut");
     for (int t = 0; t < f->m->ntensors; t++)
-        own += fsdp2_is_whole_table(f, t) ? f->m->tensors[t].numel : 0;
+        own += is_whole_table(f, t) ? f->m->tensors[t].numel : 0;
     f->table_grads = sched_buf(f->s, CAT_UNSHARDED_GRADS, "unsharded grads of the whole table", NULL, 0, 1,
                                round512(f->table * dtype_bytes(f->r.used)));
     f->table_wide = sched_buf(f->s, CAT_UNSHARDED_GRADS, "accumulated unsharded grads of the whole table", NULL, 0, 1,
@@ -105,9 +107,9 @@ bool fsdp2_lay_out_grads(struct fsdp2 *f, struct at u, int from)
 
     for (int i = 0, t; (t = unit_tensor(&f->walk.map, u.c, i)) >= 0; i++) {
         int64_t numel = f->m->tensors[t].numel;
-        if (fsdp2_is_whole_table(f, t))
+        if (is_whole_table(f, t))
             take_own_rows(f, u, numel);
-        if (!fsdp2_is_partial(f, t))
+        if (!is_partial(f, t))
             continue;
         struct op *o = sched_coll(f->s, STREAM_TENSOR, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TENSOR, dt, RED_SUM, numel);
         o->after = AFTER(STREAM_COMPUTE);

@@ -20,12 +20,13 @@ struct pipeline stage_pipeline(const struct plan *p, int64_t rank)
                               (int)p->megatron.microbatch_group_size_per_vp_stage };
 }
 
-int stage_ports_stage(const struct stage_ports *o, int chunk) { return pipeline_stage(&o->pipe, o->pipe.rank, chunk); }
+/* The stage of the model that is a chunk of this rank. */
+static int stage_of(const struct stage_ports *o, int chunk) { return pipeline_stage(&o->pipe, o->pipe.rank, chunk); }
 
 static int last_stage(const struct stage_ports *o) { return o->pipe.ranks * o->pipe.chunks - 1; }
 
-bool stage_ports_embeds(const struct stage_ports *o, int chunk) { return stage_ports_stage(o, chunk) == 0; }
-bool stage_ports_heads(const struct stage_ports *o, int chunk)  { return stage_ports_stage(o, chunk) == last_stage(o); }
+bool stage_ports_embeds(const struct stage_ports *o, int chunk) { return stage_of(o, chunk) == 0; }
+bool stage_ports_heads(const struct stage_ports *o, int chunk)  { return stage_of(o, chunk) == last_stage(o); }
 
 int stage_ports_block0(const struct stage_ports *o, int chunk)
 {
@@ -221,7 +222,7 @@ static enum stream stream_of(const struct stage_ports *o, int verb, int peer, bo
 static void message(struct stage_ports *o, const struct pipeline_act *a)
 {
     bool sends = a->verb == PIPE_SEND_F || a->verb == PIPE_SEND_B, up = a->verb == PIPE_SEND_F || a->verb == PIPE_RECV_B;
-    int stage = stage_ports_stage(o, a->chunk), other = up ? stage + 1 : stage - 1, peer = pipeline_rank(&o->pipe, other);
+    int stage = stage_of(o, a->chunk), other = up ? stage + 1 : stage - 1, peer = pipeline_rank(&o->pipe, other);
     bool batch = a->with || o->coalesced;
     struct op *m;
 
@@ -367,7 +368,7 @@ static void hand_over(struct stage_ports *o, enum piece_id from, enum piece_id t
 
 void stage_ports_begin(struct stage_ports *o, const struct pipeline_act *a)
 {
-    int stage = stage_ports_stage(o, a->chunk);
+    int stage = stage_of(o, a->chunk);
 
     if (a->verb == PIPE_FORWARD && stage > 0) {
         if (is_local(o, stage - 1))
@@ -383,7 +384,7 @@ void stage_ports_begin(struct stage_ports *o, const struct pipeline_act *a)
 
 void stage_ports_end(struct stage_ports *o, const struct pipeline_act *a)
 {
-    int stage = stage_ports_stage(o, a->chunk);
+    int stage = stage_of(o, a->chunk);
 
     if (a->verb == PIPE_FORWARD && stage == last_stage(o))
         one_of(o, ACT_ALLOC, o->memory.outputs, a, "keep the output");

@@ -78,8 +78,7 @@ bool stage_ports_whole(const struct stage_ports *o, const struct pipeline_act *a
 void stage_ports_begin(struct stage_ports *o, const struct pipeline_act *a);
 void stage_ports_end(struct stage_ports *o, const struct pipeline_act *a);
 
-/* The stage of the model that is a chunk of this rank; whether it has the embedding, the head. */
-int  stage_ports_stage(const struct stage_ports *o, int chunk);
+/* Whether the stage that is a chunk of this rank has the embedding, the head. */
 bool stage_ports_embeds(const struct stage_ports *o, int chunk);
 bool stage_ports_heads(const struct stage_ports *o, int chunk);
 
