@@ -99,9 +99,11 @@ bool caching_allocator_met(const struct caching_allocator *a);
 /* As of now; valid while the allocator is. */
 const struct caching_stats *caching_allocator_stats(const struct caching_allocator *a);
 
-/* Numbers that decide, for the same requests on blocks at the same addresses, the same answers: into out[] (NULL: none), how many there
+/* Numbers that decide, for the same requests on blocks of the same numbers, the same answers: into out[] (NULL: none), how many there
  * are.  Events count by how many were recorded since.  -1: where lookups are counted no state comes again. */
-int64_t caching_allocator_state(const struct caching_allocator *a, int64_t *out);
+int64_t caching_allocator_state(struct caching_allocator *a, int64_t *out);
+/* Of a block that was there when the state was last written to out[]: its place in the order of addresses. */
+int caching_allocator_number(const struct caching_allocator *a, int block);
 /* Of a block that is allocated. */
 int64_t caching_allocator_address(const struct caching_allocator *a, int block);
 

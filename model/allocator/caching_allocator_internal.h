@@ -25,6 +25,7 @@ struct block {
     bool     small, allocated, mapped;
     bool     moved;                     /* caching_follow.c, and so is twin */
     int32_t  segment, twin;             /* segment: NO_SEGMENT in an expandable one */
+    int32_t  number;                    /* in the state that was last written (caching_state.c) */
 };
 
 /* Classes of sizes: those of a multiple of 512 bytes from 2^k on, up to 2^(k+1), in so many parts. */

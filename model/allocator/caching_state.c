@@ -1,12 +1,15 @@
 /* caching_state.c -- what decides how the caching allocator answers from now on, as numbers: the blocks of each segment or range, in the order
- * of addresses, and the events that blocks wait for, by how long ago they were recorded. */
+ * of addresses, and the events that blocks wait for, by how long ago they were recorded.
+ *
+ * Addresses decide by their order alone, which of equally large blocks is taken; and a new segment lies below all (or above all) that were
+ * there before.  So a segment counts by its place in that order: one that was given back and asked for again leaves the state that it found. */
 #include <stdlib.h>
 
 #include "base/room.h"
 #include "base/sort.h"
 #include "model/allocator/caching_allocator_internal.h"
 
-enum { OF_BLOCK = 4, OF_RANGE = 3, OF_ALL = 6, OF_QUEUE = 2, OF_EVENT = 2 };
+enum { OF_BLOCK = 3, OF_RANGE = 2, OF_ALL = 4, OF_QUEUE = 2, OF_EVENT = 2 };
 
 struct head { int64_t addr; int block; };
 
@@ -58,15 +61,18 @@ void caching_allocator_each(const struct caching_allocator *a, void (*take)(void
     free(heads);
 }
 
-static int64_t *put_blocks(const struct caching_allocator *a, int64_t *out)
+/* And numbers them in that order. */
+static int64_t *put_blocks(struct caching_allocator *a, int64_t *out)
 {
     size_t n;
     struct head *heads = heads_of(a, &n);
+    int number = 0;
 
     for (size_t h = 0; h < n; h++)
         for (int i = heads[h].block; i != NO_BLOCK; i = a->blocks[i].next) {
-            const struct block *b = &a->blocks[i];
-            const int64_t of[OF_BLOCK] = { b->addr, b->size, kind_of(b), b->uses };
+            struct block *b = &a->blocks[i];
+            const int64_t of[OF_BLOCK] = { b->size, kind_of(b), b->uses };
+            b->number = number++;
             for (int k = 0; k < OF_BLOCK; k++)
                 *out++ = of[k];
         }
@@ -81,12 +87,12 @@ static int64_t *put_queue(const struct caching_allocator *a, const struct pendin
     for (int i = 0; i < q->n; i++) {
         const struct pending *p = &q->at[q->first + i];
         *out++ = p->event - q->recorded;
-        *out++ = a->blocks[p->block].addr;
+        *out++ = a->blocks[p->block].number;
     }
     return out;
 }
 
-int64_t caching_allocator_state(const struct caching_allocator *a, int64_t *out)
+int64_t caching_allocator_state(struct caching_allocator *a, int64_t *out)
 {
     int64_t n = OF_ALL + (int64_t)a->nranges * OF_RANGE + (int64_t)a->nstreams * OF_QUEUE + (int64_t)a->npending * OF_EVENT;
 
@@ -96,18 +102,19 @@ int64_t caching_allocator_state(const struct caching_allocator *a, int64_t *out)
         n += is_block(&a->blocks[i]) ? OF_BLOCK : 0;
     if (!out)
         return n;
-    const int64_t all[OF_ALL] = { a->used, a->next_addr, a->last_addr, a->nstreams, (int64_t)a->kept, a->stats.requested.now };
+    const int64_t all[OF_ALL] = { a->used, a->nstreams, (int64_t)a->kept, a->stats.requested.now };
     for (int i = 0; i < OF_ALL; i++)
         *out++ = all[i];
     for (int i = 0; i < a->nranges; i++) {
-        *out++ = a->ranges[i].addr;
         *out++ = a->ranges[i].size;
         *out++ = a->ranges[i].page;
     }
+    out = put_blocks(a, out);
     for (int s = 0; s < a->nstreams; s++)
         out = put_queue(a, &a->queue[s], out);
-    put_blocks(a, out);
     return n;
 }
+
+int caching_allocator_number(const struct caching_allocator *a, int block) { return a->blocks[block].number; }
 
 int64_t caching_allocator_address(const struct caching_allocator *a, int block) { return a->blocks[block].addr; }

@@ -45,9 +45,10 @@ struct request_target {
     void (*watch)(void *of, const int *held, int n);        /* caching_allocator_watch() */
     bool (*follow)(void *of, const int *held, int n);       /* caching_allocator_follow() */
     bool (*met)(void *of);                                  /* caching_allocator_met() */
-    /* caching_allocator_state(), _address() and _completed(): a walk leaves out iterations of a repeat that begin where one before began.  NULL:
-     * it makes all requests. */
+    /* caching_allocator_state(), _number(), _address() and _completed(): a walk leaves out iterations of a repeat that begin where one before
+     * began.  NULL: it makes all requests. */
     int64_t (*state)(void *of, int64_t *out);
+    int     (*number)(void *of, int block);
     int64_t (*address)(void *of, int block);
     int64_t (*completed)(void *of, int stream);
     void (*begin)(void *of);                                /* NULL: nothing is told; else a schedule begins, of `out`->sched */

@@ -7,7 +7,8 @@
  *
  * Blocks of the micro-steps under way rotate, for hundreds or thousands of iterations before they come back.  So an iteration leaves
  * its trail, a number for the addresses that it got.  Where trails are those of `apart` iterations before, the state is written down, and
- * compared with the one after `apart` more: the trails say when to look, the states decide.
+ * compared with the one after `apart` more: the trails say when to look, the states decide.  No address is handed out twice by a device: what
+ * an iteration that asked it for memory leaves is the state itself, as one number.
  *
  * Micro-steps that name the same buffers mostly leave the state that they found, the first or the second of them: the state is compared at
  * each of the first ends.  With streams that are recorded it has what they wait for: events count by how many were recorded since, and one
@@ -39,6 +40,7 @@ struct past {
     int64_t ntrails;            /* a power of two */
     int64_t apart, alike;       /* the last `alike` iterations left the trails of `apart` before; 0: none did */
     int64_t patience;           /* no state is written down before this iteration */
+    int64_t calls;              /* of the device, when the iteration began */
     bool micro;
     bool waits;                 /* for the iteration whose state is compared with `then` */
     struct state then, now;
@@ -139,6 +141,7 @@ struct past *requests_past_new(struct walk *w, int open)
         p->ntrails *= 2;
     p->trail = room_new((size_t)p->ntrails, sizeof *p->trail);
     p->latest = room_new((size_t)p->ntrails, sizeof *p->latest);
+    p->calls = requests_device_calls(w->t->stats);
     w->trail = HASH_BEGIN;
     w->pasts++;
     if (micro && take_state(p, w, 0))
@@ -193,7 +196,7 @@ static void put(struct past *p, int64_t number)
     p->now.of[p->now.n++] = number;
 }
 
-static void put_block(struct past *p, const struct walk *w, int block) { put(p, block == NONE ? NONE : w->t->address(w->t->of, block)); }
+static void put_block(struct past *p, const struct walk *w, int block) { put(p, block == NONE ? NONE : w->t->number(w->t->of, block)); }
 
 /* Events of a stream that something waits for: what is done needs no waiting. */
 static void put_events(struct past *p, const struct walk *w, const int64_t of[NSTREAM])
@@ -382,11 +385,24 @@ static int64_t skip_alike(struct past *p, struct walk *w, int64_t i)
     return 0;
 }
 
+static uint64_t trail_of(struct past *p, const struct walk *w, int64_t iterations)
+{
+    int64_t calls = p->calls;
+    uint64_t trail = HASH_BEGIN;
+
+    p->calls = requests_device_calls(w->t->stats);
+    if (p->calls == calls || !take_state(p, w, iterations))
+        return w->trail;
+    for (int64_t k = 0; k < p->now.n; k++)
+        trail = hash_mix(trail, (uint64_t)p->now.of[k]);
+    return trail;
+}
+
 int64_t requests_past_skip(struct past *p, struct walk *w, int64_t i)
 {
     int64_t left = p->iterations - (i + 1);
 
-    note_trail(p, i, w->trail);
+    note_trail(p, i, trail_of(p, w, i + 1));
     w->trail = HASH_BEGIN;
     if (p->micro && i < EACH && left > 0)
         return skip_alike(p, w, i);

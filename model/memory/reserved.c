@@ -15,6 +15,7 @@ static void complete(void *of, int stream, int64_t event)        { caching_alloc
 static int64_t events(void *of, int stream)                      { return caching_allocator_events(of, stream); }
 static void empty(void *of)                                      { caching_allocator_empty_cache(of); }
 static int64_t state(void *of, int64_t *out)                     { return caching_allocator_state(of, out); }
+static int  number(void *of, int block)                          { return caching_allocator_number(of, block); }
 static int64_t address(void *of, int block)                      { return caching_allocator_address(of, block); }
 static int64_t completed(void *of, int stream)                   { return caching_allocator_completed(of, stream); }
 static void keep(void *of, int stream)                           { caching_allocator_keep(of, stream); }
@@ -31,7 +32,7 @@ struct request_target reserved_target(struct caching_allocator *a)
 {
     return (struct request_target){ .of = a, .allocate = allocate, .release = release, .record = record, .complete = complete, .events = events,
                                     .stats = caching_allocator_stats(a), .empty = empty, .keep = keep, .touch = touch, .serve = serve,
-                                    .watch = watch, .follow = follow, .met = met, .state = state, .address = address, .completed = completed };
+                                    .watch = watch, .follow = follow, .met = met, .state = state, .number = number, .address = address, .completed = completed };
 }
 
 struct request_options reserved_options(const struct plan *p)
