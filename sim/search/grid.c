@@ -119,7 +119,7 @@ static int offer(struct grid *g, const struct plan *candidate, int schedule)
     int ok;
     bool skipped;
 
-    struct fail_sink before = fail_divert(why, sizeof why);
+    struct fail_sink before = fail_divert(why, g->refusal[f.plan.dialect][0] ? 1 : sizeof why);
     plan_resolve(&f.plan);
     ok = plan_check(&f.plan, "search");
     fail_restore(before);
