@@ -18,7 +18,7 @@ int fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
  * instead of stderr; NULL restores stderr.  For tests and for fuzzing. */
 void fail_capture(char *into, size_t size);
 
-/* The same where messages may be captured already: what was before is given back with fail_restore(). */
+/* The same where messages may be captured already: what was before is given back with fail_restore().  Size 1: messages are not made. */
 struct fail_sink { char *into; size_t size; };
 struct fail_sink fail_divert(char *into, size_t size);
 void fail_restore(struct fail_sink before);

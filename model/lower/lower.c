@@ -169,14 +169,16 @@ int lower_ranks(const struct plan *p, int64_t ranks[LOWER_KINDS])
     const struct lowered *f = lowered_of(p);
     struct plan_groups groups;
     struct local_model first;
-    int n;
+    int n = 1;
 
-    if (local_model_of(p, 0, &first) < 0)
-        return -1;
-    plan_groups(p, &groups);
     ranks[0] = 0;
-    n = f->ranks ? f->ranks(&first, ranks) : 1;
-    local_model_free(&first);
+    if (f->ranks) {
+        if (local_model_of(p, 0, &first) < 0)
+            return -1;
+        n = f->ranks(&first, ranks);
+        local_model_free(&first);
+    }
+    plan_groups(p, &groups);
     for (int i = 0; i < n; i++)
         ranks[i] = mesh_member(&groups.group[plan_groups_find(&groups, GROUP_DATA)].of, 0, ranks[i]);
     if (f->within && f->within(p))

@@ -5,6 +5,7 @@
 #include "model/family/family.h"
 #include "model/arch/recorded.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -218,6 +219,47 @@ static void add_block(struct model *m, int b, bool local)
     add_linear(m, b, "mlp.linear_fc2", ROLE_DOWN, m->hidden, m->ffn, m->mlp_bias);
 }
 
+/* What a block's modules and tensors are named after. */
+static int block_prefix(int b, char to[32]) { return snprintf(to, 32, "decoder.layers.%d.", b); }
+
+/* `name` of the block before becomes that of block b. */
+static void rename_block(char *name, size_t room, const char *was, const char *is)
+{
+    size_t from = strlen(was), to = strlen(is), left = strlen(name + from) + 1;
+
+    assert(to + left <= room);
+    memmove(name + to, name + from, left);
+    memcpy(name, is, to);
+}
+
+/* Block b, of the same tensors as the n before it: those of the block before. */
+static void add_block_again(struct model *m, int b, int n)
+{
+    int from = m->ntensors - n, modules = m->nmodules - m->tensors[from].module;
+    char was[32], is[32];
+
+    block_prefix(b - 1, was);
+    block_prefix(b, is);
+    for (int i = m->nmodules; i < m->nmodules + modules; i++) {
+        struct module *own = &m->modules[i];
+        *own = m->modules[i - modules];
+        own->first += n;
+        own->block = b;
+        rename_block(own->name, sizeof own->name, was, is);
+    }
+    m->nmodules += modules;
+    for (int i = from; i < from + n; i++) {
+        struct tensor *t = &m->tensors[m->ntensors++];
+        *t = m->tensors[i];
+        t->module += modules;
+        t->block = b;
+        rename_block(t->name, sizeof t->name, was, is);
+        m->ntrainable += !t->frozen;
+        m->params += t->numel;
+        m->trainable += t->frozen ? 0 : t->numel;
+    }
+}
+
 /* MultiTokenPredictionLayer: the decoder's last layer once more (get_gpt_mtp_block_spec()). */
 static void add_depth(struct model *m, int depth, bool local)
 {
@@ -244,8 +286,8 @@ int megatron_model(const struct plan *p, struct model *out)
     out->fused_gate_up = out->mlp == MLP_GATED;
     out->ntensors = out->nmodules = out->ntrainable = out->block0 = out->per_block = out->per_dense = 0;
     out->params = out->trainable = out->mtp = 0;
-    out->tensors = calloc(room, sizeof *out->tensors);
-    out->modules = calloc(room, sizeof *out->modules);
+    out->tensors = malloc(room * sizeof *out->tensors);
+    out->modules = malloc(room * sizeof *out->modules);
     json_incref(out->rope_scaling);
     recorded_share(out->recorded);
     if (!out->tensors || !out->modules) {
@@ -257,9 +299,12 @@ int megatron_model(const struct plan *p, struct model *out)
         add_linear(out, -1, "embedding.position_embeddings", ROLE_POSITIONS, out->positions, out->hidden, false);
     out->block0 = out->ntensors;
     for (int b = 0; b < (int)out->layers; b++) {
-        int before = out->ntensors;
-        add_block(out, b, p->kernels == KERNELS_MEGATRON_LOCAL);
-        *(out->experts > 0 && !model_has_experts(out, b) ? &out->per_dense : &out->per_block) = out->ntensors - before;
+        int before = out->ntensors, *per = out->experts > 0 && !model_has_experts(out, b) ? &out->per_dense : &out->per_block;
+        if (b > 0 && model_has_experts(out, b) == model_has_experts(out, b - 1))
+            add_block_again(out, b, *per);
+        else
+            add_block(out, b, p->kernels == KERNELS_MEGATRON_LOCAL);
+        *per = out->ntensors - before;
     }
     add_norm(out, -1, "decoder.final_layernorm", ROLE_NORM_FINAL, "weight", "bias");
     for (int d = 1; d <= (int)p->megatron.mtp_num_layers; d++)

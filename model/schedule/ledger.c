@@ -12,6 +12,7 @@
 struct meter {
     const struct schedules *s;
     unsigned in;                    /* spaces of this account */
+    uint8_t touches;                /* ACTS_ bits of entries that may move bytes of it */
     enum sched_id sched;
     int64_t live[NCAT], total;
     struct peak *peak;              /* of the running schedule */
@@ -22,6 +23,13 @@ struct meter {
     int64_t highest;                /* over the entries of the repeat's body that is running */
     bool    left;                   /* what is live was not noted since a compute entry, or a skip of iterations */
 };
+
+static struct meter meter_of(const struct schedules *s, unsigned in, int64_t limit)
+{
+    bool device = in & IN(SPACE_DEVICE), elsewhere = in & ~IN(SPACE_DEVICE);
+
+    return (struct meter){ .s = s, .in = in, .touches = (uint8_t)((device ? ACTS_DEVICE : 0) | (elsewhere ? ACTS_ELSEWHERE : 0)), .limit = limit };
+}
 
 static void add(struct meter *m, int cat, int64_t bytes)
 {
@@ -48,7 +56,7 @@ static void move_all(struct meter *m, const struct op *o, int bit, int sign)
 
 static inline void move(struct meter *m, const struct op *o, int bit, int sign)
 {
-    if (o->acting & bit)
+    if ((o->acting & bit) && (o->acting & m->touches))
         move_all(m, o, bit, sign);
 }
 
@@ -173,7 +181,7 @@ static void run(struct meter *m, int from, int to, int64_t iteration)
         if (o->kind == OP_REPEAT) {
             run_repeat(m, i);
             i = o->u.repeat.other;
-        } else if (o->kind != OP_END && ((o->acting & (ACT_ALLOC | ACT_FREE)) || !is_quiet(m, o))) {
+        } else if (o->kind != OP_END && ((o->acting & m->touches) || !is_quiet(m, o))) {
             step(m, i, iteration);
         }
     }
@@ -194,7 +202,7 @@ void ledger_run(const struct schedules *s, struct ledger *out) { ledger_run_in(s
 
 void ledger_run_in(const struct schedules *s, unsigned in, struct ledger *out)
 {
-    struct meter m = { .s = s, .in = in, .limit = INT64_MAX };
+    struct meter m = meter_of(s, in, INT64_MAX);
 
     memset(out, 0, sizeof *out);
     for (int i = 0; i < NSCHED; i++) {
@@ -219,7 +227,7 @@ int ledger_first_over(const struct schedules *s, int64_t limit, struct peak *at)
 int ledger_first_over_in(const struct schedules *s, unsigned in, int64_t limit, struct peak *at)
 {
     struct peak phase[NSCHED];
-    struct meter m = { .s = s, .in = in, .limit = limit };
+    struct meter m = meter_of(s, in, limit);
 
     run_all(&m, phase);
     if (!m.over)
@@ -344,7 +352,7 @@ static int by_bytes(const void *a, const void *b)
 
 int ledger_live(const struct schedules *s, const struct peak *at, struct live *out, int n)
 {
-    struct seek k = { .m = { .s = s, .in = at->in ? at->in : IN(SPACE_DEVICE), .limit = INT64_MAX }, .until = at,
+    struct seek k = { .m = meter_of(s, at->in ? at->in : IN(SPACE_DEVICE), INT64_MAX), .until = at,
                       .ignored = { .op = -1 } };
     struct live *all = calloc((size_t)s->nbufs + 1, sizeof *all);
     int found = 0;
@@ -397,7 +405,7 @@ static int curve_op(const struct schedules *s, const struct op *o, int64_t itera
 
 static int64_t curve(const struct schedules *s, unsigned in, enum sched_id id, struct point *out, int64_t (*by)[NCAT], int64_t n)
 {
-    struct curve c = { .m = { .s = s, .in = in, .limit = INT64_MAX }, .points = out, .by = by, .room = n };
+    struct curve c = { .m = meter_of(s, in, INT64_MAX), .points = out, .by = by, .room = n };
 
     c.m.peak = &c.ignored;
     c.ignored.op = -1;

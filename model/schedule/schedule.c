@@ -166,7 +166,7 @@ static void act(struct schedules *s, int what, int buf, int at, int by, int n, i
     s->acts[s->nacts++] = (struct act){ .buf = buf, .at = at, .by = by, .n = n, .layout = layout,
                                         .what = (uint8_t)what };
     o->nacts++;
-    o->acting |= (uint8_t)what;
+    o->acting |= op_acting(o, what, b);
     if (o->kind == OP_COMPUTE && (what & ACT_ALLOC) && b->category == (enum category)o->u.compute.grads)
         o->u.compute.granted += b->bytes * n;
 }

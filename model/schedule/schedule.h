@@ -200,6 +200,8 @@ struct layout { int32_t slice0, nslices, stride; };
 /* READ, WRITE and ADD (added to what is there) say what an entry does with the data; USE, that it
  * needs the buffer. */
 enum { ACT_ALLOC = 1, ACT_USE = 2, ACT_FREE = 4, ACT_READ = 8, ACT_WRITE = 16, ACT_ADD = 32 };
+/* Of an entry's acts, summed up: some allocate or free bytes of device memory, or of another. */
+enum { ACTS_DEVICE = 64, ACTS_ELSEWHERE = 128 };
 enum { ACT_R = ACT_USE | ACT_READ, ACT_W = ACT_USE | ACT_WRITE, ACT_RW = ACT_R | ACT_W, ACT_A = ACT_USE | ACT_ADD };
 
 struct act {
@@ -229,7 +231,7 @@ struct op {
     uint16_t    wait[2];        /* events waited for, 0: none */
     uint32_t    nacts;
     uint32_t    act0;           /* its buffer actions: acts[act0 .. act0+nacts) */
-    uint8_t     acting;         /* ACT_ bits that any of them has */
+    uint8_t     acting;         /* ACT_ bits that any of them has; ACTS_ bits */
     uint8_t     chunk;          /* of a pipeline: whose pass or message it belongs to, of a rank's several stages ... */
     int32_t     step, step_by;  /* ... and of which micro-step; -1: of none */
     const char *what;           /* "all-gather", "copy-out", "forward" ... static */
@@ -255,6 +257,13 @@ struct op {
 /* Whether the acts of `o` on a buffer move bytes.  A copy takes what a block keeps to another memory, or brings it back:
  * all of it, `bytes` of the family. */
 static inline bool op_moves(const struct op *o, const struct buf *b) { return buf_is_place(b) || o->kind == OP_COPY; }
+/* What an act on it adds to `acting`. */
+static inline uint8_t op_acting(const struct op *o, int what, const struct buf *b)
+{
+    bool comes_or_goes = (what & (ACT_ALLOC | ACT_FREE)) && op_moves(o, b);
+
+    return (uint8_t)(what | (!comes_or_goes ? 0 : b->space == SPACE_DEVICE ? ACTS_DEVICE : ACTS_ELSEWHERE));
+}
 /* Is it of a step's forward and backward passes, their reductions included? */
 static inline bool op_is_of_passes(const struct op *o) { return o->phase > PHASE_INIT && o->phase < PHASE_OPTIMIZER; }
 

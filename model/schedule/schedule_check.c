@@ -304,7 +304,7 @@ static bool acts_summed_up(struct check *c)
         const struct op *o = &c->s->ops[i];
         int acting = 0;
         for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++)
-            acting |= c->s->acts[k].what;
+            acting |= op_acting(o, c->s->acts[k].what, &c->s->bufs[c->s->acts[k].buf]);
         if (acting != o->acting) {
             snprintf(c->why, (size_t)c->size, "entry %d, %s: its acts have bits %d, summed up as %d", i, o->what, acting, o->acting);
             return false;

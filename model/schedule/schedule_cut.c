@@ -91,19 +91,23 @@ static void put_due(struct cut *c, const struct due *d)
     c->due[c->ndue++] = *d;
 }
 
-/* Where the part that begins with kernel k0 ends. */
+/* Where the part that begins with kernel k0 ends: behind the first collective from there on, or before the first kernel, but for a
+ * collective, that waits for one of its pass. */
 static int part_end(const struct cut *c, const struct op *o, int k0)
 {
-    for (int k = k0 + 1; k < o->u.compute.k1; k++) {
-        if (collective_at(c, o, k - 1))
-            return k;
-        for (int i = 0; i < c->ndue && !collective_at(c, o, k); i++) {
-            const struct due *d = &c->due[i];
-            if (of_pass(d, o) && d->kernel < k && d->needed == k)
-                return k;
-        }
+    const struct piece *p = piece_of(c, o);
+    int end = o->u.compute.k1;
+
+    for (int i = 0; i < p->ncollectives[o->u.compute.pass]; i++) {
+        int k = p->collectives[o->u.compute.pass][i].kernel;
+        end = k >= k0 && k + 1 < end ? k + 1 : end;
     }
-    return o->u.compute.k1;
+    for (int i = 0; i < c->ndue; i++) {
+        const struct due *d = &c->due[i];
+        if (of_pass(d, o) && d->needed > k0 && d->needed > d->kernel && d->needed < end && !collective_at(c, o, d->needed))
+            end = d->needed;
+    }
+    return end;
 }
 
 /* ---- appending ---- */

@@ -442,5 +442,6 @@ int walk_steps(struct walk *w)
         lower_emit_settled(w->s, one_step, w->step == SCHED_STEADY ? step_settled : NULL, &e);
         sched_end(w->s, w->step);
     }
+    stage_ports_free(&w->ports);
     return e.rc;
 }

@@ -5,7 +5,7 @@
 #include "sim/clock/clock.h"
 
 /* Depth of repeats; states of one repeat that are compared; items of a role before finished ones are dropped. */
-enum { DEPTH = 8, SNAPS = 4, ITEMS = 1 << 16, LEAST_ITEMS = 1 << 11, MOST_ITEMS = 1 << 20 };
+enum { DEPTH = 8, SNAPS = 4, ITEMS = 1 << 16, LEAST_ITEMS = 1 << 11 };
 
 /* ARRIVED: it could start, but another role has not come yet. */
 enum item_state { WAITING, ARRIVED, RUNNING, DONE };
@@ -50,6 +50,9 @@ struct actor_lanes {
     int              last_op[NSTREAM];          /* 0: none yet, else its index in ops[] and 1 */
 };
 
+/* Items since some moment: the first, and the sum of the hashes of those that are counted already, which may be dropped by now. */
+struct since { int first; uint64_t counted; };
+
 struct actor {
     const struct role *role;
     const struct schedules *s;
@@ -63,7 +66,9 @@ struct actor {
     int last_on[NSTREAM], last_in[PLAN_GROUPS], *recorded;
     struct loop *loops; int nloops;
     int pc, end, depth;
-    struct { int open, loop, first; int64_t i, n; } at[DEPTH];     /* first: item */
+    struct { int open, loop; int64_t i, n; } at[DEPTH];
+    struct since entered[DEPTH], seen[DEPTH];       /* since it entered a repeat; since the last state of that level was recorded */
+    int counted;                    /* items before it are counted in these */
     unsigned want;                  /* streams that must have a head */
     int passed;                     /* level of the outermost repeat that began another iteration, -1 */
     int blocked;                    /* the item for which the issuing thread waits, -1 */
@@ -164,9 +169,14 @@ void clock_lanes_jump(struct actor *a, const struct lanes_now *then, int oldest,
 /* Actor a has begun another iteration of the repeat at a->passed: records the state, and jumps if it equals an
  * earlier one. */
 void clock_skip_boundary(struct clock *k, struct actor *a);
-/* Forgets the states recorded for a role's repeats from this level on; for all roles. */
+/* Forgets the states recorded for a role's repeats from this level on. */
 void clock_skip_forget(struct clock *k, const struct actor *a, int level);
-void clock_skip_forget_all(struct clock *k);
+/* Items before `oldest` are done, and some of them are about to be dropped: they count in later states.  Then: map[i] is the number that item i
+ * has from now on, of n, or -1, and `kept` are left. */
+void clock_skip_count(struct actor *a, int oldest);
+void clock_skip_renumber(struct clock *k, struct actor *a, const int *map, int n, int kept);
+/* The first item that is not done, or a->n. */
+int  clock_oldest(const struct actor *a);
 void clock_skip_close(struct clock *k);
 
 #endif

@@ -170,7 +170,7 @@ static void enter(struct clock *k, struct actor *a)
     a->at[a->depth].open = a->pc;
     a->at[a->depth].loop = loop;
     a->at[a->depth].i = 0;
-    a->at[a->depth].first = a->n;
+    a->entered[a->depth] = (struct since){ .first = a->n };
     a->at[a->depth].n = o->u.repeat.n;
     clock_skip_forget(k, a, a->depth);
     a->depth++;
@@ -349,14 +349,12 @@ static void renumber(const int *map, int *item)
 
 void clock_pull_forget(struct clock *k, struct actor *a)
 {
-    int oldest = a->blocked >= 0 ? a->blocked : a->n, kept = 0, ndeps = 0;
+    int oldest = clock_oldest(a), kept = 0, ndeps = 0, n = a->n;
     int *map = calloc((size_t)a->n + 1, sizeof *map), *deps = malloc(((size_t)a->ndeps + 1) * sizeof *deps);
 
     if (!map || !deps)
         abort();
-    for (int u = 0; u < a->nused; u++)
-        if (a->head[a->used[u]] >= 0 && a->head[a->used[u]] < oldest)
-            oldest = a->head[a->used[u]];
+    clock_skip_count(a, oldest);
     for (int i = oldest; i < a->n; i++) {
         map[i] = 1;
         for (int d = 0; d < a->items[i].ndeps; d++)
@@ -403,15 +401,11 @@ void clock_pull_forget(struct clock *k, struct actor *a)
         renumber(map, &a->recorded[e]);
     renumber(map, &a->blocked);
     renumber(map, &a->issue_cause);
-    for (int level = 0; level < a->depth; level++)
-        a->at[level].first = kept;
     memcpy(a->deps, deps, (size_t)ndeps * sizeof *deps);
+    clock_skip_renumber(k, a, map, n, kept);
     a->n = kept;
-    if (a->depth > 0 && a->at[0].n - a->at[0].i > 2 && a->most < MOST_ITEMS)
-        a->most *= 2;               /* an iteration may be longer: it is not seen to come back where it is forgotten meanwhile */
     a->most = 2 * kept > a->most ? 2 * kept : a->most;
     a->ndeps = ndeps;
     free(map);
     free(deps);
-    clock_skip_forget_all(k);
 }

@@ -3,7 +3,6 @@
  * A state decides all that follows: the next entry of each role, its entries under way with the work that
  * they have left, which partners have arrived.  Its discrete part is a hash; the rest is compared number
  * by number, relative to the clock. */
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +12,8 @@
 
 /* Relative difference of two equal times that rounding may cause. */
 #define ROUNDING 2e-14
-/* Most entries of one role that are compared; most of them that are under way where there are several: a stage that runs ahead of the next
- * one without end never comes back to a state. */
+/* Most entries of one role that are under way in a state; where there are several roles: a stage that runs ahead of the next one without end
+ * never comes back to one. */
 enum { WINDOW = 1 << 17, AHEAD = 1 << 14 };
 
 struct actor_state {
@@ -23,7 +22,7 @@ struct actor_state {
     double   rest[NSTREAM];         /* until what runs ends at its rate; of what has arrived, less than 0: since when */
     double   issue_at, compute_end;
     int64_t  wins;
-    int      oldest, n;             /* item under way; items */
+    int      oldest;                /* item under way */
     struct timeline sums;
     struct lanes_now lanes;         /* where there are any */
 };
@@ -59,7 +58,7 @@ static uint64_t partners(const struct clock *k, const struct item *it, uint64_t 
     return h;
 }
 
-static int oldest_of(const struct actor *a)
+int clock_oldest(const struct actor *a)
 {
     int oldest = a->blocked >= 0 ? a->blocked : a->n;
 
@@ -77,24 +76,71 @@ static int blamed(const struct actor *a, int item)
     return item < 0 ? -1 : a->items[item].coll;
 }
 
-/* The entries of a role that are under way, and those since `from`, which later ones may blame for
- * waiting.  False where there are too many. */
-static bool under_way(const struct clock *k, const struct actor *a, int from, uint64_t *hash)
+static uint64_t hash_of(const struct actor *a, const struct item *it, uint64_t h)
 {
-    int oldest = oldest_of(a);
+    return mix(h, (uint64_t)it->op << 32 | (uint64_t)(unsigned)(it->coll + 1) << 16 | (uint64_t)(unsigned)(blamed(a, it->issue_cause) + 1) << 2 | it->state);
+}
+
+/* Of items [from, to), which are done: what later ones may blame for waiting.  They are told apart by what they are alone. */
+static uint64_t sum_of(const struct actor *a, int from, int to)
+{
+    uint64_t sum = 0;
+
+    for (int i = from; i < to; i++)
+        sum += hash_of(a, &a->items[i], 0);
+    return sum;
+}
+
+static uint64_t counted(const struct actor *a, const struct since *s, int oldest)
+{
+    return s->counted + sum_of(a, s->first > a->counted ? s->first : a->counted, oldest);
+}
+
+void clock_skip_count(struct actor *a, int oldest)
+{
+    uint64_t all = sum_of(a, a->counted, oldest);
+
+    for (int i = 0; i < 2 * DEPTH; i++) {
+        struct since *s = i < DEPTH ? &a->entered[i] : &a->seen[i - DEPTH];
+        s->counted += s->first <= a->counted ? all : sum_of(a, s->first, oldest);
+    }
+    a->counted = oldest;
+}
+
+/* Where item i is after some are dropped, or the first behind it that is left. */
+static int place_after(const int *map, int n, int kept, int i)
+{
+    while (i < n && map[i] < 0)
+        i++;
+    return i < n ? map[i] : kept;
+}
+
+void clock_skip_renumber(struct clock *k, struct actor *a, const int *map, int n, int kept)
+{
+    a->counted = place_after(map, n, kept, a->counted);
+    for (int level = 0; level < DEPTH; level++) {
+        a->entered[level].first = place_after(map, n, kept, a->entered[level].first);
+        a->seen[level].first = place_after(map, n, kept, a->seen[level].first);
+        for (int i = 0; k->states && i < SNAPS && i < k->states->level[level].n; i++) {
+            int *oldest = &k->states->level[level].snap[i].of[a->index].oldest;
+            *oldest = place_after(map, n, kept, *oldest);
+        }
+    }
+}
+
+/* The entries of a role that are under way, and those that were done since `since`; NULL: none of these.  False where there are too many. */
+static bool under_way(const struct clock *k, const struct actor *a, const struct since *since, uint64_t *hash)
+{
+    int oldest = clock_oldest(a);
     uint64_t h = mix(mix(*hash, (uint64_t)a->pc), (uint64_t)a->depth << 32 | a->pending);
 
     h = mix(h, (uint64_t)(unsigned)blamed(a, a->issue_cause));
-    if (k->n > 1 && a->n - oldest > AHEAD)
+    if (a->n - oldest > (k->n > 1 ? AHEAD : WINDOW))
         return false;
-    if (from < oldest)
-        oldest = from;
-    if (a->n - oldest > WINDOW)
-        return false;
+    h = mix(h, since ? counted(a, since, oldest) : 0);
     for (int i = oldest; i < a->n; i++) {
         const struct item *it = &a->items[i];
-        h = mix(h, (uint64_t)it->op << 32 | (uint64_t)(unsigned)(it->coll + 1) << 16 |
-                   (uint64_t)(unsigned)(blamed(a, it->issue_cause) + 1) << 2 | it->state);
+        h = hash_of(a, it, h);
         if (it->meet >= 0 && it->state != DONE)
             h = partners(k, it, h);
     }
@@ -119,8 +165,7 @@ static void note_actor(const struct clock *k, const struct actor *a, struct acto
     to->issue_at = a->issue_at;
     to->compute_end = a->compute_end;
     to->wins = a->wins;
-    to->oldest = oldest_of(a);
-    to->n = a->n;
+    to->oldest = clock_oldest(a);
     to->sums = *a->out;
     if (a->lanes)
         to->lanes = a->lanes->now;
@@ -326,7 +371,7 @@ static struct state *states_of(struct clock *k)
     return s;
 }
 
-void clock_skip_forget_all(struct clock *k)
+static void forget_all(struct clock *k)
 {
     for (int level = 0; k->states && level < DEPTH; level++)
         k->states->level[level].n = 0;
@@ -345,7 +390,7 @@ static bool leads(struct clock *k, const struct actor *a)
         return false;
     k->lead = a->index;
     k->silent = 0;
-    clock_skip_forget_all(k);
+    forget_all(k);
     return true;
 }
 
@@ -362,13 +407,14 @@ void clock_skip_boundary(struct clock *k, struct actor *a)
     now->t = k->t;
     now->hash = 0;
     for (int r = 0; r < k->n; r++)
-        if (!under_way(k, &k->actors[r], n ? s->level[level].snap[(n - 1) % SNAPS].of[r].n
-                                           : r == a->index ? a->at[level].first : INT_MAX, &now->hash)) {
+        if (!under_way(k, &k->actors[r], n ? &k->actors[r].seen[level] : r == a->index ? &a->entered[level] : NULL, &now->hash)) {
             s->level[level].n = 0;
             return;
         }
-    for (int r = 0; r < k->n; r++)
+    for (int r = 0; r < k->n; r++) {
         note_actor(k, &k->actors[r], &now->of[r]);
+        k->actors[r].seen[level] = (struct since){ .first = k->actors[r].n };
+    }
     for (int i = n - 1; i >= 0 && i > n - SNAPS; i--)
         if (again(k, now, &s->level[level].snap[i % SNAPS])) {
             s->level[level].n = 0;

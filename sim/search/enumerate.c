@@ -89,13 +89,13 @@ struct plan enumerate_usual(const struct plan *p, bool *refused)
 {
     struct plan q = *p;
     const struct knob *k;
-    char why[256];
+    char none[1];
 
     for (int i = 0; (k = knob_at(i)); i++)
         if (k->turn >= FIRST_VARIANT && k->turn < KNOB_SAVES && (k->cells & knob_cell(p)))
             knob_set(&q, k, knob_default(&q, k));
     plan_resolve(&q);
-    struct fail_sink before = fail_divert(why, sizeof why);
+    struct fail_sink before = fail_divert(none, sizeof none);
     *refused = plan_check(&q, "search") < 0;
     fail_restore(before);
     return *refused ? *p : q;

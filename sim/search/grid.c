@@ -13,6 +13,7 @@
 #include "base/room.h"
 #include "base/sort.h"
 #include "model/plan/knob.h"
+#include "model/plan/local_share.h"
 #include "model/plan/megatron_model.h"
 #include "model/plan/optimizer_choice.h"
 #include "model/plan/pipeline_layout.h"
@@ -118,7 +119,7 @@ static int offer(struct grid *g, const struct plan *candidate, int schedule)
     int ok;
     bool skipped;
 
-    struct fail_sink before = fail_divert(why, sizeof why);
+    struct fail_sink before = fail_divert(why, g->refusal[f.plan.dialect][0] ? 1 : sizeof why);
     plan_resolve(&f.plan);
     ok = plan_check(&f.plan, "search");
     fail_restore(before);
@@ -343,16 +344,27 @@ static bool over_limit(struct found *f, int64_t needed, int64_t available)
     return needed > limit;
 }
 
-/* Of a pipeline the first stage is lowered first: it is the fullest of most, and where it does not fit no other matters.
- * 1 where that is so: what the plan needs is at least that. */
+/* Has the second stage more blocks than the first, which has the embedding? */
+static bool second_is_fuller(const struct plan *p)
+{
+    int64_t stages = p->parallel.pipeline * p->parallel.virtual_stages;
+
+    return stages > 2 && local_share_stage_of(p, stages, 1).blocks > local_share_stage_of(p, stages, 0).blocks;
+}
+
+/* Of a pipeline the first stage is lowered first, which is the fullest of most, and then the second where that may be it: where one of
+ * them does not fit no other matters.  1 where that is so: what the plan needs is at least that. */
 static int first_is_over(const struct grid *g, struct found *f)
 {
+    int most = second_is_fuller(&f->plan) ? 2 : 1, rc = 0;
     struct schedules s = { 0 };
     struct memory_verdict m;
-    int rc = evaluate_stage(&f->plan, g->programs.of[f->program].program, 0, &s, &m);
 
-    if (rc == 0)
-        rc = f->at_least = over_limit(f, m.needed, m.available);
+    for (int stage = 0; stage < most && rc == 0; stage++) {
+        rc = evaluate_stage(&f->plan, g->programs.of[f->program].program, stage, &s, &m);
+        if (rc == 0)
+            rc = f->at_least = over_limit(f, m.needed, m.available);
+    }
     s.borrowed = true;
     schedules_free(&s);
     return rc;

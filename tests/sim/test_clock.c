@@ -491,6 +491,30 @@ static void a_long_iteration_is_skipped(void **state)
     pipe_close(&b);
 }
 
+/* So are those of several roles, each of which drops what is done several times in one of them. */
+static void a_long_iteration_of_several_roles_is_skipped(void **state)
+{
+    enum { BODY = 10000, ROLES = STAGES, TIMES = 1000000 };
+    struct timeline t[STAGES];
+    struct pipe b;
+
+    (void)state;
+    pipe_open(&b, ROLES);
+    for (int r = 0; r < ROLES; r++) {
+        sched_repeat(&b.stage[r].s, TIMES);
+        if (r > 0)
+            stage_message(&b.stage[r], STREAM_GATHER, COLL_RECV, r - 1, 0, .5);
+        for (int i = 0; i < BODY; i++)
+            stage_work(&b.stage[r], STREAM_COMPUTE, PHASE_FORWARD, 1)->after = i || !r ? 0 : AFTER(STREAM_GATHER);
+        if (r < ROLES - 1)
+            stage_message(&b.stage[r], STREAM_REDUCE, COLL_SEND, r + 1, 0, .5)->after = AFTER(STREAM_COMPUTE);
+        sched_repeat_end(&b.stage[r].s);
+    }
+    pipe_end(&b);
+    assert_close(run(&b, t).makespan_s, TIMES * (double)BODY + (ROLES - 1) * (BODY + .5), 1e-12);
+    pipe_close(&b);
+}
+
 /* ---- random exchanges ---- */
 
 /* Roles that send, receive and compute in any order on any stream; `spoiled`: some
@@ -597,6 +621,7 @@ int main(void)
         cmocka_unit_test(skipping_ahead_is_exact),
         cmocka_unit_test(a_long_pipeline_is_skipped),
         cmocka_unit_test(a_long_iteration_is_skipped),
+        cmocka_unit_test(a_long_iteration_of_several_roles_is_skipped),
         cmocka_unit_test(random_exchanges_end_as_the_oracle_says),
     };
     return cmocka_run_group_tests_name("sim/clock", tests, NULL, NULL);

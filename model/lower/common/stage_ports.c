@@ -96,11 +96,12 @@ int stage_ports_open(struct stage_ports *o, const struct local_model *local, str
     const struct plan *p = local->plan;
 
     *o = (struct stage_ports){ .local = local, .s = s, .pipe = stage_pipeline(p, local->rank), .keeps = keeps,
-                               .elems = boundary_elems(local), .memory = *m };
+                               .elems = boundary_elems(local), .memory = *m, .acts = o->acts };
     o->batches = code == PIPE_MEGATRON || code == PIPE_LOCK_STEP_29;
     o->both_ways = code == PIPE_MEGATRON_OVERLAPS;
     o->dtype = s->program.boundary == o->elems * dtype_bytes(DT_FP32) ? DT_FP32 : plan_recipe(p).used;
-    (s->folds ? pipeline_folded : pipeline_unfolded)(&o->pipe, code, &o->acts);
+    if (o->acts.acts.n == 0)
+        (s->folds ? pipeline_folded : pipeline_unfolded)(&o->pipe, code, &o->acts);
     o->event = room_new((size_t)(PIPE_WAYS * o->pipe.chunks), sizeof *o->event);
     o->passed = room_new((size_t)(NPIPE_VERB * o->pipe.chunks), sizeof *o->passed);
     if (first) {
@@ -114,11 +115,12 @@ int stage_ports_open(struct stage_ports *o, const struct local_model *local, str
 
 void stage_ports_close(struct stage_ports *o)
 {
-    pipeline_fold_free(&o->acts);
     free(o->event);
     free(o->passed);
     sched_in_flight(o->s, 0, 0);
 }
+
+void stage_ports_free(struct stage_ports *o) { pipeline_fold_free(&o->acts); }
 
 /* ---- the first step ---- */
 

@@ -12,7 +12,8 @@
  *     }
  *     stage_ports_open(&ports, local, s, PIPE_OWN_LOOP, &memory, first, false);
  *     stage_ports_run(&ports, act, arg);
- *     stage_ports_close(&ports);
+ *     stage_ports_close(&ports);                      (and so for each step)
+ *     stage_ports_free(&ports);
  *
  * A boundary tensor is what one block hands to the next: (samples, the rank's positions, hidden) in the dtype of
  * activations; its gradient is of the same size (torch/distributed/pipelining/stage.py). */
@@ -48,10 +49,12 @@ struct stage_ports {
 struct pipeline stage_pipeline(const struct plan *p, int64_t rank);
 
 /* Where its schedules open, `first` or not.  `keeps`: PyTorch 2.9, and DistributedDataParallel, hold a stage's output until its backward (2.15: until it is sent).
- * 0, or -1 reported: more micro-steps than there are events.  stage_ports_close() in any case. */
+ * 0, or -1 reported: more micro-steps than there are events.  stage_ports_close() in any case.  The list of acts is that of the ports' last
+ * opening, if there was one: zeroed before the first, stage_ports_free() behind the last. */
 int  stage_ports_open(struct stage_ports *o, const struct local_model *local, struct schedules *s, enum pipeline_code code,
                       const struct stage_memory *m, bool first, bool keeps);
 void stage_ports_close(struct stage_ports *o);
+void stage_ports_free(struct stage_ports *o);
 
 /* Before the first step's passes: 2.15 votes on how shapes are inferred and connects neighbours, in rounds
  * (schedules.py _initialize_pipeline_distributed_state, _p2p.py _preconnect_shared_p2p_edges). */
