@@ -308,15 +308,39 @@ class Tracker:
                 peak = max(peak, total)
         return out
 
-    def walk(self, nodes, events, marks, counts=True):
-        """What the CPU alone takes does not count: gloo in its front end and on threads of its own, _chunk_cat, which is one kernel on
-        a GPU and pads each tensor into a new one here, and add_, which casts the other operand into a new tensor here."""
+    def walk(self, nodes, events, marks, inside=()):
+        """What a GPU would not hold does not count; see on_gpu_too()."""
         for n in nodes:
             if n.name == "dpx::mark":
                 marks.append((n.start_time_ns, n.start_tid))
-            if n.tag.name == "Allocation" and (counts or n.extra_fields.alloc_size < 0):
-                events.append((n.start_time_ns, n.extra_fields.ptr, n.extra_fields.alloc_size, n.start_tid))
-            self.walk(n.children, events, marks, counts and n.name not in ("dpx::backend", "aten::_chunk_cat", "aten::add_"))
+            if n.tag.name == "Allocation":
+                size = n.extra_fields.alloc_size
+                if size < 0 or on_gpu_too(inside, size):
+                    events.append((n.start_time_ns, n.extra_fields.ptr, size, n.start_tid))
+            self.walk(n.children, events, marks, (*inside, n.name))
+
+
+ARITHMETIC = {"aten::%s%s" % (op, end) for op in ("add", "sub", "mul", "div") for end in ("", "_")}
+
+
+def host_memory(function):
+    """What it makes is the host's on every device."""
+    def call(*args):
+        with torch.profiler.record_function("dpx::host"):
+            return function(*args)
+    return call
+
+
+def on_gpu_too(inside, size):
+    """Whether a GPU would hold a storage that the CPU made inside these calls, the outermost first."""
+    if "dpx::backend" in inside or "dpx::host" in inside:           # gloo's, or no tensor of the device
+        return False
+    if "aten::_chunk_cat" in inside:                # pads each tensor into a new one; one kernel on a GPU
+        return False
+    if any(outer in ARITHMETIC and inner == "aten::to" for outer, inner in zip(inside, inside[1:])):    # operands of another dtype
+        return False
+    # A number beside a tensor becomes a tensor of the host on every device: outside of any operator.  Autograd keeps it.
+    return size > 16 or any(name.startswith("aten::") for name in inside)
 
 
 def nvml_bytes():
@@ -512,6 +536,7 @@ def start(trainer_of, versions):
     torch.set_num_threads(job["threads"])
     if not cuda:
         torch.backends.mkldnn.enabled = False           # its reordered weights are the CPU's alone
+        torch.get_rng_state = host_memory(torch.get_rng_state)      # a checkpoint keeps the host's
     tell("start", device=torch.cuda.get_device_name(device) if cuda else "cpu",
          versions=dict(versions, torch=torch.__version__, transformers=transformers.__version__, python=sys.version.split()[0]))
     try:

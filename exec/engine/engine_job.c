@@ -15,9 +15,6 @@
 #include "exec/data/safetensors.h"
 #include "exec/data/tokens.h"
 #include "exec/data/weights.h"
-#include "model/exchange/accelerate.h"
-#include "model/exchange/ds_config.h"
-#include "model/exchange/megatron_import.h"
 #include "model/plan/plan_groups.h"
 
 /* common_py, torch_py, ...: their lines, made from the files beside this one. */
@@ -200,40 +197,6 @@ static int write_weights(const struct engine_job *j)
 
 /* ---- job.json ---- */
 
-/* The lines of an export as an array, without its remarks. */
-static json_t *lines_of(const struct plan *p, int export(const struct plan *p, FILE *to))
-{
-    char *text = NULL, *rest = NULL;
-    size_t size = 0;
-    FILE *to = open_memstream(&text, &size);
-    int rc = to ? export(p, to) : fail("out of memory");
-    json_t *out = NULL;
-
-    if (to)
-        fclose(to);
-    if (rc == 0)
-        out = json_array();
-    for (char *line = out ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest))
-        if (*line != '#')
-            json_array_append_new(out, json_string(line));
-    free(text);
-    return out;
-}
-
-json_t *engine_config(const struct engine_job *j)
-{
-    switch (j->engine) {
-    case ENGINE_DEEPSPEED:
-        return ds_config_export(j->plan);
-    case ENGINE_ACCELERATE:
-        return accelerate_export(j->plan);
-    case ENGINE_MEGATRON:
-        return lines_of(j->plan, megatron_export);
-    default:
-        return json_null();
-    }
-}
-
 /* A port that is free now, for ranks to meet at. */
 static int free_port(void)
 {
@@ -257,7 +220,7 @@ static json_t *job_json(const struct engine_job *j)
         json_array_append_new(lr, json_real(j->lr[i]));
     for (int64_t r = 0; r < p->cluster.world_size; r++)
         json_array_append_new(ranks, json_integer(plan_batch_rank(p, r)));
-    json_t *config = engine_config(j);
+    json_t *config = engine_config(j->engine, p);
     return json_pack("{s:b, s:o, s:o, s:s, s:s, s:I, s:i, s:i, s:I, s:I, s:o, s:f, s:f, s:f, s:f, s:o, s:I, s:o}", "trace", engine_traces(j->steps), "config", config, "plan", plan_to_json(p), "folder", j->folder,
                      "device", j->cuda ? "cuda" : "cpu", "world_size", (json_int_t)p->cluster.world_size, "threads", j->threads, "port", free_port(),
                      "steps", (json_int_t)j->steps, "seed", (json_int_t)j->seed, "lr", lr, "beta1", j->beta1, "beta2", j->beta2, "eps", j->eps,

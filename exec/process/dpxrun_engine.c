@@ -556,7 +556,7 @@ int dpxrun_engine(struct dpxrun *r)
     struct engine_run e = { .r = r, .job = job_of(r), .reductions = r->o.device == DEVICE_CPU };
     int status = EXIT_MISUSE;
 
-    if (engine_follows(&e.job) == 0 && engine_find(&e.job) == 0 && enough_gpus(&e.job) == 0) {
+    if (engine_follows(e.job.engine, &r->plan, e.job.cuda) == 0 && engine_find(&e.job) == 0 && enough_gpus(&e.job) == 0) {
         take_version(&e);
         status = dpxrun_engine_predict(r) == 0 && plan_ranks(&e) == 0 && rates(&e) == 0 ? EXIT_DONE : EXIT_FAILED;
     }

@@ -25,6 +25,8 @@ fsdp1-llama-orig-no_sync|2|LLAMA|fsdp|torch-fsdp1|"unit": "block", "accumulation
 fsdp1-gpt2-hybrid|4|GPT2|fsdp|torch-fsdp1|"unit": "block", "shard_group": 2, "fsdp": { "sharding_strategy": "HYBRID_SHARD" }
 fsdp2-llama|2|LLAMA|fsdp|torch|"unit": "block"
 fsdp2-llama-recompute|2|LLAMA|fsdp|torch|"unit": "block", "recompute": "full"
+fsdp2-llama-sac|2|LLAMA|fsdp|torch|"unit": "block", "kernels": "torch-sdpa", "recompute": "op"
+ddp-gpt2-recompute-every-2nd|2|GPT2|ddp|torch|"recompute": "full", "recompute_interval": 2
 fsdp2-llama-no_sync|2|LLAMA|fsdp|torch|"unit": "block", "accumulation": 2, "sync_every_micro_step": false
 fsdp2-llama-bf16|2|LLAMA|fsdp|torch|"unit": "block", "precision": "bf16"
 fsdp2-llama-lora|2|LLAMA|fsdp|torch|"unit": "block", "fsdp": { "model_dtype": null }, LORA
@@ -80,11 +82,13 @@ plan_text() {
         "$ranks" "$strategy" "$dialect" "$more" "$model"
 }
 
-# own_of NAME: the plan whose losses are the same and that dpxrun's own kernels run: tensors and stages whole, of Megatron DDP.
+# own_of NAME: the plan whose losses are the same and that dpxrun's own kernels run: tensors and stages whole, of Megatron DDP; recompute changes none.
 own_of() {
     plan_of "$1" >/dev/null
+    more=$(echo "$more" | sed 's/"recompute": "op"/"recompute": "full"/')
     cut() { echo "$more" | sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p"; }
     tensor=$(cut tensor) pipeline=$(cut pipeline)
+    case $1 in *sac) more=$(echo "$more" | sed 's/torch-sdpa/torch-eager/') ;; esac
     case $dialect:$tensor in
     megatron* | torch:?*)
         [ "$dialect" != megatron ] || more="\"clip\": 1.0, $more"        # its default
