@@ -23,7 +23,7 @@
 /* The runners, and what they share: all of them lie in the folder. */
 static const struct script { const char *name; const char *const *lines; } scripts[] = {
     { "dpx_common.py", common_py }, { "dpx_torch.py", torch_py }, { "dpx_torch_axes.py", torch_axes_py }, { "dpx_deepspeed.py", deepspeed_py },
-    { "dpx_accelerate.py", accelerate_py }, { "dpx_megatron.py", megatron_py },
+    { "dpx_accelerate.py", accelerate_py }, { "dpx_megatron.py", megatron_py }, { "dpx_torchtitan.py", torchtitan_py },
 };
 enum { NSCRIPTS = sizeof scripts / sizeof *scripts };
 

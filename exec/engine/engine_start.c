@@ -67,7 +67,7 @@ enum { MOST_MODULES = 6 };
 static void modules_of(const struct engine_job *j, const char *module[MOST_MODULES + 1])
 {
     static const char *const own[NENGINE] = { [ENGINE_DEEPSPEED] = "deepspeed", [ENGINE_ACCELERATE] = "accelerate",
-                                              [ENGINE_MEGATRON] = "megatron.core" };
+                                              [ENGINE_TORCHTITAN] = "torchtitan", [ENGINE_MEGATRON] = "megatron.core" };
     int n = 0;
 
     module[n++] = "torch";

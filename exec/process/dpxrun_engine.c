@@ -553,7 +553,7 @@ static void release(struct engine_run *e)
 
 int dpxrun_engine(struct dpxrun *r)
 {
-    struct engine_run e = { .r = r, .job = job_of(r), .reductions = r->o.device == DEVICE_CPU };
+    struct engine_run e = { .r = r, .job = job_of(r), .reductions = r->o.device == DEVICE_CPU && r->o.engine != ENGINE_TORCHTITAN };
     int status = EXIT_MISUSE;
 
     if (engine_follows(e.job.engine, &r->plan, e.job.cuda) == 0 && engine_find(&e.job) == 0 && enough_gpus(&e.job) == 0) {

@@ -13,6 +13,7 @@
 #include "model/arch/training.h"
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
+#include "model/exchange/export.h"
 #include "model/exchange/megatron_import.h"
 #include "model/family/family.h"
 #include "model/plan/knob.h"
@@ -43,6 +44,9 @@ static const char *const deepspeed[] = { "deepspeed.reduce_bucket_size", "deepsp
 /* What `dpxplan export --to accelerate` writes; the rest is the script's. */
 static const char *const accelerate[] = { "unit", "shard_group", "fsdp.reshard_after_forward", "fsdp.root_reshard_after_forward", "fsdp.backward_prefetch",
                                           "fsdp.forward_prefetch", "fsdp.use_orig_params", "fsdp.sharding_strategy", "fsdp.model_dtype", NULL };
+/* What `dpxplan export --to torchtitan` writes. */
+static const char *const torchtitan[] = { "unit", "shard_group", "parallel.tensor", "parallel.sequence", "parallel.loss_parallel", "fsdp.reshard_after_forward",
+                                          "fsdp.root_reshard_after_forward", NULL };
 /* Of the options that `dpxplan export --to megatron` writes. */
 static const char *const megatron[] = {
     "--num-layers", "--hidden-size", "--ffn-hidden-size", "--num-attention-heads", "--num-query-groups", "--kv-channels",
@@ -58,7 +62,8 @@ static const char *const megatron[] = {
     "--no-gradient-accumulation-fusion", "--no-bias-swiglu-fusion", "--no-overlap-p2p-communication", "--grad-reduce-in-bf16",
     "--recompute-modules", "--pipeline-model-parallel-layout", "--init-method-std", NULL
 };
-static const char *const *const followed[NENGINE] = { [ENGINE_TORCH] = torch, [ENGINE_DEEPSPEED] = deepspeed, [ENGINE_ACCELERATE] = accelerate };
+static const char *const *const followed[NENGINE] = { [ENGINE_TORCH] = torch, [ENGINE_DEEPSPEED] = deepspeed, [ENGINE_ACCELERATE] = accelerate,
+                                                 [ENGINE_TORCHTITAN] = torchtitan };
 
 static bool listed(const char *const *list, const char *key)
 {
@@ -155,6 +160,27 @@ static int accelerate_follows(const struct plan *p)
     return 0;
 }
 
+/* What its options say, engine_config() refuses where it cannot. */
+static int torchtitan_follows(const struct plan *p)
+{
+    enum engine e = ENGINE_TORCHTITAN;
+
+    if (p->dialect != DIALECT_TORCH || p->strategy != STRAT_FSDP)
+        return refuse(e, "this dialect or strategy", "it has FSDP2: \"fsdp\" of dialect torch");
+    if (!family_for(&p->model)->engine_titan || p->model.rope_scaling || p->model.qkv_bias || p->model.out_bias || p->model.mlp_bias ||
+        p->model.attn_dropout > 0)
+        return refuse(e, "this model yet", "llama is followed, without scaled positions, biases and dropout");
+    if (p->kernels != KERNELS_TORCH_SDPA)
+        return refuse(e, kernels_name(p->kernels), "\"kernels\" must be torch-sdpa");
+    if (p->clip <= 0)
+        return refuse(e, "a step without the norm of gradients", "it computes one always: \"clip\" must be a number");
+    if (!training_is_all(&p->train))
+        return refuse(e, "adapters yet", "--engine torch runs them");
+    if (p->unit != UNIT_BLOCK || p->parallel.pipeline > 1)
+        return refuse(e, "this \"unit\" or a pipeline yet", "\"unit\" must be block, parallel.pipeline 1");
+    return 0;
+}
+
 /* Its options say all of the plan: options_are_followed(). */
 static int megatron_follows(const struct plan *p)
 {
@@ -166,9 +192,9 @@ static int megatron_follows(const struct plan *p)
     return 0;
 }
 
-/* Of each engine; NULL: none yet. */
+/* Of each engine. */
 static int (*const follows[NENGINE])(const struct plan *) = { [ENGINE_TORCH] = torch_follows, [ENGINE_DEEPSPEED] = deepspeed_follows,
-                                                              [ENGINE_ACCELERATE] = accelerate_follows, [ENGINE_MEGATRON] = megatron_follows };
+                                                              [ENGINE_ACCELERATE] = accelerate_follows, [ENGINE_TORCHTITAN] = torchtitan_follows, [ENGINE_MEGATRON] = megatron_follows };
 
 static int device_runs_it(enum engine e, const struct plan *p, bool cuda)
 {
@@ -210,6 +236,8 @@ json_t *engine_config(enum engine e, const struct plan *p)
         return ds_config_export(p);
     case ENGINE_ACCELERATE:
         return accelerate_export(p);
+    case ENGINE_TORCHTITAN:
+        return lines_of(p, export_torchtitan);
     case ENGINE_MEGATRON:
         return lines_of(p, megatron_export);
     default:
@@ -250,8 +278,6 @@ static json_t *said_in_full(enum engine e, const struct plan *p)
 
 int engine_follows(enum engine e, const struct plan *p, bool cuda)
 {
-    if (!follows[e])
-        return fail("--engine %s: not yet: torch, deepspeed, accelerate and megatron run plans (`dpxplan export --to` writes its configuration)", engine_name(e));
     if (follows[e](p) < 0 || device_runs_it(e, p, cuda) < 0 || (e != ENGINE_MEGATRON && (values_are_followed(e, p) < 0 || keys_are_followed(e, p) < 0)))
         return -1;
     json_t *config = said_in_full(e, p);

@@ -47,6 +47,8 @@ accelerate-ddp-llama-bf16|2|LLAMA|ddp|torch|"precision": "bf16"
 accelerate-fsdp1-llama|2|LLAMA|fsdp|torch-fsdp1|"unit": "block", "fsdp": { "sharding_strategy": "SHARD_GRAD_OP" }
 accelerate-zero2-llama-bf16|2|LLAMA|zero2|deepspeed|"precision": "bf16", "clip": 1.0
 accelerate-zero3-gpt2|2|GPT2|zero3|deepspeed|"accumulation": 2
+torchtitan-llama|2|TIED|fsdp|torch|"unit": "block", "kernels": "torch-sdpa", "clip": 1.0
+torchtitan-llama-bf16-recompute|4|TIED|fsdp|torch|"unit": "block", "kernels": "torch-sdpa", "clip": 1.0, "precision": "bf16", "recompute": "full", "shard_group": 2
 megatron-ddp-llama|2|LLAMA|ddp|megatron|
 megatron-zero1-llama-tensor|4|LLAMA|zero1|megatron|"precision": "bf16", "accumulation": 2, "parallel": { "tensor": 2, "sequence": true }
 megatron-zero1-llama-overlap|2|LLAMA|zero1|megatron|"precision": "bf16", OVERLAP
@@ -64,7 +66,7 @@ END
     megatron='"gradient_accumulation_fusion": false'        # a CUDA kernel
     case $more in *LORA) more=${more%LORA}$LORA ;; esac
     case $more in *OVERLAP) more=${more%, OVERLAP} megatron="$megatron, $OVERLAP" ;; esac
-    case $model in GPT2) model=$GPT2 ;; LLAMA) model=$LLAMA ;; LLAMA4) model=$(echo "$LLAMA" | sed 's/_layers": 3/_layers": 4/') ;; MOE) model=$MOE ;; esac
+    case $model in GPT2) model=$GPT2 ;; LLAMA) model=$LLAMA ;; TIED) model=$(echo "$LLAMA" | sed 's/_embeddings": false/_embeddings": true/') ;; LLAMA4) model=$(echo "$LLAMA" | sed 's/_layers": 3/_layers": 4/') ;; MOE) model=$MOE ;; esac
     case $dialect in
     megatron) engine=megatron more="\"kernels\": \"megatron-local\", \"megatron\": { $megatron }${more:+, $more}" ;;
     *) case $more in *'"kernels"'*) ;; *) more="\"kernels\": \"torch-eager\"${more:+, $more}" ;; esac ;;
@@ -74,7 +76,7 @@ END
     *deepspeed) engine=deepspeed ;;
     *) engine=torch more="\"optimizer_form\": \"foreach\", $more" ;;
     esac
-    case $1 in accelerate*) engine=accelerate ;; esac
+    case $1 in accelerate* | torchtitan*) engine=${1%%-*} ;; esac
     plan_text
 }
 plan_text() {
@@ -88,7 +90,7 @@ own_of() {
     more=$(echo "$more" | sed 's/"recompute": "op"/"recompute": "full"/')
     cut() { echo "$more" | sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p"; }
     tensor=$(cut tensor) pipeline=$(cut pipeline)
-    case $1 in *sac) more=$(echo "$more" | sed 's/torch-sdpa/torch-eager/') ;; esac
+    case $1 in *sac | torchtitan*) more=$(echo "$more" | sed 's/torch-sdpa/torch-eager/') ;; esac
     case $dialect:$tensor in
     megatron* | torch:?*)
         [ "$dialect" != megatron ] || more="\"clip\": 1.0, $more"        # its default

@@ -1,7 +1,7 @@
 #!/bin/sh
-# test_engine.sh -- plans run by PyTorch, DeepSpeed, accelerate and megatron-core themselves, on CPU ranks: collectives are the plan's, entry for entry, losses
+# test_engine.sh -- plans run by PyTorch, DeepSpeed, accelerate, torchtitan and megatron-core themselves, on CPU ranks: collectives are the plan's, entry for entry, losses
 # dpxrun's own, allocated bytes the ledger's.  Six plans here, all of plans.sh with ALL=1 (`make engine-check`).
-# Needs a Python with torch, transformers (deepspeed, peft, accelerate, megatron-core): PYTHON=, else python3 of PATH; skipped where it has none.
+# Needs a Python with torch, transformers (deepspeed, peft, accelerate, torchtitan, megatron-core): PYTHON=, else python3 of PATH; skipped where it has none.
 . tests/check.sh
 . tests/engine/plans.sh
 B=${B:-build} PYTHON=${PYTHON:-python3}
@@ -30,7 +30,7 @@ complaints() {
     grep -q '^  "collectives_equal": true' "$dir/theirs" || { echo 'collectives differ'; grep -A5 '"first_difference": {' "$dir/theirs" | head -n 6; }
     # Of the steps: what a framework takes while it wraps a model that is whole is not in FSDP2's plan.
     case $1 in
-    *tensor* | *pipeline*) most=.02 ;;  # the CPU's fused attention keeps other tensors than a GPU's
+    *tensor* | *pipeline* | torchtitan*) most=.02 ;;  # the CPU's fused attention keeps other tensors than a GPU's
     megatron*) most=.02 ;;              # and so do its local norms, which are PyTorch's here
     *) most=.002 ;;
     esac
@@ -69,6 +69,7 @@ for name in ${ONLY:-$names}; do
     case $engine$name$dialect in
     deepspeed* | accelerate*deepspeed) has deepspeed || { skip "$name" "$PYTHON has no deepspeed"; continue; } ;;
     accelerate*) has accelerate || { skip "$name" "$PYTHON has no accelerate"; continue; } ;;
+    torchtitan*) has torchtitan || { skip "$name" "$PYTHON has no torchtitan"; continue; } ;;
     megatron*) has megatron.core || { skip "$name" "$PYTHON has no megatron-core"; continue; } ;;
     *lora*) has peft || { skip "$name" "$PYTHON has no peft"; continue; } ;;
     esac

@@ -43,7 +43,12 @@ refused "a plan that is not DeepSpeed's" 2 'engine torch runs that' "$dir/plan.j
 refused 'kernels that no runner has' 2 'torch-compile' "$dir/compile.json" --engine deepspeed --python "$dir/bare" --no-db
 refused 'a key that is not followed, by its name' 2 '"dropout"' "$dir/dropout.json" --engine torch --python "$dir/bare" --no-db
 refused 'a key of the framework that is not followed' 2 '"fsdp.cpu_offload"' "$dir/offload.json" --engine torch --python "$dir/bare" --no-db
-refused 'an engine that does not run yet' 2 'accelerate and megatron run plans' "$dir/plan.json" --engine torchtitan --python "$dir/bare" --no-db
+refused 'what torchtitan has not' 2 'must be torch-sdpa' "$dir/plan.json" --engine torchtitan --python "$dir/bare" --no-db
+plan_of torchtitan-llama >"$dir/titan.json"
+for key in '"attention_bias": true' '"mlp_bias": true' '"attention_dropout": 0.1' '"rope_scaling": { "rope_type": "linear", "factor": 2 }'; do
+    sed "s/\"model_type\": \"llama\"/\"model_type\": \"llama\", $key/" "$dir/titan.json" >"$dir/other.json"
+    refused "a model that torchtitan has not: $key" 2 'without scaled positions, biases and dropout' "$dir/other.json" --engine torchtitan --python "$dir/bare" --no-db
+done
 refused "a plan that is not Megatron's" 2 'engine torch runs that' "$dir/plan.json" --engine megatron --python "$dir/bare" --no-db
 plan_of megatron-zero1-llama-tensor >"$dir/megatron.json"
 refused "Megatron's plan in PyTorch" 2 'dialect megatron' "$dir/megatron.json" --engine torch --python "$dir/bare" --no-db
@@ -57,7 +62,7 @@ for without in transformers peft; do
     chmod +x "$dir/less"
     refused "a python without $without" 2 "has no $without" "$dir/lora.json" --engine torch --python "$dir/less" --no-db
 done
-for engine in deepspeed:ds:deepspeed accelerate:plan:accelerate megatron:megatron:megatron-core; do
+for engine in deepspeed:ds:deepspeed accelerate:plan:accelerate torchtitan:titan:torchtitan megatron:megatron:megatron-core; do
     IFS=: read -r name plan package <<END
 $engine
 END
