@@ -48,6 +48,20 @@ def tell(event, **fields):
     print(json.dumps(dict(event=event, **fields)), file=rows, flush=True)
 
 
+def missing(kind, why, trace):
+    """Before start(): what a version has not, or has under another name."""
+    traceback.print_exception(kind, why, trace)
+    lacks = issubclass(kind, (ImportError, AttributeError, Refused))
+    root = sys.modules.get((getattr(why, "name", None) or "").split(".")[0])
+    version = "%s %s: " % (root.__name__, root.__version__) if hasattr(root, "__version__") else ""
+    tell("refused" if lacks else "failed", text="%s%s" % (version, why if lacks else "%s: %s" % (kind.__name__, why)))
+
+
+class Refused(Exception):
+    """What this version of a framework lacks; the message names it."""
+
+
+sys.excepthook = missing
 tell("begin")
 import torch
 import torch.distributed as dist
@@ -60,15 +74,12 @@ FLIGHT = {"Float": "fp32", "BFloat16": "bf16", "Half": "fp16", "Double": "fp64",
           "Long": "int64", "Bool": "bool"}
 
 
-class Refused(Exception):
-    """What this version of a framework lacks; the message names it."""
-
-
 def need(module, *names):
     """Attributes of a module, or the version that lacks them by name."""
+    root = module.__name__.split(".")[0]
     for name in names:
         if not hasattr(module, name):
-            raise Refused("%s %s has no %s.%s" % (module.__name__.split(".")[0], torch.__version__, module.__name__, name))
+            raise Refused("%s %s has no %s.%s" % (root, getattr(sys.modules.get(root), "__version__", "as installed"), module.__name__, name))
     found = [getattr(module, name) for name in names]
     return found[0] if len(found) == 1 else found
 
@@ -541,8 +552,8 @@ def start(trainer_of, versions):
          versions=dict(versions, torch=torch.__version__, transformers=transformers.__version__, python=sys.version.split()[0]))
     try:
         run(trainer_of)
-    except Refused as why:
-        tell("refused", text=str(why))
+    except (Refused, ImportError) as why:
+        missing(type(why), why, why.__traceback__)
     except torch.OutOfMemoryError as why:
         tell("oom", text=str(why))
     except BaseException as why:

@@ -25,6 +25,8 @@
 #include "model/plan/plan.h"
 #include "model/schedule/schedule.h"
 
+enum { ENGINE_MOST_RANKS = 1024 };      /* of one run */
+
 enum engine_launcher { LAUNCH_SELF, LAUNCH_TORCHRUN, LAUNCH_MPIRUN, LAUNCH_SRUN };
 
 struct engine_job {

@@ -1,7 +1,9 @@
 /* engine_job.c -- the folder that ranks read: job.json, tokens.bin, init.safetensors, and the runner itself. */
+#define _GNU_SOURCE             /* nftw */
 #include "exec/engine/engine.h"
 
 #include <errno.h>
+#include <ftw.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -51,32 +53,17 @@ void engine_trace_path(const struct engine_job *j, int64_t rank, char *path, siz
     snprintf(path, size, "%s/rank%" PRId64 ".trace.json", j->folder, rank);
 }
 
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st, (void)kind, (void)at;
+    return remove(path);
+}
+
+/* Frameworks leave files of their own there. */
 void engine_remove(struct engine_job *j)
 {
-    static const char *const names[] = { "job.json", "plan.json", "tokens.bin", "init.safetensors", "launcher.log" };
-    char path[600];
-
-    if (!j->folder[0])
-        return;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(path, sizeof path, "%s/%s", j->folder, names[i]);
-        unlink(path);
-    }
-    for (int i = 0; i < NSCRIPTS; i++) {
-        snprintf(path, sizeof path, "%s/%s", j->folder, scripts[i].name);
-        unlink(path);
-    }
-    for (int64_t r = 0; r < j->plan->cluster.world_size; r++) {
-        snprintf(path, sizeof path, "%s/rank%" PRId64 ".log", j->folder, r);
-        unlink(path);
-        snprintf(path, sizeof path, "%s/rank%" PRId64 ".jsonl", j->folder, r);
-        unlink(path);
-        snprintf(path, sizeof path, "%s/accelerate%" PRId64 ".json", j->folder, r);
-        unlink(path);
-        engine_trace_path(j, r, path, sizeof path);
-        unlink(path);
-    }
-    rmdir(j->folder);
+    if (j->folder[0])
+        nftw(j->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
     j->folder[0] = '\0';
 }
 

@@ -128,4 +128,55 @@ if command -v sqlite3 >/dev/null; then
 else
     skip 'the database has the last run as interrupted' 'there is no sqlite3'
 fi
+
+# One that does not even say what it has; one that says it and does not end; one that says something else for ever.
+printf '#!/bin/sh\nexec sleep 1000\n' >"$dir/mute"
+printf '#!/bin/sh\necho "{ \\"torch\\": null }"; exec sleep 1000 >/dev/null\n' >"$dir/lingering"
+chmod +x "$dir/mute" "$dir/lingering"
+export DPX_TIMEOUT=2
+refused 'a python that does not answer' 2 'did not say in 2 s' "$dir/plan.json" --engine torch --python "$dir/mute" --no-db
+refused 'a python that answers and does not end' 2 'has no torch' "$dir/plan.json" --engine torch --python "$dir/lingering" --no-db
+refused 'a program that prints without end' 2 'could not be asked' "$dir/plan.json" --engine torch --python "$(command -v yes)" --no-db
+refused 'a program that is no python' 2 'could not be asked' "$dir/plan.json" --engine torch --python "$(command -v true)" --no-db
+plan_of ddp-gpt2 | sed 's/localhost:2/500x8xh100/' >"$dir/many.json"
+refused 'more ranks than are started' 2 'starts 1024 at most' "$dir/many.json" --engine torch --python "$dir/dying" --no-db
+
+# Ranks that take steps; one of them is killed or stopped at some moment.
+cat >"$dir/stepping" <<'END'
+#!/bin/sh
+case $1 in -c) echo '{ "torch": "2.15.0", "transformers": "5.0" }'; exit ;; esac
+for step in 1 2 3 4 5 6 7 8; do
+    echo "{ \"event\": \"step\", \"step\": $step, \"seconds\": 0.1, \"loss\": 1 }" >>"$(dirname "$1")/rank${RANK:-$OMPI_COMM_WORLD_RANK}.jsonl"
+    sleep 0.1
+done
+exec sleep 1000
+END
+chmod +x "$dir/stepping"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+process_of() {  # RANK: that of the run in $dir
+    for p in $(ps -eo pid,args | grep "[d]px-engine-.*dpx_torch.py" | grep "$dir" | grep -v mpirun | awk '{ print $1 }'); do
+        tr '\0' '\n' 2>/dev/null <"/proc/$p/environ" | grep -q "^\(RANK\|OMPI_COMM_WORLD_RANK\)=$1\$" && echo "$p"
+    done
+}
+# struck LAUNCHER SIGNAL RANK SECONDS WORDS
+struck() {
+    "$B/dpxrun" "$dir/plan.json" --engine torch --launcher "$1" --python "$dir/stepping" --no-db >"$dir/out" 2>"$dir/err" </dev/null &
+    run=$! victim=
+    while [ ! "$victim" ] && kill -0 $run 2>/dev/null; do victim=$(process_of "$3"); done
+    sleep "$4"
+    kill "-$2" $victim
+    wait $run
+    got=$?
+    check "rank $3 of $1 gets SIG$2 $4 s after its start" "$([ $got = 1 ] || echo "exit status $got"; grep -q "$5" "$dir/err" || cat "$dir/err"; left)"
+}
+for moment in 0 0.3 1.2; do
+    struck dpxrun KILL 1 $moment 'killed by signal 9'
+    struck dpxrun STOP 0 $moment 'nothing has been done'
+done
+if command -v mpirun >/dev/null; then
+    struck mpirun KILL 1 0.3 'status\|signal'
+    struck mpirun STOP 1 0.3 'nothing has been done'
+else
+    skip 'ranks of mpirun' 'there is no mpirun'
+fi
 finish
