@@ -141,6 +141,15 @@ refused 'a program that is no python' 2 'could not be asked' "$dir/plan.json" --
 plan_of ddp-gpt2 | sed 's/localhost:2/500x8xh100/' >"$dir/many.json"
 refused 'more ranks than are started' 2 'starts 1024 at most' "$dir/many.json" --engine torch --python "$dir/dying" --no-db
 
+# A Python whose framework lacks what the runner imports: here all of it.
+if command -v python3 >/dev/null; then
+    printf '#!/bin/sh\ncase $1 in -c) echo "{ \\"torch\\": \\"2.15.0\\", \\"transformers\\": \\"5.0\\" }" ;; *) exec python3 -E -s -S "$@" ;; esac\n' >"$dir/lacking"
+    chmod +x "$dir/lacking"
+    DPX_TIMEOUT=60 refused 'what is not there to import is named' 2 "No module named .*'torch" "$dir/plan.json" --engine torch --python "$dir/lacking" --no-db
+else
+    skip 'what is not there to import is named' 'there is no python3'
+fi
+
 # Ranks that take steps; one of them is killed or stopped at some moment.
 cat >"$dir/stepping" <<'END'
 #!/bin/sh
