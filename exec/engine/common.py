@@ -13,6 +13,7 @@ import json
 import os
 import pickle
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -30,12 +31,26 @@ def of_launcher(*names):
     return int(next((os.environ[n] for n in names if n in os.environ), 0))
 
 
-rank = of_launcher("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
-local = of_launcher("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+def meeting_host():
+    """Rank 0's, which it writes into the folder that all of them see."""
+    path = os.path.join(job["folder"], "host")
+    if rank == 0:
+        with open(path + ".new", "w") as f:
+            f.write(socket.gethostname())
+        os.rename(path + ".new", path)
+    while not os.path.exists(path):
+        time.sleep(0.1)
+    with open(path) as f:
+        return f.read()
+
+
+rank = of_launcher("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+local = of_launcher("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 world = job["world_size"]
 os.environ.update(RANK=str(rank), LOCAL_RANK=str(local), WORLD_SIZE=str(world), OMP_NUM_THREADS=str(job["threads"]),
                   TOKENIZERS_PARALLELISM="false", DS_ACCELERATOR="cuda" if cuda else "cpu", TORCH_FR_BUFFER_SIZE="200000")
-os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+if "MASTER_ADDR" not in os.environ:
+    os.environ["MASTER_ADDR"] = meeting_host()
 os.environ.setdefault("MASTER_PORT", str(job["port"]))
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)          # PR_SET_PDEATHSIG: no rank outlives its launcher
 for stream in (1, 2):

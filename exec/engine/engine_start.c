@@ -198,6 +198,18 @@ static void set_number(const char *name, int64_t value)
     setenv(name, text, 1);
 }
 
+/* Of a job that dpxrun itself is started in: its ranks, and where they meet, are not these. */
+static void forget_outer_job(const struct engine_job *j)
+{
+    static const char *const outer[] = { "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK",
+                                         "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "MPI_LOCALRANKID", "SLURM_PROCID", "SLURM_LOCALID" };
+
+    for (size_t i = 0; i < sizeof outer / sizeof *outer; i++)
+        unsetenv(outer[i]);
+    if (j->plan->cluster.nodes == 1)
+        setenv("MASTER_ADDR", "127.0.0.1", 1);
+}
+
 /* In the child: becomes rank `rank`, or the launcher (-1). */
 static void become(const struct engine_job *j, int64_t rank, pid_t group, pid_t parent)
 {
@@ -215,7 +227,9 @@ static void become(const struct engine_job *j, int64_t rank, pid_t group, pid_t 
     int null = open("/dev/null", O_RDONLY), out = open(log, O_CREAT | O_APPEND | O_WRONLY, 0600);
     if (null < 0 || out < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
         _exit(1);
+    forget_outer_job(j);
     if (rank >= 0) {
+        setenv("MASTER_ADDR", "127.0.0.1", 1);
         set_number("RANK", rank);
         set_number("LOCAL_RANK", rank);
         set_number("WORLD_SIZE", n);
@@ -223,7 +237,7 @@ static void become(const struct engine_job *j, int64_t rank, pid_t group, pid_t 
     const char *self[] = { j->python, script, NULL };
     const char *torchrun[] = { j->python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, script, NULL };
     const char *mpirun[] = { "mpirun", "--oversubscribe", "--bind-to", "none", "-n", ranks, j->python, script, NULL };
-    const char *srun[] = { "srun", "-n", ranks, j->python, script, NULL };
+    const char *srun[] = { "srun", "--kill-on-bad-exit=1", "-n", ranks, j->python, script, NULL };
     const char **const all[] = { [LAUNCH_SELF] = self, [LAUNCH_TORCHRUN] = torchrun, [LAUNCH_MPIRUN] = mpirun, [LAUNCH_SRUN] = srun };
     execvp(all[j->launcher][0], (char **)(uintptr_t)all[j->launcher]);
     dprintf(2, "%s: %s\n", all[j->launcher][0], strerror(errno));
@@ -381,6 +395,9 @@ static int reap(pid_t *child, int n, const struct engine_job *j, struct watched 
     return left;
 }
 
+/* What ends the group, so many milliseconds after the first of it: srun, killed, would leave its ranks on other nodes. */
+static int last_signal(const struct engine_job *j, int64_t ms) { return j->launcher == LAUNCH_SRUN && ms < GRACE_MS ? SIGTERM : SIGKILL; }
+
 static void watch(pid_t *child, int n, const struct engine_job *j, struct watched *w, struct engine_end *end)
 {
     int64_t patience = patience_ms(), since = 0;
@@ -391,7 +408,6 @@ static void watch(pid_t *child, int n, const struct engine_job *j, struct watche
         if (told && end->how != ENDED_BY_SIGNAL) {
             *end = (struct engine_end){ .how = ENDED_BY_SIGNAL, .rank = -1, .signal = told };
             snprintf(end->why, sizeof end->why, "interrupted (%s)", strsignal(told));
-            kill(-group, SIGKILL);
         }
         if (end->how == ENDED_WELL && milliseconds() > w->moved + patience) {
             *end = (struct engine_end){ .how = ENDED_HUNG, .rank = (int)behind(w) };
@@ -400,8 +416,9 @@ static void watch(pid_t *child, int n, const struct engine_job *j, struct watche
         }
         if (end->how != ENDED_WELL && !since)
             since = milliseconds();             /* the others may wait for the rank that ended */
-        if (since && milliseconds() > since + (end->how == ENDED_HUNG || end->how == ENDED_BY_SIGNAL ? 0 : GRACE_MS))
-            kill(-group, SIGKILL);
+        int64_t grace = end->how == ENDED_HUNG || end->how == ENDED_BY_SIGNAL ? 0 : GRACE_MS;
+        if (since && milliseconds() > since + grace)
+            kill(-group, last_signal(j, milliseconds() - since - grace));
         pause_ms(POLL_MS);
     }
     look(w, j, end);

@@ -5,7 +5,7 @@
 B=${B:-build} PYTHON=${PYTHON:-python3}
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
-export TMPDIR="$dir"
+export TMPDIR="$dir" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # refused WHAT STATUS WORDS ARGUMENTS...: its exit status, one line on stderr, and what that line names.
 refused() {
@@ -141,11 +141,37 @@ refused 'a program that is no python' 2 'could not be asked' "$dir/plan.json" --
 plan_of ddp-gpt2 | sed 's/localhost:2/500x8xh100/' >"$dir/many.json"
 refused 'more ranks than are started' 2 'starts 1024 at most' "$dir/many.json" --engine torch --python "$dir/dying" --no-db
 
+# srun, played.
+cat >"$dir/srun" <<'END'
+#!/bin/sh
+n=$3
+shift 3
+while [ "$n" -gt 0 ]; do
+    n=$((n - 1))
+    SLURM_PROCID=$n SLURM_LOCALID=$n "$@" &
+done
+wait
+END
+chmod +x "$dir/srun"
+
 # A Python whose framework lacks what the runner imports: here all of it.
 if command -v python3 >/dev/null; then
     printf '#!/bin/sh\ncase $1 in -c) echo "{ \\"torch\\": \\"2.15.0\\", \\"transformers\\": \\"5.0\\" }" ;; *) exec python3 -E -s -S "$@" ;; esac\n' >"$dir/lacking"
     chmod +x "$dir/lacking"
     DPX_TIMEOUT=60 refused 'what is not there to import is named' 2 "No module named .*'torch" "$dir/plan.json" --engine torch --python "$dir/lacking" --no-db
+    # Under every launcher each rank knows which it is, whatever job dpxrun itself is in.
+    ranks_of() {    # LAUNCHER PLAN
+        RANK=5 LOCAL_RANK=5 WORLD_SIZE=9 MASTER_ADDR=192.0.2.1 SLURM_PROCID=5 PMI_RANK=5 OMPI_COMM_WORLD_RANK=5 DPX_ENGINE_KEEP=1 DPX_TIMEOUT=60 PATH="$dir:$PATH" \
+            "$B/dpxrun" "$2" --engine torch --launcher "$1" --python "$dir/lacking" --no-db >"$dir/out" 2>"$dir/err" </dev/null
+        check "ranks of $1 in another job, $3" "$(for rank in 0 1; do [ -s "$(echo "$dir"/dpx-engine-*/rank$rank.jsonl)" ] || echo "no rank $rank"; done
+            [ "$(cat "$dir"/dpx-engine-*/host 2>/dev/null)" = "$4" ] || echo "they meet at $(cat "$dir"/dpx-engine-*/host 2>&1)")"
+        rm -r "$dir"/dpx-engine-*
+    }
+    sed 's/localhost:2/2x1xh100/' "$dir/plan.json" >"$dir/nodes.json"
+    ranks_of dpxrun "$dir/plan.json" 'on one node' ''
+    ranks_of srun "$dir/plan.json" 'on one node' ''
+    ranks_of srun "$dir/nodes.json" 'on two' "$(uname -n)"
+    ! command -v mpirun >/dev/null || ranks_of mpirun "$dir/plan.json" 'on one node' ''
 else
     skip 'what is not there to import is named' 'there is no python3'
 fi
@@ -155,16 +181,15 @@ cat >"$dir/stepping" <<'END'
 #!/bin/sh
 case $1 in -c) echo '{ "torch": "2.15.0", "transformers": "5.0" }'; exit ;; esac
 for step in 1 2 3 4 5 6 7 8; do
-    echo "{ \"event\": \"step\", \"step\": $step, \"seconds\": 0.1, \"loss\": 1 }" >>"$(dirname "$1")/rank${RANK:-$OMPI_COMM_WORLD_RANK}.jsonl"
+    echo "{ \"event\": \"step\", \"step\": $step, \"seconds\": 0.1, \"loss\": 1 }" >>"$(dirname "$1")/rank${RANK:-${OMPI_COMM_WORLD_RANK:-$SLURM_PROCID}}.jsonl"
     sleep 0.1
 done
 exec sleep 1000
 END
 chmod +x "$dir/stepping"
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 process_of() {  # RANK: that of the run in $dir
     for p in $(ps -eo pid,args | grep "[d]px-engine-.*dpx_torch.py" | grep "$dir" | grep -v mpirun | awk '{ print $1 }'); do
-        tr '\0' '\n' 2>/dev/null <"/proc/$p/environ" | grep -q "^\(RANK\|OMPI_COMM_WORLD_RANK\)=$1\$" && echo "$p"
+        tr '\0' '\n' 2>/dev/null <"/proc/$p/environ" | grep -q "^\(RANK\|OMPI_COMM_WORLD_RANK\|SLURM_PROCID\)=$1\$" && echo "$p"
     done
 }
 # struck LAUNCHER SIGNAL RANK SECONDS WORDS
@@ -182,6 +207,7 @@ for moment in 0 0.3 1.2; do
     struck dpxrun KILL 1 $moment 'killed by signal 9'
     struck dpxrun STOP 0 $moment 'nothing has been done'
 done
+PATH="$dir:$PATH" struck srun STOP 1 0.3 'nothing has been done'
 if command -v mpirun >/dev/null; then
     struck mpirun KILL 1 0.3 'status\|signal'
     struck mpirun STOP 1 0.3 'nothing has been done'
