@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/size.h"
 #include "exec/data/safetensors.h"
 #include "exec/data/tokens.h"
 #include "exec/data/weights.h"
@@ -113,9 +114,23 @@ static int write_samples(struct tokens *t, const struct plan *p, int64_t step, i
     return 0;
 }
 
+/* Bytes of tokens.bin beyond which none is written. */
+#define MOST_TOKENS ((int64_t)4 << 30)
+
+static int few_enough_tokens(const struct engine_job *j)
+{
+    double bytes = 2.0 * sizeof(int32_t) * (double)j->steps * (double)(plan_global_batch(j->plan) * j->plan->seq);
+
+    return bytes <= MOST_TOKENS ? 0 : fail("--steps %" PRId64 ": their tokens take %s in a file, of %s at most: fewer steps", j->steps,
+                                           size_text(bytes < 9e18 ? (int64_t)bytes : INT64_MAX).s, size_text(MOST_TOKENS).s);
+}
+
 static int write_tokens(const struct engine_job *j)
 {
     const struct plan *p = j->plan;
+
+    if (few_enough_tokens(j) < 0)
+        return -1;
     struct tokens *t = tokens_open(&(struct tokens_args){ .path = j->data, .vocab = p->model.vocab, .seq = p->seq, .seed = j->seed,
                                                           .order = j->sequential ? TOKENS_SEQUENTIAL : TOKENS_SHUFFLED });
     int32_t *both = malloc(2 * (size_t)p->seq * sizeof *both);

@@ -139,6 +139,7 @@ refused 'a python that answers and does not end' 2 'has no torch' "$dir/plan.jso
 refused 'a program that prints without end' 2 'could not be asked' "$dir/plan.json" --engine torch --python "$(command -v yes)" --no-db
 refused 'a program that is no python' 2 'could not be asked' "$dir/plan.json" --engine torch --python "$(command -v true)" --no-db
 plan_of ddp-gpt2 | sed 's/localhost:2/500x8xh100/' >"$dir/many.json"
+refused 'tokens that fill the disk' 1 'their tokens take' "$dir/plan.json" --engine torch --python "$dir/dying" --no-db --steps 50000000
 refused 'more ranks than are started' 2 'starts 1024 at most' "$dir/many.json" --engine torch --python "$dir/dying" --no-db
 
 # srun, played.
