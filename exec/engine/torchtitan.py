@@ -87,13 +87,15 @@ def load(model, adapter):
             p.copy_(distribute_tensor(full, p.device_mesh, p.placements, src_data_rank=None) if isinstance(p, DTensor) else full)
 
 
-sum_of_ranks, clip = dist_utils.dist_sum_tensor, dist_utils.clip_grad_norm_
+clip = dist_utils.clip_grad_norm_
 
 
-def count_of_tokens(*args):
-    """Ranks add up how many tokens have labels: 8 bytes a step."""
-    with unsaid():
-        return sum_of_ranks(*args)
+def in_no_plan(function):
+    """Ranks agree on a seed, 8 bytes once, and add up how many tokens have labels, 8 bytes a step."""
+    def call(*args, **more):
+        with unsaid():
+            return function(*args, **more)
+    return call
 
 
 def clip_and_keep(*args, **more):
@@ -105,7 +107,8 @@ class Trainer:
     def __init__(self, model):
         sys.modules["dpx_registry"] = types.SimpleNamespace(registered=registered)
         words = [word for line in job["config"] for word in line.split(" ")]
-        dist_utils.dist_sum_tensor, dist_utils.clip_grad_norm_ = count_of_tokens, clip_and_keep
+        dist_utils.dist_sum_tensor, dist_utils.set_determinism = in_no_plan(dist_utils.dist_sum_tensor), in_no_plan(dist_utils.set_determinism)
+        dist_utils.clip_grad_norm_ = clip_and_keep
         self.titan = Recorded(ConfigManager().parse_args(["--module", "dpx_registry", "--config", "registered", *words]))
         load(self.titan.model_parts[0], llama3.Llama3StateDictAdapter(self.titan.model_config, None))
         for m in self.titan.model_parts[0].modules() if not cuda else []:      # gloo has no sum times a factor, which is 1 here
