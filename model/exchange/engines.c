@@ -174,6 +174,8 @@ static int torchtitan_follows(const struct plan *p)
         return refuse(e, kernels_name(p->kernels), "\"kernels\" must be torch-sdpa");
     if (p->clip <= 0)
         return refuse(e, "a step without the norm of gradients", "it computes one always: \"clip\" must be a number");
+    if (p->model.tied)
+        return refuse(e, "a tied head yet", "torchtitan 0.3 gathers it beside the embedding, as no plan does: \"tie_word_embeddings\" must be false");
     if (!training_is_all(&p->train))
         return refuse(e, "adapters yet", "--engine torch runs them");
     if (p->unit != UNIT_BLOCK || p->parallel.pipeline > 1)

@@ -47,8 +47,8 @@ accelerate-ddp-llama-bf16|2|LLAMA|ddp|torch|"precision": "bf16"
 accelerate-fsdp1-llama|2|LLAMA|fsdp|torch-fsdp1|"unit": "block", "fsdp": { "sharding_strategy": "SHARD_GRAD_OP" }
 accelerate-zero2-llama-bf16|2|LLAMA|zero2|deepspeed|"precision": "bf16", "clip": 1.0
 accelerate-zero3-gpt2|2|GPT2|zero3|deepspeed|"accumulation": 2
-torchtitan-llama|2|TIED|fsdp|torch|"unit": "block", "kernels": "torch-sdpa", "clip": 1.0
-torchtitan-llama-bf16-recompute|4|TIED|fsdp|torch|"unit": "block", "kernels": "torch-sdpa", "clip": 1.0, "precision": "bf16", "recompute": "full", "shard_group": 2
+torchtitan-llama|2|LLAMA|fsdp|torch|"unit": "block", "kernels": "torch-sdpa", "clip": 1.0
+torchtitan-llama-bf16-recompute|4|LLAMA|fsdp|torch|"unit": "block", "kernels": "torch-sdpa", "clip": 1.0, "precision": "bf16", "recompute": "full", "shard_group": 2
 megatron-ddp-llama|2|LLAMA|ddp|megatron|
 megatron-zero1-llama-tensor|4|LLAMA|zero1|megatron|"precision": "bf16", "accumulation": 2, "parallel": { "tensor": 2, "sequence": true }
 megatron-zero1-llama-overlap|2|LLAMA|zero1|megatron|"precision": "bf16", OVERLAP
@@ -66,7 +66,7 @@ END
     megatron='"gradient_accumulation_fusion": false'        # a CUDA kernel
     case $more in *LORA) more=${more%LORA}$LORA ;; esac
     case $more in *OVERLAP) more=${more%, OVERLAP} megatron="$megatron, $OVERLAP" ;; esac
-    case $model in GPT2) model=$GPT2 ;; LLAMA) model=$LLAMA ;; TIED) model=$(echo "$LLAMA" | sed 's/_embeddings": false/_embeddings": true/') ;; LLAMA4) model=$(echo "$LLAMA" | sed 's/_layers": 3/_layers": 4/') ;; MOE) model=$MOE ;; esac
+    case $model in GPT2) model=$GPT2 ;; LLAMA) model=$LLAMA ;; LLAMA4) model=$(echo "$LLAMA" | sed 's/_layers": 3/_layers": 4/') ;; MOE) model=$MOE ;; esac
     case $dialect in
     megatron) engine=megatron more="\"kernels\": \"megatron-local\", \"megatron\": { $megatron }${more:+, $more}" ;;
     *) case $more in *'"kernels"'*) ;; *) more="\"kernels\": \"torch-eager\"${more:+, $more}" ;; esac ;;
