@@ -6,9 +6,9 @@
 # make test-grid      every plan over meshes of a tiny model, 500 plans whose messages are late, every rank of meshes killed and stopped
 # make test-sanitized dpxrun and plans over meshes under AddressSanitizer, UBSan and ThreadSanitizer
 # make test-library   libdpx and its threads, under AddressSanitizer and ThreadSanitizer, too
-# make engine-check   40 plans run by PyTorch, DeepSpeed, accelerate and megatron-core themselves on 2 and 4 CPU ranks: collectives,
-#                     losses and bytes are those predicted (PYTHON=... has torch, transformers, deepspeed, peft, accelerate, megatron-core;
-#                     30 minutes; tests/engine/)
+# make engine-check   44 plans run by PyTorch, DeepSpeed, accelerate, torchtitan and megatron-core themselves on 2 and 4 CPU ranks:
+#                     collectives, losses and bytes are those predicted (PYTHON=... has torch, transformers, deepspeed, peft, accelerate,
+#                     torchtitan, megatron-core; 30 minutes; tests/engine/)
 # make test-124m      GPT-2 124M by every strategy and dialect, two steps on two ranks, and over meshes on four (13 GB, 3 GB of
 #                     disk, 30 minutes)
 # make offload-demo   GPT-2 1.5B with AdamW on two ranks in 10 GiB of memory, from files (32 GB of disk, 4 to 10 minutes)
@@ -422,7 +422,7 @@ $B/%.a:
 	$Qrm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 
 # The runners of frameworks are part of dpxrun: their lines, as C.
-ENGINES := common torch torch_axes deepspeed accelerate megatron
+ENGINES := common torch torch_axes deepspeed accelerate torchtitan megatron
 $B/exec/engine/engine_job.c.o: $B/exec/engine/scripts.inc
 $B/exec/engine/scripts.inc: $(patsubst %,exec/engine/%.py,$(ENGINES)) Makefile
 	@mkdir -p $(@D)

@@ -13,6 +13,7 @@ import json
 import os
 import pickle
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -30,12 +31,26 @@ def of_launcher(*names):
     return int(next((os.environ[n] for n in names if n in os.environ), 0))
 
 
-rank = of_launcher("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
-local = of_launcher("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+def meeting_host():
+    """Rank 0's, which it writes into the folder that all of them see."""
+    path = os.path.join(job["folder"], "host")
+    if rank == 0:
+        with open(path + ".new", "w") as f:
+            f.write(socket.gethostname())
+        os.rename(path + ".new", path)
+    while not os.path.exists(path):
+        time.sleep(0.1)
+    with open(path) as f:
+        return f.read()
+
+
+rank = of_launcher("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+local = of_launcher("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 world = job["world_size"]
 os.environ.update(RANK=str(rank), LOCAL_RANK=str(local), WORLD_SIZE=str(world), OMP_NUM_THREADS=str(job["threads"]),
                   TOKENIZERS_PARALLELISM="false", DS_ACCELERATOR="cuda" if cuda else "cpu", TORCH_FR_BUFFER_SIZE="200000")
-os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+if "MASTER_ADDR" not in os.environ:
+    os.environ["MASTER_ADDR"] = meeting_host()
 os.environ.setdefault("MASTER_PORT", str(job["port"]))
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)          # PR_SET_PDEATHSIG: no rank outlives its launcher
 for stream in (1, 2):
@@ -48,6 +63,20 @@ def tell(event, **fields):
     print(json.dumps(dict(event=event, **fields)), file=rows, flush=True)
 
 
+def missing(kind, why, trace):
+    """Before start(): what a version has not, or has under another name."""
+    traceback.print_exception(kind, why, trace)
+    lacks = issubclass(kind, (ImportError, AttributeError, Refused))
+    root = sys.modules.get((getattr(why, "name", None) or "").split(".")[0])
+    version = "%s %s: " % (root.__name__, root.__version__) if hasattr(root, "__version__") else ""
+    tell("refused" if lacks else "failed", text="%s%s" % (version, why if lacks else "%s: %s" % (kind.__name__, why)))
+
+
+class Refused(Exception):
+    """What this version of a framework lacks; the message names it."""
+
+
+sys.excepthook = missing
 tell("begin")
 import torch
 import torch.distributed as dist
@@ -60,15 +89,12 @@ FLIGHT = {"Float": "fp32", "BFloat16": "bf16", "Half": "fp16", "Double": "fp64",
           "Long": "int64", "Bool": "bool"}
 
 
-class Refused(Exception):
-    """What this version of a framework lacks; the message names it."""
-
-
 def need(module, *names):
     """Attributes of a module, or the version that lacks them by name."""
+    root = module.__name__.split(".")[0]
     for name in names:
         if not hasattr(module, name):
-            raise Refused("%s %s has no %s.%s" % (module.__name__.split(".")[0], torch.__version__, module.__name__, name))
+            raise Refused("%s %s has no %s.%s" % (root, getattr(sys.modules.get(root), "__version__", "as installed"), module.__name__, name))
     found = [getattr(module, name) for name in names]
     return found[0] if len(found) == 1 else found
 
@@ -308,15 +334,39 @@ class Tracker:
                 peak = max(peak, total)
         return out
 
-    def walk(self, nodes, events, marks, counts=True):
-        """What the CPU alone takes does not count: gloo in its front end and on threads of its own, _chunk_cat, which is one kernel on
-        a GPU and pads each tensor into a new one here, and add_, which casts the other operand into a new tensor here."""
+    def walk(self, nodes, events, marks, inside=()):
+        """What a GPU would not hold does not count; see on_gpu_too()."""
         for n in nodes:
             if n.name == "dpx::mark":
                 marks.append((n.start_time_ns, n.start_tid))
-            if n.tag.name == "Allocation" and (counts or n.extra_fields.alloc_size < 0):
-                events.append((n.start_time_ns, n.extra_fields.ptr, n.extra_fields.alloc_size, n.start_tid))
-            self.walk(n.children, events, marks, counts and n.name not in ("dpx::backend", "aten::_chunk_cat", "aten::add_"))
+            if n.tag.name == "Allocation":
+                size = n.extra_fields.alloc_size
+                if size < 0 or on_gpu_too(inside, size):
+                    events.append((n.start_time_ns, n.extra_fields.ptr, size, n.start_tid))
+            self.walk(n.children, events, marks, (*inside, n.name))
+
+
+ARITHMETIC = {"aten::%s%s" % (op, end) for op in ("add", "sub", "mul", "div") for end in ("", "_")}
+
+
+def host_memory(function):
+    """What it makes is the host's on every device."""
+    def call(*args):
+        with torch.profiler.record_function("dpx::host"):
+            return function(*args)
+    return call
+
+
+def on_gpu_too(inside, size):
+    """Whether a GPU would hold a storage that the CPU made inside these calls, the outermost first."""
+    if "dpx::backend" in inside or "dpx::host" in inside:           # gloo's, or no tensor of the device
+        return False
+    if "aten::_chunk_cat" in inside:                # pads each tensor into a new one; one kernel on a GPU
+        return False
+    if any(outer in ARITHMETIC and inner == "aten::to" for outer, inner in zip(inside, inside[1:])):    # operands of another dtype
+        return False
+    # A number beside a tensor becomes a tensor of the host on every device: outside of any operator.  Autograd keeps it.
+    return size > 16 or any(name.startswith("aten::") for name in inside)
 
 
 def nvml_bytes():
@@ -512,12 +562,13 @@ def start(trainer_of, versions):
     torch.set_num_threads(job["threads"])
     if not cuda:
         torch.backends.mkldnn.enabled = False           # its reordered weights are the CPU's alone
+        torch.get_rng_state = host_memory(torch.get_rng_state)      # a checkpoint keeps the host's
     tell("start", device=torch.cuda.get_device_name(device) if cuda else "cpu",
          versions=dict(versions, torch=torch.__version__, transformers=transformers.__version__, python=sys.version.split()[0]))
     try:
         run(trainer_of)
-    except Refused as why:
-        tell("refused", text=str(why))
+    except (Refused, ImportError) as why:
+        missing(type(why), why, why.__traceback__)
     except torch.OutOfMemoryError as why:
         tell("oom", text=str(why))
     except BaseException as why:

@@ -1,14 +1,13 @@
 /* engine.h -- a plan run by the framework that it is for.
  *
  *     struct engine_job j = { .engine = ENGINE_TORCH, .plan = &plan, .python = "python3", ... };
- *     if (engine_follows(&j) < 0 || engine_find(&j) < 0)      what it lacks is refused by name
+ *     if (engine_follows(j.engine, j.plan, j.cuda) < 0 || engine_find(&j) < 0)      what it lacks is refused by name
  *         return 2;
  *     engine_folder(&j);  engine_write(&j);                   job.json, tokens, weights, the runner
  *     engine_run(&j, &end);                                   ranks, watched until the last has ended
  *     engine_read(&j, &rows);                                 what each rank recorded
  *     engine_remove(&j);
  *
- *     engine_follow.c   what an engine does of a plan
  *     engine_reduce.c   fewer ranks than it is for
  *     engine_job.c      the folder that ranks read
  *     engine_start.c    python, the launcher, the watch over both
@@ -22,10 +21,12 @@
 
 #include <jansson.h>
 
+#include "model/exchange/engines.h"
 #include "model/plan/plan.h"
 #include "model/schedule/schedule.h"
 
-enum engine { ENGINE_NONE, ENGINE_TORCH, ENGINE_DEEPSPEED, ENGINE_ACCELERATE, ENGINE_TORCHTITAN, ENGINE_MEGATRON, NENGINE };
+enum { ENGINE_MOST_RANKS = 1024 };      /* of one run */
+
 enum engine_launcher { LAUNCH_SELF, LAUNCH_TORCHRUN, LAUNCH_MPIRUN, LAUNCH_SRUN };
 
 struct engine_job {
@@ -47,19 +48,11 @@ struct engine_job {
     int         gpus;               /* that the framework sees, likewise */
 };
 
-extern const char *const engine_words[NENGINE + 1];     /* of --engine, by enum engine; ended by NULL */
-const char *engine_name(enum engine e);
-
-/* 0, or -1 with the first thing refused by name that the engine does not do of the plan. */
-int engine_follows(const struct engine_job *j);
 /* Asks the python for the framework: 0, or -1 reported. */
 int engine_find(struct engine_job *j);
 
 /* The same plan on fewer ranks, with fewer layers where ranks share them; says what that shows.  0, or -1 reported with `p` as it was. */
 int engine_reduce(struct plan *p, int64_t ranks);
-
-/* The configuration that `dpxplan export --to` writes for it (new reference), null of PyTorch; NULL: it cannot say the plan, reported. */
-json_t *engine_config(const struct engine_job *j);
 
 /* 0, or -1 reported. */
 int  engine_folder(struct engine_job *j);

@@ -1,7 +1,9 @@
 /* engine_job.c -- the folder that ranks read: job.json, tokens.bin, init.safetensors, and the runner itself. */
+#define _GNU_SOURCE             /* nftw */
 #include "exec/engine/engine.h"
 
 #include <errno.h>
+#include <ftw.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -12,12 +14,10 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/size.h"
 #include "exec/data/safetensors.h"
 #include "exec/data/tokens.h"
 #include "exec/data/weights.h"
-#include "model/exchange/accelerate.h"
-#include "model/exchange/ds_config.h"
-#include "model/exchange/megatron_import.h"
 #include "model/plan/plan_groups.h"
 
 /* common_py, torch_py, ...: their lines, made from the files beside this one. */
@@ -26,7 +26,7 @@
 /* The runners, and what they share: all of them lie in the folder. */
 static const struct script { const char *name; const char *const *lines; } scripts[] = {
     { "dpx_common.py", common_py }, { "dpx_torch.py", torch_py }, { "dpx_torch_axes.py", torch_axes_py }, { "dpx_deepspeed.py", deepspeed_py },
-    { "dpx_accelerate.py", accelerate_py }, { "dpx_megatron.py", megatron_py },
+    { "dpx_accelerate.py", accelerate_py }, { "dpx_megatron.py", megatron_py }, { "dpx_torchtitan.py", torchtitan_py },
 };
 enum { NSCRIPTS = sizeof scripts / sizeof *scripts };
 
@@ -54,32 +54,17 @@ void engine_trace_path(const struct engine_job *j, int64_t rank, char *path, siz
     snprintf(path, size, "%s/rank%" PRId64 ".trace.json", j->folder, rank);
 }
 
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st, (void)kind, (void)at;
+    return remove(path);
+}
+
+/* Frameworks leave files of their own there. */
 void engine_remove(struct engine_job *j)
 {
-    static const char *const names[] = { "job.json", "plan.json", "tokens.bin", "init.safetensors", "launcher.log" };
-    char path[600];
-
-    if (!j->folder[0])
-        return;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(path, sizeof path, "%s/%s", j->folder, names[i]);
-        unlink(path);
-    }
-    for (int i = 0; i < NSCRIPTS; i++) {
-        snprintf(path, sizeof path, "%s/%s", j->folder, scripts[i].name);
-        unlink(path);
-    }
-    for (int64_t r = 0; r < j->plan->cluster.world_size; r++) {
-        snprintf(path, sizeof path, "%s/rank%" PRId64 ".log", j->folder, r);
-        unlink(path);
-        snprintf(path, sizeof path, "%s/rank%" PRId64 ".jsonl", j->folder, r);
-        unlink(path);
-        snprintf(path, sizeof path, "%s/accelerate%" PRId64 ".json", j->folder, r);
-        unlink(path);
-        engine_trace_path(j, r, path, sizeof path);
-        unlink(path);
-    }
-    rmdir(j->folder);
+    if (j->folder[0])
+        nftw(j->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
     j->folder[0] = '\0';
 }
 
@@ -129,9 +114,23 @@ static int write_samples(struct tokens *t, const struct plan *p, int64_t step, i
     return 0;
 }
 
+/* Bytes of tokens.bin beyond which none is written. */
+#define MOST_TOKENS ((int64_t)4 << 30)
+
+static int few_enough_tokens(const struct engine_job *j)
+{
+    double bytes = 2.0 * sizeof(int32_t) * (double)j->steps * (double)(plan_global_batch(j->plan) * j->plan->seq);
+
+    return bytes <= MOST_TOKENS ? 0 : fail("--steps %" PRId64 ": their tokens take %s in a file, of %s at most: fewer steps", j->steps,
+                                           size_text(bytes < 9e18 ? (int64_t)bytes : INT64_MAX).s, size_text(MOST_TOKENS).s);
+}
+
 static int write_tokens(const struct engine_job *j)
 {
     const struct plan *p = j->plan;
+
+    if (few_enough_tokens(j) < 0)
+        return -1;
     struct tokens *t = tokens_open(&(struct tokens_args){ .path = j->data, .vocab = p->model.vocab, .seq = p->seq, .seed = j->seed,
                                                           .order = j->sequential ? TOKENS_SEQUENTIAL : TOKENS_SHUFFLED });
     int32_t *both = malloc(2 * (size_t)p->seq * sizeof *both);
@@ -200,40 +199,6 @@ static int write_weights(const struct engine_job *j)
 
 /* ---- job.json ---- */
 
-/* The lines of an export as an array, without its remarks. */
-static json_t *lines_of(const struct plan *p, int export(const struct plan *p, FILE *to))
-{
-    char *text = NULL, *rest = NULL;
-    size_t size = 0;
-    FILE *to = open_memstream(&text, &size);
-    int rc = to ? export(p, to) : fail("out of memory");
-    json_t *out = NULL;
-
-    if (to)
-        fclose(to);
-    if (rc == 0)
-        out = json_array();
-    for (char *line = out ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest))
-        if (*line != '#')
-            json_array_append_new(out, json_string(line));
-    free(text);
-    return out;
-}
-
-json_t *engine_config(const struct engine_job *j)
-{
-    switch (j->engine) {
-    case ENGINE_DEEPSPEED:
-        return ds_config_export(j->plan);
-    case ENGINE_ACCELERATE:
-        return accelerate_export(j->plan);
-    case ENGINE_MEGATRON:
-        return lines_of(j->plan, megatron_export);
-    default:
-        return json_null();
-    }
-}
-
 /* A port that is free now, for ranks to meet at. */
 static int free_port(void)
 {
@@ -257,7 +222,7 @@ static json_t *job_json(const struct engine_job *j)
         json_array_append_new(lr, json_real(j->lr[i]));
     for (int64_t r = 0; r < p->cluster.world_size; r++)
         json_array_append_new(ranks, json_integer(plan_batch_rank(p, r)));
-    json_t *config = engine_config(j);
+    json_t *config = engine_config(j->engine, p);
     return json_pack("{s:b, s:o, s:o, s:s, s:s, s:I, s:i, s:i, s:I, s:I, s:o, s:f, s:f, s:f, s:f, s:o, s:I, s:o}", "trace", engine_traces(j->steps), "config", config, "plan", plan_to_json(p), "folder", j->folder,
                      "device", j->cuda ? "cuda" : "cpu", "world_size", (json_int_t)p->cluster.world_size, "threads", j->threads, "port", free_port(),
                      "steps", (json_int_t)j->steps, "seed", (json_int_t)j->seed, "lr", lr, "beta1", j->beta1, "beta2", j->beta2, "eps", j->eps,

@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@
 #include "base/fail.h"
 #include "model/arch/training.h"
 
-enum { POLL_MS = 100, GRACE_MS = 5000, TIMEOUT_S = 300, MOST_RANKS = 1024 };
+enum { POLL_MS = 100, GRACE_MS = 5000, TIMEOUT_S = 300 };
 
 static int64_t milliseconds(void)
 {
@@ -67,7 +68,7 @@ enum { MOST_MODULES = 6 };
 static void modules_of(const struct engine_job *j, const char *module[MOST_MODULES + 1])
 {
     static const char *const own[NENGINE] = { [ENGINE_DEEPSPEED] = "deepspeed", [ENGINE_ACCELERATE] = "accelerate",
-                                              [ENGINE_MEGATRON] = "megatron.core" };
+                                              [ENGINE_TORCHTITAN] = "torchtitan", [ENGINE_MEGATRON] = "megatron.core" };
     int n = 0;
 
     module[n++] = "torch";
@@ -108,8 +109,8 @@ static int take_answer(struct engine_job *j, const json_t *doc, const char *cons
     return 0;
 }
 
-/* Its stdout, to be closed with waitpid(*child). */
-static FILE *ask_python(const struct engine_job *j, const char *const *want, pid_t *child)
+/* Its stdout; *child is to be waited for. */
+static int ask_python(const struct engine_job *j, const char *const *want, pid_t *child)
 {
     const char *args[MOST_MODULES + 5] = { j->python, "-c", ask, j->cuda ? "cuda" : "cpu" };
     int out[2], n = 4;
@@ -117,35 +118,69 @@ static FILE *ask_python(const struct engine_job *j, const char *const *want, pid
     for (int i = 0; want[i]; i++)
         args[n++] = want[i];
     if (pipe(out) < 0)
-        return NULL;
+        return -1;
     *child = fork();
     if (*child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         dup2(out[1], 1);
-        int null = open("/dev/null", O_WRONLY);
+        int null = open("/dev/null", O_RDWR);
+        dup2(null, 0);
         dup2(null, 2);
         execvp(args[0], (char **)(uintptr_t)args);
         _exit(127);
     }
     close(out[1]);
-    return *child < 0 ? NULL : fdopen(out[0], "r");
+    if (*child < 0)
+        close(out[0]);
+    return *child < 0 ? -1 : out[0];
+}
+
+/* Its first line, at most size - 1 bytes of it, until `end` in milliseconds().  false: it was too slow. */
+static bool read_answer(int from, char *text, size_t size, int64_t end)
+{
+    size_t at = 0;
+    ssize_t n = 1;
+
+    while (n > 0 && at < size - 1 && !memchr(text, '\n', at)) {
+        int64_t left = end - milliseconds();
+        struct pollfd p = { .fd = from, .events = POLLIN };
+        int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready == 0)
+            break;
+        n = read(from, text + at, size - 1 - at);
+        at += n > 0 ? (size_t)n : 0;
+    }
+    text[at] = '\0';
+    return n <= 0 || at == size - 1 || strchr(text, '\n');
 }
 
 int engine_find(struct engine_job *j)
 {
     const char *want[MOST_MODULES + 1];
+    char text[4096] = "";
     pid_t child;
     int status = 0;
 
     modules_of(j, want);
-    FILE *f = ask_python(j, want, &child);
-    json_t *doc = f ? json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
-
-    if (f) {
-        fclose(f);
-        waitpid(child, &status, 0);
+    int from = ask_python(j, want, &child);
+    if (from < 0)
+        return fail("--python %s: %s", j->python, strerror(errno));
+    bool in_time = read_answer(from, text, sizeof text, milliseconds() + patience_ms());
+    close(from);
+    pid_t gone = 0;
+    for (int tries = 0; in_time && tries < 50 && (gone = waitpid(child, &status, WNOHANG)) == 0; tries++)
+        pause_ms(20);
+    if (gone == 0) {
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
     }
-    if (f && WIFEXITED(status) && WEXITSTATUS(status) == 127)
+    if (gone > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 127)
         return fail("--python %s: %s", j->python, "there is no such program in PATH");
+    if (!in_time)
+        return fail("--python %s: did not say in %" PRId64 " s (DPX_TIMEOUT) what it has installed", j->python, patience_ms() / 1000);
+    json_t *doc = json_loads(text, JSON_DISABLE_EOF_CHECK, NULL);
     if (!doc)
         return fail("--python %s: could not be asked what it has installed", j->python);
     int rc = take_answer(j, doc, want);
@@ -155,13 +190,24 @@ int engine_find(struct engine_job *j)
 
 /* ---- starting ---- */
 
-
 static void set_number(const char *name, int64_t value)
 {
     char text[24];
 
     snprintf(text, sizeof text, "%" PRId64, value);
     setenv(name, text, 1);
+}
+
+/* Of a job that dpxrun itself is started in: its ranks, and where they meet, are not these. */
+static void forget_outer_job(const struct engine_job *j)
+{
+    static const char *const outer[] = { "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK",
+                                         "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "MPI_LOCALRANKID", "SLURM_PROCID", "SLURM_LOCALID" };
+
+    for (size_t i = 0; i < sizeof outer / sizeof *outer; i++)
+        unsetenv(outer[i]);
+    if (j->plan->cluster.nodes == 1)
+        setenv("MASTER_ADDR", "127.0.0.1", 1);
 }
 
 /* In the child: becomes rank `rank`, or the launcher (-1). */
@@ -181,7 +227,9 @@ static void become(const struct engine_job *j, int64_t rank, pid_t group, pid_t 
     int null = open("/dev/null", O_RDONLY), out = open(log, O_CREAT | O_APPEND | O_WRONLY, 0600);
     if (null < 0 || out < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
         _exit(1);
+    forget_outer_job(j);
     if (rank >= 0) {
+        setenv("MASTER_ADDR", "127.0.0.1", 1);
         set_number("RANK", rank);
         set_number("LOCAL_RANK", rank);
         set_number("WORLD_SIZE", n);
@@ -189,7 +237,7 @@ static void become(const struct engine_job *j, int64_t rank, pid_t group, pid_t 
     const char *self[] = { j->python, script, NULL };
     const char *torchrun[] = { j->python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, script, NULL };
     const char *mpirun[] = { "mpirun", "--oversubscribe", "--bind-to", "none", "-n", ranks, j->python, script, NULL };
-    const char *srun[] = { "srun", "-n", ranks, j->python, script, NULL };
+    const char *srun[] = { "srun", "--kill-on-bad-exit=1", "-n", ranks, j->python, script, NULL };
     const char **const all[] = { [LAUNCH_SELF] = self, [LAUNCH_TORCHRUN] = torchrun, [LAUNCH_MPIRUN] = mpirun, [LAUNCH_SRUN] = srun };
     execvp(all[j->launcher][0], (char **)(uintptr_t)all[j->launcher]);
     dprintf(2, "%s: %s\n", all[j->launcher][0], strerror(errno));
@@ -200,8 +248,8 @@ static void become(const struct engine_job *j, int64_t rank, pid_t group, pid_t 
 
 struct watched {
     int64_t n;                          /* ranks */
-    int64_t size[MOST_RANKS];           /* of what each has written */
-    bool    ended[MOST_RANKS];          /* by its own word */
+    int64_t size[ENGINE_MOST_RANKS];           /* of what each has written */
+    bool    ended[ENGINE_MOST_RANKS];          /* by its own word */
     int64_t steps;                      /* of rank 0, told so far */
     int64_t moved;                      /* when any rank last wrote */
     engine_step_done *f;
@@ -347,6 +395,9 @@ static int reap(pid_t *child, int n, const struct engine_job *j, struct watched 
     return left;
 }
 
+/* What ends the group, so many milliseconds after the first of it: srun, killed, would leave its ranks on other nodes. */
+static int last_signal(const struct engine_job *j, int64_t ms) { return j->launcher == LAUNCH_SRUN && ms < GRACE_MS ? SIGTERM : SIGKILL; }
+
 static void watch(pid_t *child, int n, const struct engine_job *j, struct watched *w, struct engine_end *end)
 {
     int64_t patience = patience_ms(), since = 0;
@@ -357,7 +408,6 @@ static void watch(pid_t *child, int n, const struct engine_job *j, struct watche
         if (told && end->how != ENDED_BY_SIGNAL) {
             *end = (struct engine_end){ .how = ENDED_BY_SIGNAL, .rank = -1, .signal = told };
             snprintf(end->why, sizeof end->why, "interrupted (%s)", strsignal(told));
-            kill(-group, SIGKILL);
         }
         if (end->how == ENDED_WELL && milliseconds() > w->moved + patience) {
             *end = (struct engine_end){ .how = ENDED_HUNG, .rank = (int)behind(w) };
@@ -366,8 +416,9 @@ static void watch(pid_t *child, int n, const struct engine_job *j, struct watche
         }
         if (end->how != ENDED_WELL && !since)
             since = milliseconds();             /* the others may wait for the rank that ended */
-        if (since && milliseconds() > since + (end->how == ENDED_HUNG || end->how == ENDED_BY_SIGNAL ? 0 : GRACE_MS))
-            kill(-group, SIGKILL);
+        int64_t grace = end->how == ENDED_HUNG || end->how == ENDED_BY_SIGNAL ? 0 : GRACE_MS;
+        if (since && milliseconds() > since + grace)
+            kill(-group, last_signal(j, milliseconds() - since - grace));
         pause_ms(POLL_MS);
     }
     look(w, j, end);

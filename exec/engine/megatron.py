@@ -2,13 +2,13 @@
 `dpxplan export --to megatron` writes.
 
 dpxrun starts it on every rank and says what to do in job.json (common.py reads it).  pip's megatron-core has no pretrain_gpt.py: the
-options become its configurations as training/arguments.py makes them, and a step is that of training/training.py.  An option that is
-not in the table below is refused by its name.  On the CPU whatever asks for a CUDA device gets the CPU, and the norms, which need Apex,
+options become its configurations as training/arguments.py makes them, and a step is that of training/training.py.  dpxrun has refused
+options that nothing here reads.  On the CPU whatever asks for a CUDA device gets the CPU, and the norms, which need Apex,
 are PyTorch's."""
 import contextlib
 
 import dpx_common as common
-from dpx_common import Refused, cuda, device, job, need, plan, start
+from dpx_common import cuda, device, job, need, plan, start
 
 import torch
 import torch.distributed as dist
@@ -27,13 +27,6 @@ FLAGS = {"sequence-parallel": ("sequence_parallel", True), "bf16": ("bf16", True
          "add-qkv-bias": ("add_qkv_bias", True), "disable-bias-linear": ("add_bias_linear", False), "calculate-per-token-loss": ("calculate_per_token_loss", True),
          "account-for-embedding-in-pipeline-split": ("account_for_embedding_in_pipeline_split", True),
          "account-for-loss-in-pipeline-split": ("account_for_loss_in_pipeline_split", True)}
-# Of the model, the batch, gradients and the optimizer.
-ELSEWHERE = ("vocab-size", "max-position-embeddings", "make-vocab-size-divisible-by", "position-embedding-type", "rotary-base", "untie-embeddings-and-output-weights",
-             "seq-length", "micro-batch-size", "global-batch-size", "transformer-impl", "clip-grad", "group-query-attention", "use-distributed-optimizer",
-             "ddp-bucket-size", "ddp-average-in-collective", "ddp-pad-buckets-for-high-nccl-busbw", "overlap-grad-reduce", "overlap-param-gather",
-             "no-check-for-nan-in-loss-and-grad", "no-gradient-accumulation-fusion", "no-bias-swiglu-fusion", "no-overlap-p2p-communication",
-             "grad-reduce-in-bf16", "recompute-modules", "pipeline-model-parallel-layout", "init-method-std")
-
 
 def options():
     """{"num-layers": "3", "swiglu": "", ...}"""
@@ -61,8 +54,6 @@ def transformer_fields():
             out["recompute_modules"] = value.split()
         elif name == "pipeline-model-parallel-layout":
             out["pipeline_model_parallel_layout"] = value
-        elif name not in ELSEWHERE:
-            raise Refused("--%s of the exported options is not followed yet" % name)
     kind = torch.bfloat16 if "bf16" in given else torch.float32
     overlaps = out.get("virtual_pipeline_model_parallel_size", 1) > 1 and "no-overlap-p2p-communication" not in given
     return dict(out, params_dtype=kind, pipeline_dtype=kind, overlap_p2p_comm=overlaps, batch_p2p_comm=not overlaps)
@@ -106,8 +97,6 @@ class Norm(torch.nn.Module):
 
 def prepare_cpu():
     """Before megatron.core is imported, which asks for devices."""
-    if "no-gradient-accumulation-fusion" not in given:
-        raise Refused('its fused accumulation of gradients is a CUDA kernel: "megatron": { "gradient_accumulation_fusion": false } runs on the CPU')
     made, kind = dist.new_group, torch.Tensor.type
     dist.new_group = lambda *a, **k: made(*a, **dict(k, backend="noting", pg_options=None))       # some are asked for with gloo
     torch.cuda.current_device = lambda: "cpu"
@@ -228,7 +217,8 @@ class Trainer:
             ends = {"pre_process": mpu.is_pipeline_first_stage(ignore_virtual=False, vp_stage=vp), "post_process": mpu.is_pipeline_last_stage(ignore_virtual=False, vp_stage=vp)}
             chunk = GPTModel(config, spec, -(-int(given["vocab-size"]) // every) * every, int(given["max-position-embeddings"]), parallel_output=True, vp_stage=vp,
                              share_embeddings_and_output_weights="untie-embeddings-and-output-weights" not in given,
-                             position_embedding_type=given["position-embedding-type"], rotary_base=float(given.get("rotary-base", 10000)), **ends)
+                             position_embedding_type=given["position-embedding-type"], rotary_base=float(given.get("rotary-base", 10000)),
+                             rope_scaling="use-rope-scaling" in given, **ends)
             load(chunk, config, mpu.get_tensor_model_parallel_rank(), config.tensor_model_parallel_size)
             chunks.append(Float16Module(config, chunk.to(device)) if config.bf16 else chunk.to(device))
         sharded, gathers, reduces = ("use-distributed-optimizer" in given, "overlap-param-gather" in given, "overlap-grad-reduce" in given)

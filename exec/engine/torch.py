@@ -33,13 +33,34 @@ def meshes():
 
 # ---- the wrappers ----
 
+# torchtitan up to 0.2, distributed/activation_checkpoint.py: what `selective op` saves, of products every second.
+SAVED = {"aten.mm.default", "aten.max.default", "_c10d_functional.reduce_scatter_tensor.default",
+         *("aten._scaled_dot_product_%s.default" % kind for kind in
+           ("efficient_attention", "flash_attention", "cudnn_attention", "attention_math", "fused_attention_overrideable"))}
+
+
+def by_operator():
+    policies, contexts = need(torch.utils.checkpoint, "CheckpointPolicy", "create_selective_checkpoint_contexts")
+    products = {False: 0, True: 0}
+
+    def policy(context, func, *args, **kwargs):
+        if func is torch.ops.aten.mm.default:
+            products[context.is_recompute] += 1
+            if products[context.is_recompute] % 2 == 0:
+                return policies.PREFER_RECOMPUTE
+        return policies.MUST_SAVE if str(func) in SAVED else policies.PREFER_RECOMPUTE
+    return contexts(policy)
+
+
 def checkpointed(model):
-    """Every block, not reentrant."""
-    if plan["recompute"] == "full":
-        wrapper, impl = need(__import__("torch.distributed.algorithms._checkpoint.checkpoint_wrapper", fromlist=["x"]), "checkpoint_wrapper", "CheckpointImpl")
-        blocks = blocks_of(model)
-        for i, block in enumerate(blocks):
-            blocks[i] = wrapper(block, checkpoint_impl=impl.NO_REENTRANT)
+    """Every k-th block, not reentrant: all of it, or all but what SAVED has."""
+    if plan["recompute"] == "none":
+        return
+    wrapper, impl = need(__import__("torch.distributed.algorithms._checkpoint.checkpoint_wrapper", fromlist=["x"]), "checkpoint_wrapper", "CheckpointImpl")
+    how = {"context_fn": by_operator} if plan["recompute"] == "op" else {}
+    blocks = blocks_of(model)
+    for i in range(0, len(blocks), plan["recompute_interval"]):
+        blocks[i] = wrapper(blocks[i], checkpoint_impl=impl.NO_REENTRANT, **how)
 
 
 def compiled(model):

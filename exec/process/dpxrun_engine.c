@@ -91,10 +91,12 @@ static struct engine_job job_of(const struct dpxrun *r)
 }
 
 /* More ranks than GPUs would share them, which NCCL refuses in the midst of a run. */
-static int enough_gpus(const struct engine_job *j)
+static int starts_as_many(const struct engine_job *j)
 {
     int64_t want = j->plan->cluster.world_size;
 
+    if (want > ENGINE_MOST_RANKS)
+        return fail("the plan is for %" PRId64 " ranks, and an engine starts %d at most: --reduce 8 runs it on 8, with fewer layers", want, ENGINE_MOST_RANKS);
     if (!j->cuda || j->launcher == LAUNCH_SRUN || want <= j->gpus)
         return 0;
     return fail("the plan is for %" PRId64 " GPUs, and this machine has %d: --reduce %d runs it on as many, with fewer layers", want, j->gpus, j->gpus);
@@ -553,10 +555,10 @@ static void release(struct engine_run *e)
 
 int dpxrun_engine(struct dpxrun *r)
 {
-    struct engine_run e = { .r = r, .job = job_of(r), .reductions = r->o.device == DEVICE_CPU };
+    struct engine_run e = { .r = r, .job = job_of(r), .reductions = r->o.device == DEVICE_CPU && r->o.engine != ENGINE_TORCHTITAN /* sums: it divides the loss */ };
     int status = EXIT_MISUSE;
 
-    if (engine_follows(&e.job) == 0 && engine_find(&e.job) == 0 && enough_gpus(&e.job) == 0) {
+    if (engine_follows(e.job.engine, &r->plan, e.job.cuda) == 0 && engine_find(&e.job) == 0 && starts_as_many(&e.job) == 0) {
         take_version(&e);
         status = dpxrun_engine_predict(r) == 0 && plan_ranks(&e) == 0 && rates(&e) == 0 ? EXIT_DONE : EXIT_FAILED;
     }

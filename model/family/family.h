@@ -200,6 +200,7 @@ struct family {
     bool no_kv_heads;           /* its config has no num_key_value_heads, which DeepSpeed's UlyssesSPAttentionHF reads */
     bool autoep;                /* DeepSpeed's AutoEP has a preset, and context parallelism of its mixture is planned */
     bool engine_axes;           /* dpxrun --engine torch cuts its tensors and layers */
+    bool engine_titan;          /* dpxrun --engine torchtitan makes torchtitan's model of it */
     bool megatron;              /* Megatron-LM's options state its blocks */
     bool megatron_only;         /* ... and no class of transformers has them: framework Megatron-LM alone */
     const char *not_megatron;   /* why they do not; NULL: because nobody added it */

@@ -17,5 +17,5 @@ const struct family llama_family = {
     .attn_dropout = true,
     .block_class = "LlamaDecoderLayer", .lora_targets = "q_proj,v_proj",
     .liger = { .known = true, .rope = LIGER_HAS, .norm = LIGER_HAS, .glu = LIGER_HAS, .in_place = true, .factory = true },
-    .compiles = true, .titan_tensor = true, .autotp = true, .engine_axes = true, .megatron = true,
+    .compiles = true, .titan_tensor = true, .autotp = true, .engine_axes = true, .engine_titan = true, .megatron = true,
 };

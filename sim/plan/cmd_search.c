@@ -338,8 +338,8 @@ int cmd_search(int argc, char **argv)
     const struct found *first = s.nbill > 0 ? s.bill[0].found : answered && s.n > 0 ? s.ranked[0].found : NULL;
     if (answered && output && first && convert_write_plan(&first->plan, output) < 0)
         rc = EXIT_FAILED;
-    json_t *commands = answered && validate && s.n > 0 ? search_validate(&s, output) : NULL;
-    if (answered && validate && s.n > 0 && !commands)
+    json_t *commands = answered && validate && first ? search_validate(&s, first, output) : NULL;
+    if (answered && validate && first && !commands)
         rc = EXIT_FAILED;
     if (answered && json)
         rc = dpxplan_print_json(with_commands(search_answer_json(&a, &s), commands), rc);

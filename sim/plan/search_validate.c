@@ -6,21 +6,33 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/notes.h"
+#include "model/exchange/engines.h"
 #include "sim/plan/commands.h"
 
 /* How many are worth a run: their predicted order is what is in question. */
 enum { TO_RUN = 5, PATHS = 8192 };
 
-/* The engine of dpxrun that runs a plan; NULL: none does, for one because its kernels are dpxrun's own. */
-static const char *engine_of(const struct plan *p)
-{
-    enum dialect d = p->dialect;
+/* Those that `dpxrun --engine` is called with here; accelerate's plans are torch's or DeepSpeed's. */
+static const enum engine engines[] = { ENGINE_TORCH, ENGINE_DEEPSPEED, ENGINE_MEGATRON };
+enum { NENGINES = sizeof engines / sizeof *engines };
 
-    if (p->kernels == KERNELS_DPX)
-        return NULL;
-    if (d == DIALECT_TORCH || d == DIALECT_TORCH_FSDP1)
-        return "torch";
-    return d == DIALECT_DEEPSPEED ? "deepspeed" : d == DIALECT_MEGATRON ? "megatron" : NULL;
+struct choice { const struct plan *plan; enum engine engine; };     /* ENGINE_NONE: none runs it */
+
+/* The engine that runs a plan on the GPUs or CPUs that it is for; ENGINE_NONE, with what the last of its dialect refuses in `why`. */
+static enum engine engine_of(const struct plan *p, char *why, size_t size)
+{
+    static const enum engine of[NDIALECT] = { [DIALECT_TORCH] = ENGINE_TORCH, [DIALECT_TORCH_FSDP1] = ENGINE_TORCH, [DIALECT_DEEPSPEED] = ENGINE_DEEPSPEED,
+                                               [DIALECT_MEGATRON] = ENGINE_MEGATRON };
+    enum engine e = of[p->dialect];
+
+    snprintf(why, size, "no framework has dialect %s", dialect_name(p->dialect));
+    if (e == ENGINE_NONE)
+        return e;
+    struct fail_sink before = fail_divert(why, size);
+    int rc = engine_follows(e, p, !p->cluster.is_host);
+    fail_restore(before);
+    return rc == 0 ? e : ENGINE_NONE;
 }
 
 /* "plan.json" for the first, "plan-2.json" for the second. */
@@ -52,29 +64,39 @@ static void quote(const char *word, char *out, size_t size)
     snprintf(out + at, size - at, "'");
 }
 
-static int64_t plans_to_run(const struct search_answer *s) { return s->n < TO_RUN ? s->n : TO_RUN; }
-
-static int write_plans(const struct search_answer *s, const char *path)
+/* The answer, which lies at `path`, then the best others. */
+static int choose(const struct search_answer *s, const struct found *first, struct choice *out)
 {
-    char name[4200];
+    int n = 0;
 
-    for (int64_t i = 1; i < plans_to_run(s); i++) {
-        name_of(path, i, name, sizeof name);
-        if (engine_of(&s->ranked[i].found->plan) && convert_write_plan(&s->ranked[i].found->plan, name) < 0)
-            return -1;
-    }
+    out[n++].plan = &first->plan;
+    for (int64_t i = 0; i < s->n && n < TO_RUN; i++)
+        if (s->ranked[i].found != first)
+            out[n++].plan = &s->ranked[i].found->plan;
+    return n;
+}
+
+/* Writes plan i where it is not there yet, if an engine runs it. */
+static int settle(struct choice *c, const char *path, int i)
+{
+    char name[4200], why[1600];
+
+    name_of(path, i, name, sizeof name);
+    c->engine = engine_of(c->plan, why, sizeof why);
+    if (c->engine != ENGINE_NONE)
+        return i == 0 ? 0 : convert_write_plan(c->plan, name);
+    notes_say("plan %d of --validate is run by no engine: %s", i + 1, why);
     return 0;
 }
 
-static json_t *command_of(const struct search_answer *s, const char *path, const char *engine)
+static json_t *command_of(const struct choice *c, int nchoices, const char *path, enum engine engine)
 {
     char paths[PATHS] = "", name[4200], word[4300];
     int n = 0;
     size_t at = 0;
 
-    for (int64_t i = 0; i < plans_to_run(s); i++) {
-        const char *of = engine_of(&s->ranked[i].found->plan);
-        if (!of || strcmp(of, engine))
+    for (int i = 0; i < nchoices; i++) {
+        if (c[i].engine != engine)
             continue;
         name_of(path, i, name, sizeof name);
         quote(name, word, sizeof word);
@@ -83,23 +105,23 @@ static json_t *command_of(const struct search_answer *s, const char *path, const
         at += (size_t)snprintf(paths + at, sizeof paths - at, " %s", word);
         n++;
     }
-    bool cpu = s->ranked[0].found->plan.cluster.is_host;
-    return n == 0 ? NULL : json_sprintf("dpxrun%s --engine %s --device %s%s", paths, engine, cpu ? "cpu" : "cuda", n > 1 ? " --budget 10min" : "");
+    return n == 0 ? NULL : json_sprintf("dpxrun%s --engine %s --device %s%s", paths, engine_name(engine), c[0].plan->cluster.is_host ? "cpu" : "cuda",
+                                        n > 1 ? " --budget 10min" : "");
 }
 
-json_t *search_validate(const struct search_answer *s, const char *path)
+json_t *search_validate(const struct search_answer *s, const struct found *first, const char *path)
 {
-    static const char *const engines[] = { "torch", "deepspeed", "megatron" };
-    json_t *out = json_array();
+    struct choice c[TO_RUN];
+    int n = choose(s, first, c);
 
-    if (!out || write_plans(s, path) < 0) {
-        json_decref(out);
-        return NULL;
-    }
-    for (size_t e = 0; e < sizeof engines / sizeof *engines; e++) {
-        json_t *c = command_of(s, path, engines[e]);
-        if (c)
-            json_array_append_new(out, c);
+    for (int i = 0; i < n; i++)
+        if (settle(&c[i], path, i) < 0)
+            return NULL;
+    json_t *out = json_array();
+    for (int e = 0; e < NENGINES; e++) {
+        json_t *command = command_of(c, n, path, engines[e]);
+        if (command)
+            json_array_append_new(out, command);
     }
     return out;
 }

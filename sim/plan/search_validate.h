@@ -6,9 +6,9 @@
 
 #include "sim/plan/search_answer.h"
 
-/* Writes the best plans beside `path`, which has the first: plan.json, plan-2.json, ...  The commands, an array of texts (new
- * reference), one for each engine; or NULL reported. */
-json_t *search_validate(const struct search_answer *s, const char *path);
+/* Writes the best plans that an engine runs beside `path`, which has the first: plan.json, plan-2.json, ...; notes say why one is run by
+ * none.  The commands, an array of texts (new reference), one for each engine; or NULL reported. */
+json_t *search_validate(const struct search_answer *s, const struct found *first, const char *path);
 
 void search_validate_print(const json_t *commands, FILE *to);
 

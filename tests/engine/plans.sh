@@ -25,6 +25,8 @@ fsdp1-llama-orig-no_sync|2|LLAMA|fsdp|torch-fsdp1|"unit": "block", "accumulation
 fsdp1-gpt2-hybrid|4|GPT2|fsdp|torch-fsdp1|"unit": "block", "shard_group": 2, "fsdp": { "sharding_strategy": "HYBRID_SHARD" }
 fsdp2-llama|2|LLAMA|fsdp|torch|"unit": "block"
 fsdp2-llama-recompute|2|LLAMA|fsdp|torch|"unit": "block", "recompute": "full"
+fsdp2-llama-sac|2|LLAMA|fsdp|torch|"unit": "block", "kernels": "torch-sdpa", "recompute": "op"
+ddp-gpt2-recompute-every-2nd|2|GPT2|ddp|torch|"recompute": "full", "recompute_interval": 2
 fsdp2-llama-no_sync|2|LLAMA|fsdp|torch|"unit": "block", "accumulation": 2, "sync_every_micro_step": false
 fsdp2-llama-bf16|2|LLAMA|fsdp|torch|"unit": "block", "precision": "bf16"
 fsdp2-llama-lora|2|LLAMA|fsdp|torch|"unit": "block", "fsdp": { "model_dtype": null }, LORA
@@ -45,6 +47,8 @@ accelerate-ddp-llama-bf16|2|LLAMA|ddp|torch|"precision": "bf16"
 accelerate-fsdp1-llama|2|LLAMA|fsdp|torch-fsdp1|"unit": "block", "fsdp": { "sharding_strategy": "SHARD_GRAD_OP" }
 accelerate-zero2-llama-bf16|2|LLAMA|zero2|deepspeed|"precision": "bf16", "clip": 1.0
 accelerate-zero3-gpt2|2|GPT2|zero3|deepspeed|"accumulation": 2
+torchtitan-llama|2|LLAMA|fsdp|torch|"unit": "block", "kernels": "torch-sdpa", "clip": 1.0
+torchtitan-llama-bf16-recompute|4|LLAMA|fsdp|torch|"unit": "block", "kernels": "torch-sdpa", "clip": 1.0, "precision": "bf16", "recompute": "full", "shard_group": 2
 megatron-ddp-llama|2|LLAMA|ddp|megatron|
 megatron-zero1-llama-tensor|4|LLAMA|zero1|megatron|"precision": "bf16", "accumulation": 2, "parallel": { "tensor": 2, "sequence": true }
 megatron-zero1-llama-overlap|2|LLAMA|zero1|megatron|"precision": "bf16", OVERLAP
@@ -72,7 +76,7 @@ END
     *deepspeed) engine=deepspeed ;;
     *) engine=torch more="\"optimizer_form\": \"foreach\", $more" ;;
     esac
-    case $1 in accelerate*) engine=accelerate ;; esac
+    case $1 in accelerate* | torchtitan*) engine=${1%%-*} ;; esac
     plan_text
 }
 plan_text() {
@@ -80,11 +84,13 @@ plan_text() {
         "$ranks" "$strategy" "$dialect" "$more" "$model"
 }
 
-# own_of NAME: the plan whose losses are the same and that dpxrun's own kernels run: tensors and stages whole, of Megatron DDP.
+# own_of NAME: the plan whose losses are the same and that dpxrun's own kernels run: tensors and stages whole, of Megatron DDP; recompute changes none.
 own_of() {
     plan_of "$1" >/dev/null
+    more=$(echo "$more" | sed 's/"recompute": "op"/"recompute": "full"/')
     cut() { echo "$more" | sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p"; }
     tensor=$(cut tensor) pipeline=$(cut pipeline)
+    case $1 in *sac | torchtitan*) more=$(echo "$more" | sed 's/torch-sdpa/torch-eager/') ;; esac
     case $dialect:$tensor in
     megatron* | torch:?*)
         [ "$dialect" != megatron ] || more="\"clip\": 1.0, $more"        # its default

@@ -5,7 +5,7 @@
 B=${B:-build} PYTHON=${PYTHON:-python3}
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
-export TMPDIR="$dir"
+export TMPDIR="$dir" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # refused WHAT STATUS WORDS ARGUMENTS...: its exit status, one line on stderr, and what that line names.
 refused() {
@@ -43,7 +43,12 @@ refused "a plan that is not DeepSpeed's" 2 'engine torch runs that' "$dir/plan.j
 refused 'kernels that no runner has' 2 'torch-compile' "$dir/compile.json" --engine deepspeed --python "$dir/bare" --no-db
 refused 'a key that is not followed, by its name' 2 '"dropout"' "$dir/dropout.json" --engine torch --python "$dir/bare" --no-db
 refused 'a key of the framework that is not followed' 2 '"fsdp.cpu_offload"' "$dir/offload.json" --engine torch --python "$dir/bare" --no-db
-refused 'an engine that does not run yet' 2 'accelerate and megatron run plans' "$dir/plan.json" --engine torchtitan --python "$dir/bare" --no-db
+refused 'what torchtitan has not' 2 'must be torch-sdpa' "$dir/plan.json" --engine torchtitan --python "$dir/bare" --no-db
+plan_of torchtitan-llama >"$dir/titan.json"
+for key in '"attention_bias": true' '"mlp_bias": true' '"attention_dropout": 0.1' '"rope_scaling": { "rope_type": "linear", "factor": 2 }'; do
+    sed "s/\"model_type\": \"llama\"/\"model_type\": \"llama\", $key/" "$dir/titan.json" >"$dir/other.json"
+    refused "a model that torchtitan has not: $key" 2 'without scaled positions, biases and dropout' "$dir/other.json" --engine torchtitan --python "$dir/bare" --no-db
+done
 refused "a plan that is not Megatron's" 2 'engine torch runs that' "$dir/plan.json" --engine megatron --python "$dir/bare" --no-db
 plan_of megatron-zero1-llama-tensor >"$dir/megatron.json"
 refused "Megatron's plan in PyTorch" 2 'dialect megatron' "$dir/megatron.json" --engine torch --python "$dir/bare" --no-db
@@ -57,7 +62,7 @@ for without in transformers peft; do
     chmod +x "$dir/less"
     refused "a python without $without" 2 "has no $without" "$dir/lora.json" --engine torch --python "$dir/less" --no-db
 done
-for engine in deepspeed:ds:deepspeed accelerate:plan:accelerate megatron:megatron:megatron-core; do
+for engine in deepspeed:ds:deepspeed accelerate:plan:accelerate torchtitan:titan:torchtitan megatron:megatron:megatron-core; do
     IFS=: read -r name plan package <<END
 $engine
 END
@@ -122,5 +127,92 @@ if command -v sqlite3 >/dev/null; then
     check 'the database has the last run as interrupted' "$(outcome | grep -q interrupted || outcome)"
 else
     skip 'the database has the last run as interrupted' 'there is no sqlite3'
+fi
+
+# One that does not even say what it has; one that says it and does not end; one that says something else for ever.
+printf '#!/bin/sh\nexec sleep 1000\n' >"$dir/mute"
+printf '#!/bin/sh\necho "{ \\"torch\\": null }"; exec sleep 1000 >/dev/null\n' >"$dir/lingering"
+chmod +x "$dir/mute" "$dir/lingering"
+export DPX_TIMEOUT=2
+refused 'a python that does not answer' 2 'did not say in 2 s' "$dir/plan.json" --engine torch --python "$dir/mute" --no-db
+refused 'a python that answers and does not end' 2 'has no torch' "$dir/plan.json" --engine torch --python "$dir/lingering" --no-db
+refused 'a program that prints without end' 2 'could not be asked' "$dir/plan.json" --engine torch --python "$(command -v yes)" --no-db
+refused 'a program that is no python' 2 'could not be asked' "$dir/plan.json" --engine torch --python "$(command -v true)" --no-db
+plan_of ddp-gpt2 | sed 's/localhost:2/500x8xh100/' >"$dir/many.json"
+refused 'tokens that fill the disk' 1 'their tokens take' "$dir/plan.json" --engine torch --python "$dir/dying" --no-db --steps 50000000
+refused 'more ranks than are started' 2 'starts 1024 at most' "$dir/many.json" --engine torch --python "$dir/dying" --no-db
+
+# srun, played.
+cat >"$dir/srun" <<'END'
+#!/bin/sh
+n=$3
+shift 3
+while [ "$n" -gt 0 ]; do
+    n=$((n - 1))
+    SLURM_PROCID=$n SLURM_LOCALID=$n "$@" &
+done
+wait
+END
+chmod +x "$dir/srun"
+
+# A Python whose framework lacks what the runner imports: here all of it.
+if command -v python3 >/dev/null; then
+    printf '#!/bin/sh\ncase $1 in -c) echo "{ \\"torch\\": \\"2.15.0\\", \\"transformers\\": \\"5.0\\" }" ;; *) exec python3 -E -s -S "$@" ;; esac\n' >"$dir/lacking"
+    chmod +x "$dir/lacking"
+    DPX_TIMEOUT=60 refused 'what is not there to import is named' 2 "No module named .*'torch" "$dir/plan.json" --engine torch --python "$dir/lacking" --no-db
+    # Under every launcher each rank knows which it is, whatever job dpxrun itself is in.
+    ranks_of() {    # LAUNCHER PLAN
+        RANK=5 LOCAL_RANK=5 WORLD_SIZE=9 MASTER_ADDR=192.0.2.1 SLURM_PROCID=5 PMI_RANK=5 OMPI_COMM_WORLD_RANK=5 DPX_ENGINE_KEEP=1 DPX_TIMEOUT=60 PATH="$dir:$PATH" \
+            "$B/dpxrun" "$2" --engine torch --launcher "$1" --python "$dir/lacking" --no-db >"$dir/out" 2>"$dir/err" </dev/null
+        check "ranks of $1 in another job, $3" "$(for rank in 0 1; do [ -s "$(echo "$dir"/dpx-engine-*/rank$rank.jsonl)" ] || echo "no rank $rank"; done
+            [ "$(cat "$dir"/dpx-engine-*/host 2>/dev/null)" = "$4" ] || echo "they meet at $(cat "$dir"/dpx-engine-*/host 2>&1)")"
+        rm -r "$dir"/dpx-engine-*
+    }
+    sed 's/localhost:2/2x1xh100/' "$dir/plan.json" >"$dir/nodes.json"
+    ranks_of dpxrun "$dir/plan.json" 'on one node' ''
+    ranks_of srun "$dir/plan.json" 'on one node' ''
+    ranks_of srun "$dir/nodes.json" 'on two' "$(uname -n)"
+    ! command -v mpirun >/dev/null || ranks_of mpirun "$dir/plan.json" 'on one node' ''
+else
+    skip 'what is not there to import is named' 'there is no python3'
+fi
+
+# Ranks that take steps; one of them is killed or stopped at some moment.
+cat >"$dir/stepping" <<'END'
+#!/bin/sh
+case $1 in -c) echo '{ "torch": "2.15.0", "transformers": "5.0" }'; exit ;; esac
+for step in 1 2 3 4 5 6 7 8; do
+    echo "{ \"event\": \"step\", \"step\": $step, \"seconds\": 0.1, \"loss\": 1 }" >>"$(dirname "$1")/rank${RANK:-${OMPI_COMM_WORLD_RANK:-$SLURM_PROCID}}.jsonl"
+    sleep 0.1
+done
+exec sleep 1000
+END
+chmod +x "$dir/stepping"
+process_of() {  # RANK: that of the run in $dir
+    for p in $(ps -eo pid,args | grep "[d]px-engine-.*dpx_torch.py" | grep "$dir" | grep -v mpirun | awk '{ print $1 }'); do
+        tr '\0' '\n' 2>/dev/null <"/proc/$p/environ" | grep -q "^\(RANK\|OMPI_COMM_WORLD_RANK\|SLURM_PROCID\)=$1\$" && echo "$p"
+    done
+}
+# struck LAUNCHER SIGNAL RANK SECONDS WORDS
+struck() {
+    "$B/dpxrun" "$dir/plan.json" --engine torch --launcher "$1" --python "$dir/stepping" --no-db >"$dir/out" 2>"$dir/err" </dev/null &
+    run=$! victim=
+    while [ ! "$victim" ] && kill -0 $run 2>/dev/null; do victim=$(process_of "$3"); done
+    sleep "$4"
+    kill "-$2" $victim
+    wait $run
+    got=$?
+    check "rank $3 of $1 gets SIG$2 $4 s after its start" "$([ $got = 1 ] || echo "exit status $got"; grep -q "$5" "$dir/err" || cat "$dir/err"; left)"
+}
+for moment in 0 0.3 1.2; do
+    struck dpxrun KILL 1 $moment 'killed by signal 9'
+    struck dpxrun STOP 0 $moment 'nothing has been done'
+done
+PATH="$dir:$PATH" struck srun STOP 1 0.3 'nothing has been done'
+if command -v mpirun >/dev/null; then
+    struck mpirun KILL 1 0.3 'status\|signal'
+    struck mpirun STOP 1 0.3 'nothing has been done'
+else
+    skip 'ranks of mpirun' 'there is no mpirun'
 fi
 finish

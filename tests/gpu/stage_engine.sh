@@ -83,7 +83,7 @@ one ddp-llama-bf16-model       "$SMALL_LLAMA" 2048 4 $S "$DDP, \"ddp\": { \"mode
 one fsdp2-llama-compile-full   "$SMALL_LLAMA" 2048 4 torch-compile "$FSDP, \"recompute\": \"full\""
 one zero3-llama-full           "$SMALL_LLAMA" 2048 4 $S "$(ds zero3), \"recompute\": \"full\""
 one zero2-llama-accumulation   "$SMALL_LLAMA" 2048 1 $S "$(ds zero2), \"accumulation\": 4"
-one fsdp2-llama-batch-1        "$SMALL_LLAMA" 2048 1 $S "$FSDP"
+one fsdp2-llama-sac            "$SMALL_LLAMA" 2048 4 $S "$FSDP, \"recompute\": \"op\""
 one fsdp2-llama-batch-4        "$SMALL_LLAMA" 2048 4 $S "$FSDP"
 one fsdp2-llama-compile        "$SMALL_LLAMA" 2048 2 torch-compile "$FSDP"
 one fsdp2-llama-unit-model     "$SMALL_LLAMA" 2048 2 $S "\"strategy\": \"fsdp\", \"dialect\": \"torch\", \"unit\": \"model\", \"precision\": \"bf16\""

@@ -79,12 +79,17 @@ if [ ! "$type" ]; then
     finish
 fi
 [ -s "$dir/memory-01.json" ] || memory_plans
-touch "$dir/memory.tsv"
 for p in "$dir"/memory-??.json; do
-    grep -q "^${p}${tab}[0-9]" "$dir/memory.tsv" && continue
-    enough 40 || break
-    (cd "$here" && python3 torch_memory.py "$p") >>"$dir/memory.tsv" 2>>"$dir/memory.err"
-done
+    printf '{ "what": "%s", "plan": %s }\n' "$p" "$(tr '\n' ' ' <"$p")"
+done >"$dir/memory.plans"
+! enough 60 || DPX_SECONDS=0 python3 tests/gpu/torch_steps.py "$dir/memory.plans" "$dir/memory.jsonl" "$(($(left) - 20))" >"$dir/memory.out" 2>"$dir/memory.err"
+# What torch_steps.py recorded: the plan's file, bytes allocated and reserved; or why not.
+python3 - "$dir/memory.jsonl" >"$dir/memory.tsv" <<'END'
+import json, os, sys
+for line in open(sys.argv[1]) if os.path.exists(sys.argv[1]) else []:
+    row = json.loads(line)
+    print(row["what"], *(["failed", row["error"]] if "error" in row else [row["allocated"], row["reserved"]]), sep="\t")
+END
 {
     printf 'plan\tallocated\tdpx\t\treserved\tdpx\n'
     while IFS=$tab read -r p allocated reserved; do

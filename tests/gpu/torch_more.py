@@ -1,9 +1,4 @@
-"""What torch_steps.py trains beyond PyTorch itself: torchao's float8 layers, bitsandbytes' 4-bit weights, DeepSpeed's engine."""
-import json
-import os
-import subprocess
-import tempfile
-
+"""What torch_steps.py trains beyond PyTorch itself: torchao's float8 layers and bitsandbytes' 4-bit weights."""
 import torch
 from torch import nn
 
@@ -36,32 +31,3 @@ def to_nf4(model, double):
         model.set_submodule(name, layer.to("cuda"))
     model.is_loaded_in_4bit = True
     return model
-
-
-def config_of(plan):
-    """What `dpxplan export --to deepspeed` writes of it."""
-    build = os.environ.get("DPX_BUILD", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build"))
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
-        json.dump(plan, f)
-        f.flush()
-        return json.loads(subprocess.run([build + "/dpxplan", "export", "--to", "deepspeed", f.name], stdout=subprocess.PIPE, check=True).stdout)
-
-
-def engine_of(model, plan):
-    import deepspeed
-    from torch import distributed
-    if not distributed.is_initialized():
-        os.environ.update(LOCAL_RANK="0", RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="29531")
-        backend = "nccl" if torch.cuda.is_available() else "gloo"
-        distributed.init_process_group(backend, store=distributed.HashStore(), rank=0, world_size=1)
-        deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False)
-    trained = [p for p in model.parameters() if p.requires_grad]
-    return deepspeed.initialize(model=model, model_parameters=trained, config=config_of(plan))[0]
-
-
-def engine_step(engine, ids, plan):
-    for _ in range(plan.get("accumulation", 1)):
-        loss = engine(input_ids=ids, labels=ids, use_cache=False).loss
-        engine.backward(loss)
-        del loss
-        engine.step()

@@ -3,7 +3,7 @@
 
     python3 torch_plans.py h100 [LIST...] > plans.jsonl
 
-Lists are timed, held (rank 0 of many) and beyond (mixtures of experts, float8, 4-bit weights, DeepSpeed); without one the first two.  `what` names a row, `plan` is dpx's.  On one GPU both time and memory count; on a cluster of many the collectives
+Lists are timed, held (rank 0 of many) and beyond (mixtures of experts, float8, 4-bit weights); without one the first two.  `what` names a row, `plan` is dpx's.  On one GPU both time and memory count; on a cluster of many the collectives
 are a fake process group's, which send nothing: memory counts alone.  `trace`: the
 profiler's trace is kept; `history`: what the caching allocator was asked for."""
 import json
@@ -113,12 +113,6 @@ def held():
     yield plan("llama-3.1-8b", "fsdp", 1, 8192, "8", **compiled, recompute="op")
 
 
-def deepspeed(model, stage, batch, seq, offload=(), **keys):
-    inner = dict(("offload_" + what, {"device": "cpu"}) for what in offload)
-    row = plan(model, stage, batch, seq, dialect="deepspeed", framework_version="0.19.8", **keys, **({"deepspeed": inner} if inner else {}))
-    return dict(row, what=row["what"].replace("dialect deepspeed, framework_version 0.19.8", "DeepSpeed").replace("{'device': 'cpu'}", "on the host"))
-
-
 def beyond():
     full, compiled = {"recompute": "full"}, {"kernels": "torch-compile", "loss": "compiled"}
     pure, narrow = {"ddp": {"model_dtype": "bf16"}}, {"ddp": {"model_dtype": "bf16"}, "train": "lora"}
@@ -130,12 +124,6 @@ def beyond():
     yield plan("llama-3.1-8b", "ddp", 1, 2048, **narrow, lora=ALL_LINEAR)
     yield plan("llama-3.1-8b", "ddp", 1, 4096, **narrow, **full, lora=ALL_LINEAR, base_dtype="nf4-double")
     yield plan("llama-3.1-8b", "ddp", 1, 2048, **narrow, lora=LORA, base_dtype="nf4")
-    yield deepspeed("llama-3.2-1b", "zero1", 2, 4096)
-    yield deepspeed("llama-3.2-1b", "zero2", 2, 4096)
-    yield deepspeed("llama-3.2-1b", "zero3", 2, 4096)
-    yield deepspeed("llama-3.1-8b of 6 layers", "zero3", 1, 8192, **full)
-    yield deepspeed("llama-3.2-1b", "zero2", 2, 4096, ["optimizer"])
-    yield deepspeed("llama-3.2-1b", "zero3", 2, 4096, ["optimizer", "param"])
 
 
 if __name__ == "__main__":

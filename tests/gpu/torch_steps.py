@@ -151,8 +151,6 @@ def shard(model, plan):
 def begin(plan):
     """The plan's model, wrapped.  A model with tied weights is made whole: on the meta device it would come untied."""
     world = world_of(plan)
-    if plan["dialect"] == "deepspeed":
-        return more.engine_of(built(dict(plan, ddp={"model_dtype": "bf16"})), plan)
     if world == 1:
         if CUDA:
             torch.cuda.set_device(0)
@@ -175,8 +173,6 @@ def with_autocast(plan):
 def stepper(model, plan):
     shape, vocab = (plan["micro_batch"], plan["seq"]), plan["model"]["vocab_size"]
     ids = torch.randint(vocab, shape, device=DEVICE)
-    if plan["dialect"] == "deepspeed":
-        return functools.partial(more.engine_step, model, ids, plan)
     form = plan.get("optimizer_form", "foreach")
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-5, foreach=form == "foreach", fused=form == "fused")
@@ -330,7 +326,7 @@ def main():
             print(json.dumps(dict(row, **found, **about)), file=out)
         print(row["what"], found.get("error") or "%.2f ms, %.3f GB" % (1e3 * found.get("step_s", 0), found.get("reserved", 0) / 1e9),
               flush=True)
-        if dist.is_initialized() and row["plan"]["dialect"] != "deepspeed":     # whose engine's groups stay
+        if dist.is_initialized():
             dist.destroy_process_group()
         torch._dynamo.reset()
 
