@@ -165,6 +165,20 @@ int import_response(struct importing *in, int64_t longest, json_t **out)
     return 0;
 }
 
+int64_t import_longest(const struct importing *in)
+{
+    int64_t asked = 0;
+
+    if (in->a->response)
+        sscanf(in->a->response, "%*f,%" SCNd64, &asked);
+    return asked;
+}
+
+int import_no_response(const struct importing *in, const char *whose)
+{
+    return in->a->response ? fail("--response: %s generates no responses: its samples are in the data", whose) : 0;
+}
+
 json_t *import_document(struct importing *in, const char *framework, int64_t samples, int64_t of_prompt, int64_t prompt, json_t *response)
 {
     json_t *doc = json_pack("{s:i, s:s, s:o, s:I, s:I, s:I, s:O, s:O}", "dpx_phases", 1, "framework", framework, "cluster", cluster_to_json(&in->actor.cluster),
