@@ -331,7 +331,7 @@ static void read_kernels(struct form_reading *r)
     static const char *const losses[] = {
         "nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy", "nemo_automodel.components.loss.chunked_ce.ChunkedCrossEntropy",
         "nemo_automodel.components.loss.linear_ce.FusedLinearCrossEntropy", "nemo_automodel.components.loss.te_parallel_ce.TEParallelCrossEntropy", NULL };
-    static const char *const ours[] = { "fp32", "chunked", "fused-linear", "fused" };
+    static const char *const ours[] = { "fp32", "chunked", "cut-cross-entropy", "fused" };
     static const char *const optimizers[] = { "torch.optim.Adam", "torch.optim.AdamW", NULL };     /* TE's FusedAdam has states in fp32 */
     const json_t *again = form_value(r->file->doc, "distributed.activation_checkpointing");
     int loss = form_word(r, "loss_fn._target_", losses, 0);
