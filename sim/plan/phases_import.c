@@ -135,7 +135,9 @@ int import_plan(struct importing *in, json_t *doc, bool named, struct plan *out)
     args.cluster_doc = in->cluster ? in->cluster : in->a->plan.cluster_doc;
     args.seq = in->a->plan.seq;
     form_from_doc(doc, in->f->path, &f);
-    f.launch = in->f->launch ? json_incref(in->f->launch) : NULL;
+    f.launch = json_incref(in->f->launch);
+    f.words = json_incref(in->f->words);                /* the program that a command runs: forms refuse those that they do not read */
+    f.launcher = json_incref(in->f->launcher);
     json_t *said = json_array(), *before = notes_divert(said);
     int rc = convert_form(&args, &f, out) == EXIT_DONE ? 0 : -1;
     notes_divert(before);
