@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/input.h"
+#include "model/arch/recorded.h"
 #include "model/exchange/titan_float8.h"
 #include "model/exchange/titan_keys.h"
 #include "model/exchange/titan_registry.h"
@@ -336,7 +337,7 @@ int titan_check_model(const json_t *config, const char *where)
 
     for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++)
         if ((name && !strcmp(name, pictures[i])) || (module && !strcmp(module, pictures[i])))
-            return fail("%s: model.name: %s: a model of pictures is not planned", where, pictures[i]);
+            return fail("%s: model.name: %s: a model of pictures is not planned" RECORDED_WAY, where, pictures[i]);
     return 0;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "model/arch/hf_notes.h"
+#include "model/arch/recorded.h"
 #include "model/family/family.h"
 #include "model/form/form_rows.h"
 
@@ -116,7 +117,7 @@ static const struct form_row rows[] = {
     { "ci.*", ROW_SILENT, NULL },
     { "mlflow.*", ROW_SILENT, NULL }, { "comet.*", ROW_SILENT, NULL }, { "slurm.*", ROW_SILENT, NULL }, { "tokenizer.*", ROW_SILENT, NULL },
     { "benchmark.*", ROW_SILENT, NULL }, { "flow_matching.*", ROW_REFUSED, "training by diffusion is not planned" },
-    { "freeze_config.*", ROW_REFUSED, "a model with towers for pictures or sound is not planned" }, { "profiling.*", ROW_SILENT, NULL },
+    { "freeze_config.*", ROW_REFUSED, "a model with towers for pictures or sound is not planned" RECORDED_WAY }, { "profiling.*", ROW_SILENT, NULL },
 };
 
 static bool claims(const struct form_file *f)
@@ -363,9 +364,9 @@ static int check_recipe(const struct form_file *f)
     for (int i = 0; i < 2; i++)
         good = good || !recipe || strstr(recipe, recipes[i]);
     if (!good)
-        return fail("%s: recipe: %.60s is not planned: %s and %s are", f->path, recipe, recipes[0], recipes[1]);
+        return fail("%s: recipe: %.60s is not planned: %s and %s are%s", f->path, recipe, recipes[0], recipes[1], strstr(recipe, "VLM") ? RECORDED_WAY : "");
     if (target && !strstr(target, classes[0]) && !strstr(target, classes[1]))
-        return fail("%s: model._target_: %.80s is not planned: NeMoAutoModelForCausalLM is", f->path, target);
+        return fail("%s: model._target_: %.80s is not planned: NeMoAutoModelForCausalLM is" RECORDED_WAY, f->path, target);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/recorded.h"
 #include "model/exchange/unread.h"
 #include "model/family/family.h"
 #include "model/form/form_verl.h"
@@ -101,8 +102,8 @@ static const struct form_row rows[] = {
     { "data.train_batch_size", ROW_SILENT, NULL },
     { "data.train_files", ROW_SILENT, NULL }, { "data.val_files", ROW_SILENT, NULL }, { "data.filter_overlong_prompts", ROW_SILENT, NULL },
     { "data.truncation", ROW_SILENT, NULL }, { "data.shuffle", ROW_SILENT, NULL }, { "data.prompt_key", ROW_SILENT, NULL },
-    { "data.return_raw_chat", ROW_SILENT, NULL }, { "data.val_batch_size", ROW_SILENT, NULL }, { "data.image_key", ROW_REFUSED, "training on pictures is not planned" },
-    { "data.video_key", ROW_REFUSED, "training on pictures is not planned" },
+    { "data.return_raw_chat", ROW_SILENT, NULL }, { "data.val_batch_size", ROW_SILENT, NULL }, { "data.image_key", ROW_REFUSED, "training on pictures is not planned" RECORDED_WAY },
+    { "data.video_key", ROW_REFUSED, "training on pictures is not planned" RECORDED_WAY },
     { "data.reward_fn_key", ROW_SILENT, NULL }, { "data.seed", ROW_SILENT, NULL },
     { "critic.model.path", ROW_MATTERS, "the critic's update is a phase of its own" },
     { "critic.strategy", ROW_SILENT, NULL }, { "critic.enable", ROW_SILENT, NULL }, { "critic.rollout_n", ROW_SILENT, NULL },
