@@ -171,7 +171,7 @@ static int64_t read_mesh(struct form_reading *r, const struct plan *p)
     int64_t tp = at_least_one(axis(r, "distributed.tp_size")), cp = at_least_one(axis(r, "distributed.cp_size"));
     int64_t pp = at_least_one(axis(r, "distributed.pp_size")), ep = at_least_one(axis(r, "distributed.ep_size"));
     int64_t replicate = at_least_one(axis(r, "distributed.dp_replicate_size")), dp = axis(r, "distributed.dp_size");
-    int64_t world = p->cluster.world_size, others = tp * cp * pp;
+    int64_t world = p->cluster.world_size, others = form_ranks(tp, cp, pp);
 
     if (others > world || world % others || (dp > 0 && dp * others != world) || world / others % replicate) {
         form_fail(r, "distributed: tp %lld x cp %lld x pp %lld and dp %lld are not the cluster's %lld GPUs", (long long)tp, (long long)cp, (long long)pp,

@@ -176,8 +176,10 @@ static int64_t read_ulysses(struct form_reading *r, const struct plan *p)
                   (long long)old);
     if (ranks == 1)
         return 1;
-    if (p->cluster.world_size % ranks)
+    if (p->cluster.world_size % ranks) {
         form_fail(r, ACTOR "ulysses_sequence_parallel_size: %lld does not divide the %lld GPUs", (long long)ranks, (long long)p->cluster.world_size);
+        return 1;
+    }
     if (!form_true(r, "actor_rollout_ref.model.use_remove_padding", true))
         form_fail(r, ACTOR "ulysses_sequence_parallel_size: verl has it with actor_rollout_ref.model.use_remove_padding alone");
     form_set(r, "parallel.context", json_integer(ranks));
@@ -247,10 +249,29 @@ static const char *base_config(struct form_reading *r)
     return form_text(r, "config_name", first && strcmp(first, "_self_") != 0 ? first : "ppo_trainer");
 }
 
+/* The file's number of ranks beside the cluster's, unless a variable says it that is set where the script runs. */
+static void note_ranks(struct form_reading *r, const struct plan *p)
+{
+    static const char *const keys[] = { "trainer.n_gpus_per_node", "trainer.nnodes" };
+    bool states = false;
+
+    for (int i = 0; i < 2; i++) {
+        const json_t *v = form_value(r->file->doc, keys[i]);
+        const char *word = json_string_value(v);
+        if (word && (!*word || *word == '$')) {
+            notes_add(r->notes, "%s: %.60s is set where the script runs: the GPUs are those of --cluster", keys[i], *word ? word : "an empty variable");
+            return;
+        }
+        states = states || v;
+    }
+    int64_t gpus = form_count(r, keys[0], 8) * form_count(r, keys[1], 1);
+    if (states)
+        unread_ranks(r->notes, form_value(r->file->doc, keys[0]) ? keys[0] : keys[1], gpus, p->cluster.world_size);
+}
+
 static void read_rest(struct form_reading *r, const struct plan *p)
 {
     static const char *const optimizers[] = { "AdamW", NULL }, *const from[] = { "torch.optim", NULL }, *const dtypes[] = { "bfloat16", "bf16", NULL };
-    int64_t gpus = form_count(r, "trainer.n_gpus_per_node", 8) * form_count(r, "trainer.nnodes", 1);
     const char *config = base_config(r);
 
     form_word(r, ACTOR "optim.optimizer", optimizers, 0);
@@ -258,8 +279,7 @@ static void read_rest(struct form_reading *r, const struct plan *p)
     form_word(r, FSDP "dtype", dtypes, 0);
     form_set(r, "loss", json_string("fused"));
     verl_refuse_entropy(r);
-    if (form_value(r->file->doc, "trainer.n_gpus_per_node") || form_value(r->file->doc, "trainer.nnodes"))
-        unread_ranks(r->notes, form_value(r->file->doc, "trainer.n_gpus_per_node") ? "trainer.n_gpus_per_node" : "trainer.nnodes", gpus, p->cluster.world_size);
+    note_ranks(r, p);
     if (family_for(&p->model)->sinks)
         notes_add(r->notes, "model: flash attention keeps no scores of gpt-oss's attention: the plan's kernels (torch-eager) keep them");
     if (strncmp(config, "ppo_trainer", 11) != 0)

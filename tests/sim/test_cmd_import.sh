@@ -259,4 +259,11 @@ s = [x["time"]["s"] for x in t]; print("" if abs((s[2] - s[1]) - (s[1] - s[0])) 
     printf 'loss_type: apo_zero_unpaired\n' >>"$tmp/trl-kto.yaml"
     reads "$tmp/trl-kto.yaml" 8xh100    # no KL term
     [ "$(phase_of '[[p["name"], p.get("beside_forwards")] for p in d["phases"]]')" = "[['update', 1]]" ] || cat "$tmp/p.json")"
+printf 'python3 -m verl.trainer.main_ppo %s\n' 'actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 \
+    trainer.n_gpus_per_node=8 trainer.nnodes=$NNODES' >"$tmp/verl.sh"
+check "verl: a number of nodes that the job sets is told, and one that is a word refused" "$(
+    reads "$tmp/verl.sh" 2x8xh100
+    said 'trainer.nnodes: ' && said 'is set where the script runs'
+    sed 's/\$NNODES/many/' "$tmp/verl.sh" >"$tmp/many.sh"
+    refused 'trainer.nnodes: expected a number' import "$tmp/many.sh" --cluster 2x8xh100)"
 finish
