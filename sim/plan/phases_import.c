@@ -16,11 +16,18 @@
 #include "sim/plan/commands.h"
 #include "sim/plan/convert.h"
 
+/* OpenRLHF's program of several models that take turns; its others train one. */
+static bool is_ppo(const struct form_file *f, const struct form *form)
+{
+    return form == &form_openrlhf && form_runs(f, "openrlhf.cli.train_ppo_ray");
+}
+
 bool phases_beside(const struct form_file *f)
 {
     const struct form *form = f->doc ? form_of_quietly(f) : NULL;
 
-    return phases_is_dpo(f) || phases_is_kto(f) || phases_is_reward(f) || phases_is_nemo(f) || (form == &form_trl && phases_is_trl(f) && recipe_refers(f->doc, RECIPE_TRL));
+    return phases_is_dpo(f) || phases_is_kto(f) || phases_is_reward(f) || phases_is_nemo(f) || is_ppo(f, form)
+        || (form == &form_trl && phases_is_trl(f) && recipe_refers(f->doc, RECIPE_TRL));
 }
 
 /* Whose recipe it is, of which no form here claims all sections.  NULL: none's. */
@@ -213,7 +220,7 @@ static json_t *(*reader_of(const struct form_file *f))(struct importing *in)
         return phases_nemo;
     if (form == &form_verl)
         return phases_verl;
-    if (form == &form_openrlhf && form_runs(f, "openrlhf.cli.train_ppo_ray"))
+    if (is_ppo(f, form))
         return phases_openrlhf;
     return phases_is_dpo(f) ? phases_dpo : phases_is_kto(f) ? phases_kto : phases_is_reward(f) ? phases_reward : phases_is_trl(f) ? phases_trl : NULL;
 }
