@@ -1,5 +1,5 @@
 /* yaml.c -- libyaml's events become json_t.  Events, not documents: an alias
- * would let a few bytes expand to gigabytes, so there are none. */
+ * lets a few bytes expand to gigabytes, so what aliases copy is counted. */
 #include "base/yaml.h"
 
 #include <errno.h>
@@ -14,11 +14,13 @@
 #include "base/fail.h"
 #include "base/input.h"
 
-enum { DEEPEST = 64 };
+enum { DEEPEST = 64, MOST_COPIED = 1 << 16 };
 
 struct reader {
     yaml_parser_t parser;
     const char   *where;
+    json_t       *anchors;      /* by name, the value last anchored so */
+    int64_t       copied;       /* values that aliases stand for */
 };
 
 static json_t *refuse_at(const struct reader *r, const yaml_mark_t *at, const char *what)
@@ -125,8 +127,8 @@ static json_t *scalar(struct reader *r, const yaml_event_t *e)
     const char *s = (const char *)e->data.scalar.value;
     json_t *j;
 
-    if (e->data.scalar.anchor || e->data.scalar.tag)
-        return refuse_at(r, &e->start_mark, "anchors and tags are not supported");
+    if (e->data.scalar.tag)
+        return refuse_at(r, &e->start_mark, "tags are not supported");
     if (strlen(s) != e->data.scalar.length)
         return refuse_at(r, &e->start_mark, "a string with a zero byte");
     j = e->data.scalar.style == YAML_PLAIN_SCALAR_STYLE ? resolve(s) : json_string(s);
@@ -173,8 +175,23 @@ static int set(struct reader *r, json_t *object, const char *name, json_t *value
     return -1;
 }
 
-/* The key of a pair into the object; takes the event. */
-static int pair(struct reader *r, json_t *object, yaml_event_t *key, int depth)
+/* "<<": keys that stand neither here nor in what was merged before.  Takes the value. */
+static int merge(struct reader *r, json_t *merged, json_t *value, const yaml_event_t *key)
+{
+    bool list = json_is_array(value);
+    size_t n = list ? json_array_size(value) : 1;
+    int rc = 0;
+
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = json_object_update_missing(merged, list ? json_array_get(value, i) : value);
+    json_decref(value);
+    if (rc < 0)
+        refuse_at(r, &key->start_mark, "a merge key takes mappings");
+    return rc;
+}
+
+/* The key of a pair into the object, or what a merge key has into `merged`; takes the event. */
+static int pair(struct reader *r, json_t *object, json_t *merged, yaml_event_t *key, int depth)
 {
     const char *name = key->type == YAML_SCALAR_EVENT ? (const char *)key->data.scalar.value : "";
     yaml_event_t e;
@@ -183,33 +200,64 @@ static int pair(struct reader *r, json_t *object, yaml_event_t *key, int depth)
 
     if (key->type != YAML_SCALAR_EVENT || key->data.scalar.anchor || key->data.scalar.tag)
         refuse_at(r, &key->start_mark, "a key must be a plain string");
-    else if (!strcmp(name, "<<"))
-        refuse_at(r, &key->start_mark, "merge keys are not supported");
     else if (strlen(name) != key->data.scalar.length)
         refuse_at(r, &key->start_mark, "a key with a zero byte");
     else if (next(r, &e) && (value = node(r, &e, depth)))
-        rc = set(r, object, name, value, key);
+        rc = strcmp(name, "<<") != 0 ? set(r, object, name, value, key) : merge(r, merged, value, key);
     yaml_event_delete(key);
     return rc;
 }
 
 static json_t *mapping(struct reader *r, int depth)
 {
-    json_t *object = json_object();
+    json_t *object = json_object(), *merged = json_object();
+    bool ended = false, good = true;
     yaml_event_t e;
 
-    for (;;) {
-        if (!next(r, &e))
-            break;
-        if (e.type == YAML_MAPPING_END_EVENT) {
+    while (good && !ended && (good = next(r, &e))) {
+        if ((ended = e.type == YAML_MAPPING_END_EVENT))
             yaml_event_delete(&e);
-            return object;
-        }
-        if (pair(r, object, &e, depth) < 0)
-            break;
+        else
+            good = pair(r, object, merged, &e, depth) == 0;
     }
+    json_object_update_missing(object, merged);
+    json_decref(merged);
+    if (good)
+        return object;
     json_decref(object);
     return NULL;
+}
+
+/* ---- anchors ---- */
+
+static int64_t count_values(const json_t *j)
+{
+    int64_t n = 1;
+    const char *key;
+    json_t *v;
+    size_t i;
+
+    json_object_foreach((json_t *)(uintptr_t)j, key, v)
+        n += count_values(v);
+    json_array_foreach((json_t *)(uintptr_t)j, i, v)
+        n += count_values(v);
+    return n;
+}
+
+static json_t *alias(struct reader *r, const yaml_event_t *e)
+{
+    const json_t *j = json_object_get(r->anchors, (const char *)e->data.alias.anchor);
+
+    if (!j)
+        return refuse_at(r, &e->start_mark, "an alias of what has no anchor before it");
+    r->copied += count_values(j);
+    return r->copied <= MOST_COPIED ? json_deep_copy(j) : refuse_at(r, &e->start_mark, "aliases stand for more than 65536 values");
+}
+
+static const yaml_char_t *anchor_of(const yaml_event_t *e)
+{
+    return e->type == YAML_SCALAR_EVENT ? e->data.scalar.anchor : e->type == YAML_SEQUENCE_START_EVENT ? e->data.sequence_start.anchor
+         : e->type == YAML_MAPPING_START_EVENT ? e->data.mapping_start.anchor : NULL;
 }
 
 /* The value that starts with this event; takes the event. */
@@ -222,15 +270,17 @@ static json_t *node(struct reader *r, yaml_event_t *first, int depth)
     else if (first->type == YAML_SCALAR_EVENT)
         j = scalar(r, first);
     else if (first->type == YAML_ALIAS_EVENT)
-        refuse_at(r, &first->start_mark, "aliases are not supported");
-    else if (first->type == YAML_SEQUENCE_START_EVENT
-             && !first->data.sequence_start.anchor && !first->data.sequence_start.tag)
+        j = alias(r, first);
+    else if (first->type == YAML_SEQUENCE_START_EVENT && !first->data.sequence_start.tag)
         j = sequence(r, depth + 1);
-    else if (first->type == YAML_MAPPING_START_EVENT
-             && !first->data.mapping_start.anchor && !first->data.mapping_start.tag)
+    else if (first->type == YAML_MAPPING_START_EVENT && !first->data.mapping_start.tag)
         j = mapping(r, depth + 1);
     else
-        refuse_at(r, &first->start_mark, "anchors and tags are not supported");
+        refuse_at(r, &first->start_mark, "tags are not supported");
+    if (j && anchor_of(first) && json_object_set(r->anchors, (const char *)anchor_of(first), j) < 0) {
+        json_decref(j);
+        j = refuse_at(r, &first->start_mark, "an anchor that is not UTF-8");
+    }
     yaml_event_delete(first);
     return j;
 }
@@ -268,16 +318,18 @@ static json_t *document(struct reader *r)
 
 json_t *yaml_read(const char *text, size_t size, const char *where)
 {
-    struct reader r = { .where = where };
+    struct reader r = { .where = where, .anchors = json_object() };
     json_t *j;
 
-    if (!yaml_parser_initialize(&r.parser)) {
+    if (!r.anchors || !yaml_parser_initialize(&r.parser)) {
+        json_decref(r.anchors);
         fail("%s: out of memory", where);
         return NULL;
     }
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, size);
     j = document(&r);
     yaml_parser_delete(&r.parser);
+    json_decref(r.anchors);
     return j;
 }
 

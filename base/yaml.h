@@ -4,9 +4,10 @@
  *
  * Mappings with string keys, sequences and scalars.  Plain scalars are typed as
  * PyYAML types them (YAML 1.1: yes, no, on, off are booleans), and 5e8, which
- * PyYAML leaves a string, is a number too.  Anchors, aliases, merge keys, tags,
- * keys given twice with different values and several documents are refused with
- * line and column. */
+ * PyYAML leaves a string, is a number too.  Aliases stand for a copy of what was
+ * anchored, and a merge key (<<) for keys that its mapping lacks.  Tags, keys
+ * given twice with different values and several documents are refused with line
+ * and column. */
 #ifndef DPX_YAML_H
 #define DPX_YAML_H
 

@@ -5,15 +5,17 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "model/arch/recorded.h"
+
 static const char packed[] = "its weights are packed before training, which is not planned";
-static const char pictures[] = "a model of pictures or sound, which is not planned: the text model of its config.json may be (--model)";
-static const char linear[] = "its layers of linear attention are not planned";
-static const char spaces[] = "its layers with state spaces or convolutions are not planned";
+static const char pictures[] = "a model of pictures or sound, which is not planned (the text model of its config.json may be, --model)" RECORDED_WAY;
+static const char linear[] = "its layers of linear attention are not planned" RECORDED_WAY;
+static const char spaces[] = "its layers with state spaces or convolutions are not planned" RECORDED_WAY;
 static const char diffusion[] = "training by diffusion is not planned";
-static const char experts[] = "its mixture of experts is not planned";
-static const char sparse[] = "its sparse attention is not planned";
-static const char encoder[] = "a model with an encoder, which is not planned";
-static const char layers[] = "its layers are not planned";
+static const char experts[] = "its mixture of experts is not planned" RECORDED_WAY;
+static const char sparse[] = "its sparse attention is not planned" RECORDED_WAY;
+static const char encoder[] = "a model with an encoder, which is not planned" RECORDED_WAY;
+static const char layers[] = "its layers are not planned" RECORDED_WAY;
 
 /* What an id has in it, in small letters; the first that fits says. */
 static const struct { const char *part, *why; } parts[] = {

@@ -20,6 +20,9 @@
 #include "base/dtype.h"
 #include "model/arch/transformer.h"
 
+/* Behind a refusal of a model that no family has. */
+#define RECORDED_WAY "; python -m dpx.record records its module, which search and eval plan"
+
 /* Most that a file may have. */
 enum { RECORDED_VERSION = 1, RECORDED_TENSORS = 1 << 18, RECORDED_KERNELS = 1 << 20, RECORDED_PROGRAMS = 16, RECORDED_KINDS = 32, RECORDED_DEGREE = 8,
        RECORDED_TERMS = 64 };

@@ -425,12 +425,26 @@ int training_adapters(const struct model *m)
     return n;
 }
 
+/* A list ends where training_name_at() has nothing: a name in it that is empty would hide those behind it. */
+static int check_gaps(const char *list, const char *key, const char *where)
+{
+    size_t n = strlen(list);
+
+    if (n == 0 || (list[0] != ',' && list[n - 1] != ',' && !strstr(list, ",,")))
+        return 0;
+    return fail("%s: %s: \"%s\": a name is empty, or has a comma of its own, as no module's has", where, key, list);
+}
+
 int training_apply(struct model *m, const struct training *t, const char *where)
 {
     if (training_is_all(t)) {
         m->training = *t;
         return 0;
     }
+    if (check_gaps(t->what, "train", where) < 0
+        || (!training_is_expression(t->target_modules) && check_gaps(t->target_modules, "lora.target_modules", where) < 0)
+        || check_gaps(t->target_parameters, "lora.target_parameters", where) < 0 || check_gaps(t->modules_to_save, "lora.modules_to_save", where) < 0)
+        return -1;
     if (t->bridge)
         return training_bridge_apply(m, t, where);
     if (m->experts && training_check_mixture(m, t, where) < 0)

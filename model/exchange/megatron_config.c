@@ -84,24 +84,39 @@ static int64_t ffn(const json_t *o, int64_t hidden)
 static void set(json_t *c, const char *key, int64_t n) { json_object_set_new(c, key, json_integer(n)); }
 static void set_true(json_t *c, const char *key, bool is) { json_object_set_new(c, key, json_boolean(is)); }
 
+/* What the line says of the shape. */
+struct shape { int64_t layers, hidden, heads, vocab; };
+
+/* What most families' config.json call alike. */
+static json_t *config_of(const json_t *o, const struct shape *s, const char *type)
+{
+    json_t *c = json_pack("{s:s}", "model_type", type);
+
+    set(c, "num_hidden_layers", s->layers);
+    set(c, "hidden_size", s->hidden);
+    set(c, "num_attention_heads", s->heads);
+    set(c, "num_key_value_heads", has(o, "group_query_attention") ? number(o, "num_query_groups", 1) : s->heads);
+    set(c, "vocab_size", s->vocab);
+    set(c, "max_position_embeddings", number(o, "max_position_embeddings", number(o, "seq_length", 2048)));
+    set_true(c, "tie_word_embeddings", !has(o, "untie_embeddings_and_output_weights"));
+    return c;
+}
+
+static void set_head_dim(json_t *c, const json_t *o, const struct shape *s) { set(c, "head_dim", number(o, "kv_channels", s->hidden / s->heads)); }
+
+static double norm_epsilon(const json_t *o) { return real(o, "norm_epsilon", real(o, "layernorm_epsilon", 1e-5)); }
+
 /* Blocks of Llama and those that differ from it in biases, norms of q and k, experts. */
-static json_t *llama_like(const json_t *o, int64_t layers, int64_t hidden, int64_t heads, int64_t vocab)
+static json_t *llama_like(const json_t *o, const struct shape *s)
 {
     int64_t experts = number(o, "num_experts", 0);
     bool norms = has(o, "qk_layernorm"), biases = has(o, "add_qkv_bias");
     const char *type = experts ? (norms ? "qwen3_moe" : "mixtral") : norms ? "qwen3" : biases ? "qwen2" : "llama";
-    json_t *c = json_pack("{s:s}", "model_type", type);
+    json_t *c = config_of(o, s, type);
 
-    set(c, "num_hidden_layers", layers);
-    set(c, "hidden_size", hidden);
-    set(c, "num_attention_heads", heads);
-    set(c, "num_key_value_heads", has(o, "group_query_attention") ? number(o, "num_query_groups", 1) : heads);
-    set(c, "head_dim", number(o, "kv_channels", hidden / heads));
-    set(c, "vocab_size", vocab);
-    set(c, "max_position_embeddings", number(o, "max_position_embeddings", number(o, "seq_length", 2048)));
-    json_object_set_new(c, "rms_norm_eps", json_real(real(o, "norm_epsilon", real(o, "layernorm_epsilon", 1e-5))));
+    set_head_dim(c, o, s);
+    json_object_set_new(c, "rms_norm_eps", json_real(norm_epsilon(o)));
     json_object_set_new(c, "rope_theta", json_real(real(o, "rotary_base", 10000)));
-    set_true(c, "tie_word_embeddings", !has(o, "untie_embeddings_and_output_weights"));
     if (!strcmp(type, "llama")) {
         set_true(c, "attention_bias", !has(o, "disable_bias_linear"));
         set_true(c, "mlp_bias", !has(o, "disable_bias_linear"));
@@ -110,11 +125,11 @@ static json_t *llama_like(const json_t *o, int64_t layers, int64_t hidden, int64
         set(c, "num_local_experts", experts);
     if (!strcmp(type, "qwen3_moe")) {
         set(c, "num_experts", experts);
-        set(c, "moe_intermediate_size", number(o, "moe_ffn_hidden_size", ffn(o, hidden)));
+        set(c, "moe_intermediate_size", number(o, "moe_ffn_hidden_size", ffn(o, s->hidden)));
     }
     if (experts)
         set(c, "num_experts_per_tok", number(o, "moe_router_topk", 2));
-    set(c, "intermediate_size", !strcmp(type, "mixtral") ? number(o, "moe_ffn_hidden_size", ffn(o, hidden)) : ffn(o, hidden));
+    set(c, "intermediate_size", !strcmp(type, "mixtral") ? number(o, "moe_ffn_hidden_size", ffn(o, s->hidden)) : ffn(o, s->hidden));
     if (has(o, "use_rope_scaling"))
         json_object_set_new(c, "rope_scaling", json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor", real(o, "rope_scaling_factor", 8),
                                                          "low_freq_factor", 1.0, "high_freq_factor", 4.0, "original_max_position_embeddings", 8192));
@@ -122,17 +137,17 @@ static json_t *llama_like(const json_t *o, int64_t layers, int64_t hidden, int64
 }
 
 /* GPT-2's: learned positions, LayerNorm, GELU, biases. */
-static json_t *gpt_like(const json_t *o, int64_t layers, int64_t hidden, int64_t heads, int64_t vocab)
+static json_t *gpt_like(const json_t *o, const struct shape *s)
 {
     double dropout = real(o, "hidden_dropout", 0.1);
     json_t *c = json_pack("{s:s}", "model_type", "gpt2");
 
-    set(c, "n_layer", layers);
-    set(c, "n_embd", hidden);
-    set(c, "n_head", heads);
-    set(c, "n_inner", ffn(o, hidden));
+    set(c, "n_layer", s->layers);
+    set(c, "n_embd", s->hidden);
+    set(c, "n_head", s->heads);
+    set(c, "n_inner", ffn(o, s->hidden));
     set(c, "n_positions", number(o, "max_position_embeddings", number(o, "seq_length", 1024)));
-    set(c, "vocab_size", vocab);
+    set(c, "vocab_size", s->vocab);
     set_true(c, "tie_word_embeddings", !has(o, "untie_embeddings_and_output_weights"));
     json_object_set_new(c, "resid_pdrop", json_real(dropout));
     json_object_set_new(c, "embd_pdrop", json_real(dropout));
@@ -141,18 +156,13 @@ static json_t *gpt_like(const json_t *o, int64_t layers, int64_t hidden, int64_t
 }
 
 /* GPTModel's own, whose blocks no family of transformers has. */
-static json_t *own_gpt(const json_t *o, bool rope, int64_t layers, int64_t hidden, int64_t heads, int64_t vocab)
+static json_t *own_gpt(const json_t *o, bool rope, const struct shape *s)
 {
-    json_t *c = json_pack("{s:s, s:s}", "model_type", "megatron_gpt", "hidden_act", has(o, "swiglu") ? "silu" : "gelu");
+    json_t *c = config_of(o, s, "megatron_gpt");
 
-    set(c, "num_hidden_layers", layers);
-    set(c, "hidden_size", hidden);
-    set(c, "num_attention_heads", heads);
-    set(c, "num_key_value_heads", has(o, "group_query_attention") ? number(o, "num_query_groups", 1) : heads);
-    set(c, "head_dim", number(o, "kv_channels", hidden / heads));
-    set(c, "intermediate_size", ffn(o, hidden));
-    set(c, "max_position_embeddings", number(o, "max_position_embeddings", number(o, "seq_length", 1024)));
-    set(c, "vocab_size", vocab);
+    set_head_dim(c, o, s);
+    set(c, "intermediate_size", ffn(o, s->hidden));
+    json_object_set_new(c, "hidden_act", json_string(has(o, "swiglu") ? "silu" : "gelu"));
     json_object_set_new(c, "normalization", json_string(says(o, "normalization", "RMSNorm") ? "RMSNorm" : "LayerNorm"));
     json_object_set_new(c, "position_embedding_type", json_string(rope ? "rope" : "learned_absolute"));
     if (rope) {
@@ -162,28 +172,22 @@ static json_t *own_gpt(const json_t *o, bool rope, int64_t layers, int64_t hidde
     set_true(c, "gated_linear_unit", has(o, "swiglu"));
     set_true(c, "add_bias_linear", !has(o, "disable_bias_linear"));
     set_true(c, "qk_layernorm", has(o, "qk_layernorm"));
-    set_true(c, "tie_word_embeddings", !has(o, "untie_embeddings_and_output_weights"));
-    json_object_set_new(c, "norm_epsilon", json_real(real(o, "norm_epsilon", real(o, "layernorm_epsilon", 1e-5))));
+    json_object_set_new(c, "norm_epsilon", json_real(norm_epsilon(o)));
     json_object_set_new(c, "hidden_dropout", json_real(real(o, "hidden_dropout", 0.1)));
     json_object_set_new(c, "attention_dropout", json_real(real(o, "attention_dropout", 0.1)));
     return c;
 }
 
 /* GPT-2's blocks with rotary positions: StarCoder2's. */
-static json_t *rotary_gpt_like(const json_t *o, int64_t layers, int64_t hidden, int64_t heads, int64_t vocab)
+static json_t *rotary_gpt_like(const json_t *o, const struct shape *s)
 {
     double dropout = real(o, "hidden_dropout", 0.1);
-    json_t *c = json_pack("{s:s, s:s, s:n}", "model_type", "starcoder2", "hidden_act", "gelu", "sliding_window");
+    json_t *c = config_of(o, s, "starcoder2");
 
-    set(c, "num_hidden_layers", layers);
-    set(c, "hidden_size", hidden);
-    set(c, "num_attention_heads", heads);
-    set(c, "num_key_value_heads", has(o, "group_query_attention") ? number(o, "num_query_groups", 1) : heads);
-    set(c, "intermediate_size", ffn(o, hidden));
-    set(c, "vocab_size", vocab);
-    set(c, "max_position_embeddings", number(o, "max_position_embeddings", number(o, "seq_length", 2048)));
+    set(c, "intermediate_size", ffn(o, s->hidden));
+    json_object_set_new(c, "hidden_act", json_string("gelu"));
+    json_object_set_new(c, "sliding_window", json_null());
     set_true(c, "use_bias", !has(o, "disable_bias_linear"));
-    set_true(c, "tie_word_embeddings", !has(o, "untie_embeddings_and_output_weights"));
     json_object_set_new(c, "rope_theta", json_real(real(o, "rotary_base", 10000)));
     json_object_set_new(c, "residual_dropout", json_real(dropout));
     json_object_set_new(c, "embedding_dropout", json_real(dropout));
@@ -192,37 +196,31 @@ static json_t *rotary_gpt_like(const json_t *o, int64_t layers, int64_t hidden, 
 }
 
 /* Nemotron's: LayerNorm, rotary positions on a part of each head, squared ReLU, no biases of linear layers. */
-static json_t *nemotron_like(const json_t *o, int64_t layers, int64_t hidden, int64_t heads, int64_t vocab)
+static json_t *nemotron_like(const json_t *o, const struct shape *s)
 {
-    json_t *c = json_pack("{s:s, s:s}", "model_type", "nemotron", "hidden_act", "relu2");
+    json_t *c = config_of(o, s, "nemotron");
 
-    set(c, "num_hidden_layers", layers);
-    set(c, "hidden_size", hidden);
-    set(c, "num_attention_heads", heads);
-    set(c, "num_key_value_heads", has(o, "group_query_attention") ? number(o, "num_query_groups", 1) : heads);
-    set(c, "head_dim", number(o, "kv_channels", hidden / heads));
-    set(c, "intermediate_size", ffn(o, hidden));
-    set(c, "vocab_size", vocab);
-    set(c, "max_position_embeddings", number(o, "max_position_embeddings", number(o, "seq_length", 2048)));
-    json_object_set_new(c, "norm_eps", json_real(real(o, "norm_epsilon", real(o, "layernorm_epsilon", 1e-5))));
+    set_head_dim(c, o, s);
+    set(c, "intermediate_size", ffn(o, s->hidden));
+    json_object_set_new(c, "hidden_act", json_string("relu2"));
+    json_object_set_new(c, "norm_eps", json_real(norm_epsilon(o)));
     json_object_set_new(c, "rope_theta", json_real(real(o, "rotary_base", 10000)));
     json_object_set_new(c, "partial_rotary_factor", json_real(real(o, "rotary_percent", 1)));
-    set_true(c, "tie_word_embeddings", !has(o, "untie_embeddings_and_output_weights"));
     return c;
 }
 
 json_t *megatron_config(const json_t *options, const char *where)
 {
-    int64_t layers = number(options, "num_layers", 0), hidden = number(options, "hidden_size", 0), heads = number(options, "num_attention_heads", 0);
+    struct shape s = { number(options, "num_layers", 0), number(options, "hidden_size", 0), number(options, "num_attention_heads", 0),
+                       vocabulary(options, where) };
     bool rope = says(options, "position_embedding_type", "rope") || has(options, "use_rotary_position_embeddings");
     bool rms = says(options, "normalization", "RMSNorm");
-    int64_t vocab = vocabulary(options, where);
 
-    if (layers < 1 || hidden < 1 || heads < 1) {
+    if (s.layers < 1 || s.hidden < 1 || s.heads < 1) {
         fail("%s: the options do not describe a model (--num-layers, --hidden-size, --num-attention-heads): give --model", where);
         return NULL;
     }
-    if (vocab < 1) {
+    if (s.vocab < 1) {
         fail("%s: vocab_size: the options do not say it, and the tokenizer's is not known: add --vocab-size to them, or give --model", where);
         return NULL;
     }
@@ -232,9 +230,9 @@ json_t *megatron_config(const json_t *options, const char *where)
         return NULL;
     }
     if (rope && rms && has(options, "swiglu"))
-        return llama_like(options, layers, hidden, heads, vocab);
+        return llama_like(options, &s);
     if (rope && !rms && has(options, "squared_relu") && has(options, "disable_bias_linear") && !has(options, "num_experts"))
-        return nemotron_like(options, layers, hidden, heads, vocab);
+        return nemotron_like(options, &s);
     bool plain = !rms && !has(options, "swiglu") && !has(options, "qk_layernorm");
 
     if (has(options, "squared_relu") || has(options, "quick_geglu") || has(options, "num_experts") || has(options, "use_rope_scaling")) {
@@ -243,6 +241,6 @@ json_t *megatron_config(const json_t *options, const char *where)
         return NULL;
     }
     if (plain && (rope || (!has(options, "disable_bias_linear") && !has(options, "group_query_attention"))))
-        return rope ? rotary_gpt_like(options, layers, hidden, heads, vocab) : gpt_like(options, layers, hidden, heads, vocab);
-    return own_gpt(options, rope, layers, hidden, heads, vocab);
+        return rope ? rotary_gpt_like(options, &s) : gpt_like(options, &s);
+    return own_gpt(options, rope, &s);
 }

@@ -19,6 +19,9 @@ int megatron_import(const json_t *options, const char *where, struct plan *p);
  * one without a value is true.  New reference, or NULL reported. */
 json_t *megatron_options(const json_t *words, const json_t *doc, const char *where);
 
+/* Says what stands beside MODEL_ARGS in the files of Megatron-LM's own tests, but for how they are started and judged. */
+void megatron_list_beside(const json_t *doc, const char *where);
+
 /* The model that the options describe, as a config.json (new reference): blocks of Llama, Qwen2, Qwen3, Mixtral, Qwen3-MoE or GPT-2.  NULL
  * reported: they describe none of these, or leave its vocabulary open. */
 json_t *megatron_config(const json_t *options, const char *where);

@@ -92,8 +92,7 @@ static json_t *without_fields(json_t *options, const char *where)
     return NULL;
 }
 
-/* What stands beside MODEL_ARGS in the files of Megatron-LM's own tests, but for how they are started and judged. */
-static void list_beside(const json_t *doc, const char *where)
+void megatron_list_beside(const json_t *doc, const char *where)
 {
     static const char *const known[] = { "MODEL_ARGS", "TEST_TYPE", "LAUNCHER", "METRICS", "BEFORE_SCRIPT", "AFTER_SCRIPT", "MODE", "ENV_VARS" };
     static const char *const variables[] = { "CUDA_DEVICE_MAX_CONNECTIONS", "NVTE_ALLOW_NONDETERMINISTIC_ALGO", "CUBLAS_WORKSPACE_CONFIG", "NCCL_IB_SL",
@@ -105,6 +104,8 @@ static void list_beside(const json_t *doc, const char *where)
     const char *key;
     json_t *v;
 
+    if (!json_is_object(json_object_get(doc, "MODEL_ARGS")))
+        return;
     json_object_foreach((json_t *)(uintptr_t)doc, key, v)
         if (!json_is_object(v) || strcmp(key, "MODEL_ARGS"))
             unread_add(&u, key, NULL, unread_is_among(key, known, sizeof known / sizeof *known));
@@ -150,8 +151,6 @@ static json_t *from_doc(const json_t *j, const char *where)
         fail("%s: expected options and their values", where);
         return NULL;
     }
-    if (args != j)
-        list_beside(j, where);
     out = json_object();
     json_object_foreach((json_t *)(uintptr_t)args, key, v) {
         if (json_object_size(v) > 0 || !strcmp(key, "_target_")) {

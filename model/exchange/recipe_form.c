@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/recorded.h"
 #include "model/exchange/recipe.h"
 #include "model/exchange/recipe_refuses.h"
 #include "model/exchange/unread.h"
@@ -92,7 +93,7 @@ int recipe_check_text(const json_t *config, enum recipe_form form, const char *w
     for (size_t i = 0; i < n; i++) {
         const json_t *v = json_object_get(config, keys[i]);
         if (v && !json_is_null(v) && !json_is_false(v))
-            return fail("%s: %s: training on pictures or sound is not planned, a recipe of text alone is", where, keys[i]);
+            return fail("%s: %s: training on pictures or sound is not planned, a recipe of text alone is" RECORDED_WAY, where, keys[i]);
     }
     if (qat && !json_is_null(qat) && !json_is_false(qat))
         return fail("%s: qat: quantisation-aware training is not planned", where);

@@ -104,16 +104,21 @@ static int get_names(const struct import *in, enum recipe_word word, char out[TR
     out[0] = '\0';
     for (size_t i = 0; v && i < (json_is_array(v) ? json_array_size(v) : 1); i++) {
         name = json_is_array(v) ? json_array_get(v, i) : v;
-        for (const char *s = json_string_value(name); s && *s; s++)
+        const char *said = json_string_value(name);
+        if (json_is_array(v) && said && strchr(said, ',')) {            /* --lora_target_modules "q_proj", "v_proj": no module has such a name */
+            notes_add(in->notes, "%s: \"%.40s\" is no module's name, with its comma: PEFT leaves it out", recipe_key(in->config, in->form, word), said);
+            continue;
+        }
+        for (const char *s = said; s && *s; s++)
             if (*s != ' ' && n + 2 < TRAINING_LIST)
                 out[n++] = *s;
-        if (!json_is_string(name) || n + 2 >= TRAINING_LIST)
+        if (!said || n + 2 >= TRAINING_LIST)
             return expected(in, word, "names of modules, 255 characters together");
         if (n > 0)
             out[n++] = ',';
     }
     out[n > 0 ? n - 1 : 0] = '\0';
-    return 0;
+    return n == 0 && json_array_size(v) > 0 ? expected(in, word, "names of modules without commas") : 0;
 }
 
 /* ---- what trains ---- */

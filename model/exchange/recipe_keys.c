@@ -112,7 +112,7 @@ static const struct { const char *key, *why; } matters[] = {
     { "full_finetune", "everything trains" }, { "liger_rms_norm_gated", "Liger-Kernel's norm is not modelled" },
     { "trl", "models beside the one that trains are not modelled" },
     { "adapter_name_or_path", "adapters that are there already" },
-    { "lora_on_cpu", "adapters are loaded there first" },
+    { "lora_on_cpu", "adapters are loaded there first" }, { "peft", "how adapters begin (LoftQ)" },
 };
 
 /* Names, or (with *) what they begin with, of keys that say nothing of a step. */

@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/input.h"
+#include "model/arch/recorded.h"
 #include "model/exchange/titan_float8.h"
 #include "model/exchange/titan_keys.h"
 #include "model/exchange/titan_registry.h"
@@ -336,7 +337,7 @@ int titan_check_model(const json_t *config, const char *where)
 
     for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++)
         if ((name && !strcmp(name, pictures[i])) || (module && !strcmp(module, pictures[i])))
-            return fail("%s: model.name: %s: a model of pictures is not planned", where, pictures[i]);
+            return fail("%s: model.name: %s: a model of pictures is not planned" RECORDED_WAY, where, pictures[i]);
     return 0;
 }
 
@@ -357,12 +358,20 @@ int titan_refuse_model(const json_t *config, const char *where)
     return fail("%s: torchtitan's file names no model: give --model", where);
 }
 
+/* experiments/transformers_modeling_backend: transformers' own module, named in a section of its own.  Its other flavor, debugmodel, has other sizes. */
+static bool is_backend(const char *name, const char *flavor)
+{
+    return name && flavor && !strcmp(name, "transformers_modeling_backend") && !strcmp(flavor, "full");
+}
+
 const char *titan_model(const json_t *config)
 {
     const json_t *model = json_object_get(config, "model");
     const char *name = json_string_value(json_object_get(model, "name")), *flavor = json_string_value(json_object_get(model, "flavor"));
     const char *option = json_string_value(json_object_get(config, "config"));
 
+    if (is_backend(name, flavor))
+        return json_string_value(json_object_get(json_object_get(config, "hf_transformers"), "model"));
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         if ((name && flavor && !strcmp(name, models[i].name) && !strcmp(flavor, models[i].flavor)) ||
             (option && !strcmp(option, models[i].config)))

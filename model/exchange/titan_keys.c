@@ -28,6 +28,7 @@ static const char *const understood[] = {
     "config", "module", "model.name", "model.flavor", "model.converters", "training.seq_len", "training.batch_size", "training.local_batch_size",
     "training.global_batch_size", "training.mixed_precision_param", "training.dtype", "training.disable_cuda_graphs", "training.compile", "activation_checkpoint.mode",
     "activation_checkpoint.selective_ac_option", "optimizer.name", "compile.enable", "compile.components", "compile.enable_async_tensor_parallel",
+    "hf_transformers.model",
 };
 
 /* Of [float8] and [quantize.linear.float8]. */

@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "model/arch/hf_notes.h"
+#include "model/arch/recorded.h"
 #include "model/family/family.h"
 #include "model/form/form_rows.h"
 
@@ -116,7 +117,7 @@ static const struct form_row rows[] = {
     { "ci.*", ROW_SILENT, NULL },
     { "mlflow.*", ROW_SILENT, NULL }, { "comet.*", ROW_SILENT, NULL }, { "slurm.*", ROW_SILENT, NULL }, { "tokenizer.*", ROW_SILENT, NULL },
     { "benchmark.*", ROW_SILENT, NULL }, { "flow_matching.*", ROW_REFUSED, "training by diffusion is not planned" },
-    { "freeze_config.*", ROW_REFUSED, "a model with towers for pictures or sound is not planned" }, { "profiling.*", ROW_SILENT, NULL },
+    { "freeze_config.*", ROW_REFUSED, "a model with towers for pictures or sound is not planned" RECORDED_WAY }, { "profiling.*", ROW_SILENT, NULL },
 };
 
 static bool claims(const struct form_file *f)
@@ -170,7 +171,7 @@ static int64_t read_mesh(struct form_reading *r, const struct plan *p)
     int64_t tp = at_least_one(axis(r, "distributed.tp_size")), cp = at_least_one(axis(r, "distributed.cp_size"));
     int64_t pp = at_least_one(axis(r, "distributed.pp_size")), ep = at_least_one(axis(r, "distributed.ep_size"));
     int64_t replicate = at_least_one(axis(r, "distributed.dp_replicate_size")), dp = axis(r, "distributed.dp_size");
-    int64_t world = p->cluster.world_size, others = tp * cp * pp;
+    int64_t world = p->cluster.world_size, others = form_ranks(tp, cp, pp);
 
     if (others > world || world % others || (dp > 0 && dp * others != world) || world / others % replicate) {
         form_fail(r, "distributed: tp %lld x cp %lld x pp %lld and dp %lld are not the cluster's %lld GPUs", (long long)tp, (long long)cp, (long long)pp,
@@ -331,7 +332,7 @@ static void read_kernels(struct form_reading *r)
     static const char *const losses[] = {
         "nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy", "nemo_automodel.components.loss.chunked_ce.ChunkedCrossEntropy",
         "nemo_automodel.components.loss.linear_ce.FusedLinearCrossEntropy", "nemo_automodel.components.loss.te_parallel_ce.TEParallelCrossEntropy", NULL };
-    static const char *const ours[] = { "fp32", "chunked", "fused-linear", "fused" };
+    static const char *const ours[] = { "fp32", "chunked", "cut-cross-entropy", "fused" };
     static const char *const optimizers[] = { "torch.optim.Adam", "torch.optim.AdamW", NULL };     /* TE's FusedAdam has states in fp32 */
     const json_t *again = form_value(r->file->doc, "distributed.activation_checkpointing");
     int loss = form_word(r, "loss_fn._target_", losses, 0);
@@ -363,9 +364,9 @@ static int check_recipe(const struct form_file *f)
     for (int i = 0; i < 2; i++)
         good = good || !recipe || strstr(recipe, recipes[i]);
     if (!good)
-        return fail("%s: recipe: %.60s is not planned: %s and %s are", f->path, recipe, recipes[0], recipes[1]);
+        return fail("%s: recipe: %.60s is not planned: %s and %s are%s", f->path, recipe, recipes[0], recipes[1], strstr(recipe, "VLM") ? RECORDED_WAY : "");
     if (target && !strstr(target, classes[0]) && !strstr(target, classes[1]))
-        return fail("%s: model._target_: %.80s is not planned: NeMoAutoModelForCausalLM is", f->path, target);
+        return fail("%s: model._target_: %.80s is not planned: NeMoAutoModelForCausalLM is" RECORDED_WAY, f->path, target);
     return 0;
 }
 

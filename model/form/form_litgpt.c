@@ -211,14 +211,15 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     }
     if (!alone)
         form_set(&r, "recompute", json_string("full"));
-    bool packed = form_value(f->doc, "quantize") != NULL;       /* beside which the plan has autocast, whose cross-entropy is in fp32 */
-    form_set(&r, "loss", json_string(lora && packed ? "chunked" : precision == 0 ? "bf16" : "fp32"));
+    bool autocast = lora && form_value(f->doc, "quantize");     /* that of plans with packed weights: its cross-entropy is in fp32 */
+    bool head = form_true(&r, "lora_head", false);              /* adapters that a loss by the head's weight would leave out */
+    form_set(&r, "loss", json_string(autocast ? (head ? "fp32" : "chunked") : precision == 0 ? "bf16" : "fp32"));
     if (!alone && !lora && (precision == 1 || precision == 2)) {
         form_set(&r, "reduce_dtype", json_string(ours[precision]));
         notes_add(notes, "precision: Fabric's mixed precision gathers weights in fp32 and casts them under autocast: the plan gathers %s", ours[precision]);
     }
     notes_add(notes, "loss: litgpt cuts head and loss into chunks of 128 tokens and computes in the logits' dtype: the plan holds the whole logits%s",
-              lora && packed ? ", and its chunks compute in fp32" : "");
+              !autocast ? "" : head ? ", and in fp32 what the loss keeps of them: an upper bound" : ", and its chunks compute in fp32");
     form_set(&r, "clip", json_null());
     note_devices(&r, p);
     read_base(&r, p);

@@ -215,6 +215,6 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 }
 
 const struct form form_openrlhf = {
-    .name = "OpenRLHF", .sign = "a command of openrlhf.cli.train_sft or train_rm",
+    .name = "OpenRLHF", .sign = "a command of openrlhf.cli.train_sft, train_rm or train_ppo_ray",
     .claims = claims, .check = check, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
 };

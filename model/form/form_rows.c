@@ -27,6 +27,9 @@ void form_fail(struct form_reading *r, const char *fmt, ...)
 
 /* ---- values ---- */
 
+/* The product of two fits 64 bits; no cluster has as many GPUs. */
+#define LARGEST_COUNT 1e9
+
 const json_t *form_value(const json_t *doc, const char *path)
 {
     char name[128];
@@ -57,15 +60,20 @@ double form_number(struct form_reading *r, const char *path, double usual)
     return x;
 }
 
+int64_t form_ranks(int64_t a, int64_t b, int64_t c)
+{
+    return (double)a * (double)b * (double)c <= LARGEST_COUNT ? a * b * c : (int64_t)LARGEST_COUNT;
+}
+
 int64_t form_count(struct form_reading *r, const char *path, int64_t usual)
 {
     double x = value(r, path) ? form_number(r, path, 1) : 1;
-    int64_t n = x <= 1e15 ? (int64_t)x : 0;
+    int64_t n = x <= LARGEST_COUNT ? (int64_t)x : 0;
 
     if (!value(r, path))
         return usual;
     if (n < 1 || x > (double)n || x < (double)n) {
-        form_fail(r, "%s: expected a whole number from 1 on", path);
+        form_fail(r, "%s: expected a whole number from 1 to %.0f", path, LARGEST_COUNT);
         return usual;
     }
     return n;

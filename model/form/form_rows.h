@@ -50,10 +50,13 @@ const json_t *form_value(const json_t *doc, const char *path);
 
 /* Values at a path, or `usual` where the file has none.  A value of another kind is reported and makes the reading fail.
  * Numbers may be texts ("2e-4"); a boolean may be "true". */
-int64_t     form_count(struct form_reading *r, const char *path, int64_t usual);     /* from 1 on */
+int64_t     form_count(struct form_reading *r, const char *path, int64_t usual);     /* from 1 to 1e9 */
 bool        form_true(struct form_reading *r, const char *path, bool usual);
 const char *form_text(struct form_reading *r, const char *path, const char *usual);
 double      form_number(struct form_reading *r, const char *path, double usual);
+
+/* GPUs of a mesh with these sides; more than any cluster has where they are too many to multiply. */
+int64_t     form_ranks(int64_t a, int64_t b, int64_t c);
 
 /* One of the words, by its index; another is refused with the list. */
 int         form_word(struct form_reading *r, const char *path, const char *const *words, int usual);

@@ -100,9 +100,24 @@ static void add_recompute(struct lines *l, const struct plan *p)
         add(l, "%severy %" PRId64 "%s block recomputed", what[p->recompute], k, k == 2 ? "nd" : k == 3 ? "rd" : "th");
 }
 
+/* Linear layers in 8 or 4 bits. */
+static void add_bits(struct lines *l, const struct plan *p)
+{
+    const struct knob *eight = knob_find("megatron", "fp8_format", knob_cell(p)), *four = knob_find("megatron", "fp4_format", knob_cell(p));
+
+    if (p->float8.recipe != FLOAT8_NONE)
+        add(l, " with fp8 (%s)", knob_words("fp8")[p->float8.recipe]);
+    if (eight && p->megatron.fp8_format != FP8_OFF)
+        add(l, " with fp8 (%s)", eight->words[p->megatron.fp8_format]);
+    if (four && p->megatron.fp4_format != FP4_OFF)
+        add(l, " with fp4 (%s)", four->words[p->megatron.fp4_format]);
+}
+
 static void add_memory(struct lines *l, const struct plan *p)
 {
-    add(l, "memory    %s, ", dtype_name(p->precision));
+    add(l, "memory    %s", dtype_name(p->precision));
+    add_bits(l, p);
+    add(l, ", ");
     add_recompute(l, p);
     add(l, ", %s", knob_words("optimizer")[p->optimizer]);
     if (knob_find("", "optimizer_form", knob_cell(p)))

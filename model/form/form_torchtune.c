@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/recorded.h"
 #include "model/form/form_rows.h"
 
 static const struct form_row rows[] = {
@@ -74,7 +75,7 @@ static int check(const struct form_file *f)
     const char *component = json_string_value(form_value(f->doc, "model._component_"));
 
     if (component && (strstr(component, "vision") || strstr(component, "llama4") || strstr(component, "clip")))
-        return fail("%s: model._component_: %.80s: a model of pictures is not planned", f->path, component);
+        return fail("%s: model._component_: %.80s: a model of pictures is not planned" RECORDED_WAY, f->path, component);
     return 0;
 }
 

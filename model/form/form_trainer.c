@@ -240,6 +240,8 @@ static int read_megatron(const struct form_file *f, struct plan *p, struct notes
     json_t *options = megatron_options(f->words, f->doc, f->path);
     int rc = options ? megatron_import(options, f->path, p) : -1;
 
+    if (rc == 0 && !f->words)
+        megatron_list_beside(f->doc, f->path);
     (void)notes;                                /* megatron_import() says them itself */
     json_decref(options);
     return rc;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/recorded.h"
 #include "model/exchange/unread.h"
 #include "model/family/family.h"
 #include "model/form/form_verl.h"
@@ -101,8 +102,8 @@ static const struct form_row rows[] = {
     { "data.train_batch_size", ROW_SILENT, NULL },
     { "data.train_files", ROW_SILENT, NULL }, { "data.val_files", ROW_SILENT, NULL }, { "data.filter_overlong_prompts", ROW_SILENT, NULL },
     { "data.truncation", ROW_SILENT, NULL }, { "data.shuffle", ROW_SILENT, NULL }, { "data.prompt_key", ROW_SILENT, NULL },
-    { "data.return_raw_chat", ROW_SILENT, NULL }, { "data.val_batch_size", ROW_SILENT, NULL }, { "data.image_key", ROW_REFUSED, "training on pictures is not planned" },
-    { "data.video_key", ROW_REFUSED, "training on pictures is not planned" },
+    { "data.return_raw_chat", ROW_SILENT, NULL }, { "data.val_batch_size", ROW_SILENT, NULL }, { "data.image_key", ROW_REFUSED, "training on pictures is not planned" RECORDED_WAY },
+    { "data.video_key", ROW_REFUSED, "training on pictures is not planned" RECORDED_WAY },
     { "data.reward_fn_key", ROW_SILENT, NULL }, { "data.seed", ROW_SILENT, NULL },
     { "critic.model.path", ROW_MATTERS, "the critic's update is a phase of its own" },
     { "critic.strategy", ROW_SILENT, NULL }, { "critic.enable", ROW_SILENT, NULL }, { "critic.rollout_n", ROW_SILENT, NULL },
@@ -175,8 +176,10 @@ static int64_t read_ulysses(struct form_reading *r, const struct plan *p)
                   (long long)old);
     if (ranks == 1)
         return 1;
-    if (p->cluster.world_size % ranks)
+    if (p->cluster.world_size % ranks) {
         form_fail(r, ACTOR "ulysses_sequence_parallel_size: %lld does not divide the %lld GPUs", (long long)ranks, (long long)p->cluster.world_size);
+        return 1;
+    }
     if (!form_true(r, "actor_rollout_ref.model.use_remove_padding", true))
         form_fail(r, ACTOR "ulysses_sequence_parallel_size: verl has it with actor_rollout_ref.model.use_remove_padding alone");
     form_set(r, "parallel.context", json_integer(ranks));
@@ -246,10 +249,29 @@ static const char *base_config(struct form_reading *r)
     return form_text(r, "config_name", first && strcmp(first, "_self_") != 0 ? first : "ppo_trainer");
 }
 
+/* The file's number of ranks beside the cluster's, unless a variable says it that is set where the script runs. */
+static void note_ranks(struct form_reading *r, const struct plan *p)
+{
+    static const char *const keys[] = { "trainer.n_gpus_per_node", "trainer.nnodes" };
+    bool states = false;
+
+    for (int i = 0; i < 2; i++) {
+        const json_t *v = form_value(r->file->doc, keys[i]);
+        const char *word = json_string_value(v);
+        if (word && (!*word || *word == '$')) {
+            notes_add(r->notes, "%s: %.60s is set where the script runs: the GPUs are those of --cluster", keys[i], *word ? word : "an empty variable");
+            return;
+        }
+        states = states || v;
+    }
+    int64_t gpus = form_count(r, keys[0], 8) * form_count(r, keys[1], 1);
+    if (states)
+        unread_ranks(r->notes, form_value(r->file->doc, keys[0]) ? keys[0] : keys[1], gpus, p->cluster.world_size);
+}
+
 static void read_rest(struct form_reading *r, const struct plan *p)
 {
     static const char *const optimizers[] = { "AdamW", NULL }, *const from[] = { "torch.optim", NULL }, *const dtypes[] = { "bfloat16", "bf16", NULL };
-    int64_t gpus = form_count(r, "trainer.n_gpus_per_node", 8) * form_count(r, "trainer.nnodes", 1);
     const char *config = base_config(r);
 
     form_word(r, ACTOR "optim.optimizer", optimizers, 0);
@@ -257,8 +279,7 @@ static void read_rest(struct form_reading *r, const struct plan *p)
     form_word(r, FSDP "dtype", dtypes, 0);
     form_set(r, "loss", json_string("fused"));
     verl_refuse_entropy(r);
-    if (form_value(r->file->doc, "trainer.n_gpus_per_node") || form_value(r->file->doc, "trainer.nnodes"))
-        unread_ranks(r->notes, form_value(r->file->doc, "trainer.n_gpus_per_node") ? "trainer.n_gpus_per_node" : "trainer.nnodes", gpus, p->cluster.world_size);
+    note_ranks(r, p);
     if (family_for(&p->model)->sinks)
         notes_add(r->notes, "model: flash attention keeps no scores of gpt-oss's attention: the plan's kernels (torch-eager) keep them");
     if (strncmp(config, "ppo_trainer", 11) != 0)

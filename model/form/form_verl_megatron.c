@@ -79,7 +79,7 @@ static json_t *sections_of(struct form_reading *r, const struct plan *p)
 {
     int64_t tensor, pipeline, context;
     json_t *model = model_of(r, &tensor, &pipeline, &context), *ddp = json_object();
-    int64_t sharing = tensor * pipeline * context;
+    int64_t sharing = form_ranks(tensor, pipeline, context);
 
     if (p->cluster.world_size % sharing) {
         form_fail(r, MEGATRON "tensor_model_parallel_size: %lld ranks that share a model do not divide the cluster's %lld GPUs", (long long)sharing,

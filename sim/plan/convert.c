@@ -73,6 +73,8 @@ static int check_args(const struct import_args *a, const struct form *form, cons
 {
     if (form_check(form, f) < 0)
         return -1;
+    if (a->response)
+        return fail("%s: --response: the file is read as a step of one model, which generates no responses", f->path);
     if (leaves_open(form)) {
         if (!(a->model || a->model_doc) || a->seq == 0)
             return fail("import: --%s: required: %s's config does not say it", a->seq == 0 ? "seq" : "model", form->name);

@@ -19,7 +19,7 @@
 
 struct import_args {
     const char *text;                   /* of `file`, which is then only its name */
-    const char *file, *ds, *accelerate, *titan, *megatron, *recipe, *model, *cluster;
+    const char *file, *ds, *accelerate, *titan, *megatron, *recipe, *model, *cluster, *response;
     const struct json_t *file_doc, *ds_doc, *accelerate_doc, *titan_doc, *megatron_doc, *recipe_doc, *model_doc, *cluster_doc;  /* in the place of files and names */
     bool summary;                                                               /* say in five lines what was understood */
     int precision, recompute;                                                   /* -1: not given */
@@ -41,6 +41,7 @@ struct import_args {
     { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .often = true }, \
     { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
     { "seq", "tokens per sample; left out: the file's own", .length = &(a).seq, .min = 1, .often = true }, \
+    { "response", "of a recipe whose models take turns: tokens of a response on average and at most, such as 700,2048", .str = &(a).response, .value = "MEAN,LONGEST" }, \
     { "micro-batch", "samples per rank, where the config says \"auto\" or nothing", .i = &(a).micro_batch, .min = 1 }, \
     { "accumulation", "micro-steps per optimizer step, likewise", .i = &(a).accumulation, .min = 1 }, \
     { "global-batch", "samples per optimizer step, in the place of --accumulation", .i = &(a).global_batch, .min = 1, .often = true }, \

@@ -55,7 +55,9 @@ static const struct plan *trained(const struct phases *p)
 static void say_beside(const struct phases *p)
 {
     for (int i = 0; i < p->plan.nroles; i++)
-        if (p->plan.role[i].kind == ROLE_INFERS)
+        if (p->plan.role[i].kind == ROLE_TRAINS && &p->role[i].plan != trained(p))
+            notes_say("    beside    %s: it trains, too", p->plan.role[i].name);
+        else if (p->plan.role[i].kind == ROLE_INFERS)
             notes_say("    beside    %s: %s", p->plan.role[i].name, p->plan.role[i].shares ? "the same weights without the adapters" : "a copy");
         else if (p->plan.role[i].kind == ROLE_IS_ENGINE)
             notes_say("    beside    an engine that generates");
@@ -113,6 +115,7 @@ int import_phases(const struct import_args *a, const char *out)
     asked.plan.cluster = a->cluster;
     asked.plan.cluster_doc = a->cluster_doc;
     asked.plan.seq = a->seq;
+    asked.response = a->response;
     asked.accelerate = a->accelerate;
     asked.accelerate_doc = a->accelerate_doc;
     asked.host_memory = a->host_memory;

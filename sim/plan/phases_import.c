@@ -16,11 +16,18 @@
 #include "sim/plan/commands.h"
 #include "sim/plan/convert.h"
 
+/* OpenRLHF's program of several models that take turns; its others train one. */
+static bool is_ppo(const struct form_file *f, const struct form *form)
+{
+    return form == &form_openrlhf && form_runs(f, "openrlhf.cli.train_ppo_ray");
+}
+
 bool phases_beside(const struct form_file *f)
 {
     const struct form *form = f->doc ? form_of_quietly(f) : NULL;
 
-    return phases_is_dpo(f) || phases_is_kto(f) || phases_is_reward(f) || phases_is_nemo(f) || (form == &form_trl && phases_is_trl(f) && recipe_refers(f->doc, RECIPE_TRL));
+    return phases_is_dpo(f) || phases_is_kto(f) || phases_is_reward(f) || phases_is_nemo(f) || is_ppo(f, form)
+        || (form == &form_trl && phases_is_trl(f) && recipe_refers(f->doc, RECIPE_TRL));
 }
 
 /* Whose recipe it is, of which no form here claims all sections.  NULL: none's. */
@@ -135,7 +142,9 @@ int import_plan(struct importing *in, json_t *doc, bool named, struct plan *out)
     args.cluster_doc = in->cluster ? in->cluster : in->a->plan.cluster_doc;
     args.seq = in->a->plan.seq;
     form_from_doc(doc, in->f->path, &f);
-    f.launch = in->f->launch ? json_incref(in->f->launch) : NULL;
+    f.launch = json_incref(in->f->launch);
+    f.words = json_incref(in->f->words);                /* the program that a command runs: forms refuse those that they do not read */
+    f.launcher = json_incref(in->f->launcher);
     json_t *said = json_array(), *before = notes_divert(said);
     int rc = convert_form(&args, &f, out) == EXIT_DONE ? 0 : -1;
     notes_divert(before);
@@ -163,6 +172,20 @@ int import_response(struct importing *in, int64_t longest, json_t **out)
         notes_add(in->notes, "responses are taken as long as they may be, %" PRId64 " tokens: --response MEAN,LONGEST says otherwise", longest);
     *out = json_pack("{s:f, s:f}", "mean", mean, "longest", most);
     return 0;
+}
+
+int64_t import_longest(const struct importing *in)
+{
+    int64_t asked = 0;
+
+    if (in->a->response)
+        sscanf(in->a->response, "%*f,%" SCNd64, &asked);
+    return asked;
+}
+
+int import_no_response(const struct importing *in, const char *whose)
+{
+    return in->a->response ? fail("--response: %s generates no responses: its samples are in the data", whose) : 0;
 }
 
 json_t *import_document(struct importing *in, const char *framework, int64_t samples, int64_t of_prompt, int64_t prompt, json_t *response)
@@ -197,7 +220,7 @@ static json_t *(*reader_of(const struct form_file *f))(struct importing *in)
         return phases_nemo;
     if (form == &form_verl)
         return phases_verl;
-    if (form == &form_openrlhf && form_runs(f, "openrlhf.cli.train_ppo_ray"))
+    if (is_ppo(f, form))
         return phases_openrlhf;
     return phases_is_dpo(f) ? phases_dpo : phases_is_kto(f) ? phases_kto : phases_is_reward(f) ? phases_reward : phases_is_trl(f) ? phases_trl : NULL;
 }

@@ -34,6 +34,9 @@ void import_role(struct importing *in, const char *name, json_t *role);
 void import_phase(struct importing *in, json_t *phase);
 /* --response, or all as long as they may be.  0, or -1 reported. */
 int  import_response(struct importing *in, int64_t longest, json_t **out);
+/* The LONGEST of --response, 0 where none is asked for.  And where samples are in the data, as `whose` has it: 0, or -1 reported if it is given. */
+int64_t import_longest(const struct importing *in);
+int  import_no_response(const struct importing *in, const char *whose);
 json_t *import_document(struct importing *in, const char *framework, int64_t samples, int64_t of_prompt, int64_t prompt, json_t *response);
 /* A plan's model gets a head of one number (HEAD_SCORE, HEAD_VALUE), whose loss is its own. */
 void import_numbers(json_t *plan, enum head_kind head);

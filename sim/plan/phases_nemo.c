@@ -367,15 +367,14 @@ static void grpo_phases(struct importing *in)
 static json_t *grpo(struct importing *in, const struct cluster *all, int64_t apart)
 {
     int64_t prompts = import_count(in, "grpo.num_prompts_per_step", 1, 0), n = import_count(in, "grpo.num_generations_per_prompt", 1, 1);
-    int64_t seq = import_count(in, POLICY "max_total_sequence_length", 1, 0), longest = import_count(in, GEN "max_new_tokens", 1, seq), asked = 0;
+    int64_t seq = import_count(in, POLICY "max_total_sequence_length", 1, 0), longest = import_count(in, GEN "max_new_tokens", 1, seq);
     json_t *response = NULL;
 
     if (prompts == 0)
         import_refuse(in, "grpo.num_prompts_per_step", "a whole number from 1 on");
     int64_t window = import_count(in, VLLM "max_model_len", 1, seq), most = window < seq ? window : seq;
     longest = longest < most ? longest : most;
-    if (in->a->response)
-        sscanf(in->a->response, "%*f,%" SCNd64, &asked);
+    int64_t asked = import_longest(in);
     if (in->failed || engine_refuses(in) < 0 || import_response(in, longest, &response) < 0)
         return NULL;
     if (import_count(in, "grpo.max_rollout_turns", 1, 1) > 1)
@@ -397,8 +396,7 @@ static json_t *trained(struct importing *in, enum algorithm a)
 {
     json_t *plan = plan_to_json(&in->actor);
 
-    if (in->a->response) {
-        fail("--response: %s generates no responses: its samples are in the data", algorithms[a]);
+    if (import_no_response(in, algorithms[a]) < 0) {
         json_decref(plan);
         return NULL;
     }

@@ -309,12 +309,10 @@ static void add_phases(struct importing *in, const struct cast *c, int64_t seq)
 /* Tokens of a sample, and of its prompt.  Before 0.10 both lengths are options; since then a sample's is, and perhaps a response's. */
 static int lengths(struct importing *in, int64_t *seq, int64_t *prompt, json_t **response)
 {
-    int64_t longest = count(in, LONGEST, is_old(in) ? 1024 : 0), asked = 0;
+    int64_t longest = count(in, LONGEST, is_old(in) ? 1024 : 0);
 
     *seq = count(in, LENGTH, is_old(in) ? count(in, PROMPT, 1024) + longest : 2048);
-    if (longest == 0 && in->a->response)
-        sscanf(in->a->response, "%*f,%" SCNd64, &asked);
-    longest = longest ? longest : asked;
+    longest = longest ? longest : import_longest(in);
     if (longest < 1 || longest >= *seq)
         return fail("%s: %s: %s: how many of the %" PRId64 " tokens of a sample a response may have: --response MEAN,LONGEST says it", in->f->path, names[LONGEST][0],
                     longest < 1 ? "not given" : "leaves no prompt", *seq);

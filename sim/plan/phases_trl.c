@@ -124,11 +124,7 @@ static void dpo_phases(struct importing *in)
 
 json_t *phases_dpo(struct importing *in)
 {
-    if (in->a->response) {
-        fail("--response: DPO generates no responses: its samples are in the data");
-        return NULL;
-    }
-    if (dpo_refuses(in) < 0)
+    if (import_no_response(in, "DPO") < 0 || dpo_refuses(in) < 0)
         return NULL;
     json_t *doc = as_sft(in, 2);
     bool before = import_flag(in, "precompute_ref_log_probs", false), trl = form_of_quietly(in->f) == &form_trl;
@@ -157,10 +153,8 @@ json_t *phases_dpo(struct importing *in)
 /* TRL's reward model, which axolotl has, too: AutoModelForSequenceClassification with one label (reward_trainer.py), which PEFT's adapters are beside. */
 json_t *phases_reward(struct importing *in)
 {
-    if (in->a->response) {
-        fail("--response: a reward model generates no responses: its samples are in the data");
+    if (import_no_response(in, "a reward model") < 0)
         return NULL;
-    }
     json_t *doc = as_sft(in, 2);
     int rc = import_actor(in, doc);
     json_decref(doc);
@@ -179,11 +173,7 @@ json_t *phases_kto(struct importing *in)
 {
     bool divergence = strcmp(import_text(in, "loss_type", "kto"), "apo_zero_unpaired") != 0, before = import_flag(in, "precompute_ref_log_probs", false);
 
-    if (in->a->response) {
-        fail("--response: KTO generates no responses: its samples are in the data");
-        return NULL;
-    }
-    if (dpo_refuses(in) < 0)
+    if (import_no_response(in, "KTO") < 0 || dpo_refuses(in) < 0)
         return NULL;
     json_t *doc = as_sft(in, 1);
     int rc = import_actor(in, doc);

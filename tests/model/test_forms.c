@@ -462,6 +462,32 @@ static void recipes_of_pictures_and_diffusion_are_refused(void **state)
     }
 }
 
+/* Sides of a mesh whose product is 2^63 or 2^64, and more ranks that share a sample than there are GPUs. */
+static void meshes_larger_than_the_cluster_are_refused(void **state)
+{
+#define UPDATE "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=gpt2 actor_rollout_ref.actor.ppo_mini_batch_size=8 " \
+               "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 data.max_prompt_length=64 data.max_response_length=64 actor_rollout_ref.actor."
+    static const struct { const char *name, *text, *key; } files[] = {
+        { "verl.sh", UPDATE "ulysses_sequence_parallel_size=4\n", "ulysses_sequence_parallel_size" },
+        { "verl.sh", UPDATE "megatron.tensor_model_parallel_size=536870912 actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=536870912 "
+                     "actor_rollout_ref.actor.megatron.context_parallel_size=32\n", "tensor_model_parallel_size" },
+        { "verl.sh", UPDATE "ppo_micro_batch_size=1000000000000\n", "a whole number from 1 to 1000000000" },
+        { "automodel.yaml", "step_scheduler: {global_batch_size: 8, local_batch_size: 8}\nmodel: {pretrained_model_name_or_path: gpt2}\n"
+          "distributed: {strategy: fsdp2, tp_size: 536870912, cp_size: 536870912, pp_size: 64}\npacked_sequence: {packed_sequence_size: 512}\n", "distributed" },
+    };
+#undef UPDATE
+
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof files / sizeof *files; i++) {
+        struct notes notes = { 0 };
+        struct plan p;
+        char why[1024];
+        if (read_text(files[i / 2].name, files[i / 2].text, i % 2 ? "2xh100" : "1xh100", &p, &notes, why) == 0 || !strstr(why, files[i / 2].key))
+            fail_msg("%s: %s", files[i / 2].text, why);
+        plan_free(&p);
+    }
+}
+
 /* A key whose usual value is true says something with false; misspelt it is told with that value, too. */
 static void a_misspelt_false_is_told(void **state)
 {
@@ -557,7 +583,7 @@ int main(void)
         cmocka_unit_test(a_commands_config_is_read),
         cmocka_unit_test(each_file_is_of_one_form),
         cmocka_unit_test(files_become_the_plans_that_people_read),
-        cmocka_unit_test(a_key_renamed_to_nonsense_is_told), cmocka_unit_test(a_misspelt_false_is_told),
+        cmocka_unit_test(a_key_renamed_to_nonsense_is_told), cmocka_unit_test(a_misspelt_false_is_told), cmocka_unit_test(meshes_larger_than_the_cluster_are_refused),
         cmocka_unit_test(a_verdict_that_depends_on_what_is_missing_is_refused),
         cmocka_unit_test(silent_sections_hold_no_key_that_is_read),
     };

@@ -1,6 +1,7 @@
 /* Frozen weights in 4 and 8 bits: bytes of each tensor as bitsandbytes and torchao keep it (tests/golden/tune/packed.jsonl), of whole
  * models by arithmetic, and what a step computes with them. */
 #include "tests/check.h"
+#include "tests/model/refused.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -243,17 +244,9 @@ static void refuses(const char *key, json_t *value, const char *because)
     json_t *j = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-2-7b", "cluster",
                           "1xa100-80gb", "strategy", "ddp", "dialect", "torch", "kernels", "torch-sdpa", "seq", 512, "precision", "bf16",
                           "train", "lora", "base_dtype", "int8");
-    struct plan p;
-    char why[512];
 
     json_object_set_new(j, key, value);
-    fail_capture(why, sizeof why);
-    int rc = plan_from_json(j, "plan", &p);
-    fail_capture(NULL, 0);
-    json_decref(j);
-    assert_int_equal(rc, -1);
-    if (!strstr(why, because))
-        fail_msg("\"%s\" does not say \"%s\"", why, because);
+    refused(j, because);
 }
 
 static void what_is_not_there_is_refused(void **state)

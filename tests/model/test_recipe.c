@@ -672,6 +672,21 @@ static void what_no_form_claims_is_refused(void **state)
         refuses(texts[i], 512, "no recipe that is read");
 }
 
+/* The shell makes names with a comma of `--lora_target_modules "q_proj", "v_proj"`.  PEFT 0.19 given ["q_proj,", "v_proj"] adapts v_proj alone. */
+static void a_name_with_a_comma_is_no_modules(void **state)
+{
+    struct notes notes = { 0 };
+    struct plan p;
+
+    (void)state;
+    assert_int_equal(read_recipe("model_name_or_path: Qwen/Qwen2.5-7B\nuse_peft: true\nlora_target_modules: ['q_proj,', v_proj]\nmax_length: 512\n", NULL,
+                                 "1xa100-80gb", 0, &p, &notes), 0);
+    assert_string_equal(p.train.target_modules, "v_proj");
+    assert_true(noted(&notes, "lora_target_modules: \"q_proj,\" is no module's name, with its comma: PEFT leaves it out"));
+    plan_free(&p);
+    refuses("model_name_or_path: Qwen/Qwen2.5-7B\nuse_peft: true\nlora_target_modules: ['q_proj,', 'v_proj,']\nmax_length: 512\n", 0, "names of modules without commas");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -691,6 +706,7 @@ int main(void)
         cmocka_unit_test(ddp_looks_for_what_was_not_used),
         cmocka_unit_test(what_frameworks_do_of_themselves_is_said),
         cmocka_unit_test(pure_bf16_is_a_model_in_bf16),
+        cmocka_unit_test(a_name_with_a_comma_is_no_modules),
         cmocka_unit_test(what_no_form_claims_is_refused),
     };
     return cmocka_run_group_tests_name("model/exchange/recipe", tests, NULL, NULL);

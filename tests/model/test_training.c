@@ -174,6 +174,10 @@ static void what_is_not_there_is_refused(void **state)
     refuses("phi-3-mini", "lora", "", "", "PEFT has no default for phi3");
     refuses("llama-3.1-8b", "lora", "q_proj,w_proj", "", "lora.target_modules: \"w_proj\" is no module");
     refuses("llama-3.1-8b", "lora", "proj", "", "\"proj\" is no module");
+    refuses("llama-3.1-8b", "lora", "q_proj,,v_proj", "", "lora.target_modules: \"q_proj,,v_proj\": a name is empty");
+    refuses("llama-3.1-8b", "lora", "q_proj,", "", "a name is empty");
+    refuses("llama-3.1-8b", "lora", "q_proj", ",lm_head", "lora.modules_to_save: \",lm_head\": a name is empty");
+    refuses("llama-3.1-8b", "*norm.weight,,lm_head.*", "", "", "train: \"*norm.weight,,lm_head.*\": a name is empty");
     refuses("llama-3.1-8b", "lora", ".*\\.self_attn", "", "matches no module");
     refuses("llama-3.1-8b", "lora", ".*?q_proj", "", "no regular expression");
     refuses("llama-3.1-8b", "lora", "(?=a).*", "", "no regular expression");

@@ -70,20 +70,47 @@ static void collections_nest(void **state)
     same("a: 1\nb: 2\na: 1\n", "{\"a\":1,\"b\":2}");
 }
 
+/* As PyYAML has them: keys of the mapping itself first, wherever they stand, then those of the first mapping that is merged. */
+static void aliases_stand_for_what_was_anchored(void **state)
+{
+    (void)state;
+    same("a: &x {b: 1, c: [2]}\nd: *x\ne: [*x, &y k, *y]\n", "{\"a\":{\"b\":1,\"c\":[2]},\"d\":{\"b\":1,\"c\":[2]},\"e\":[{\"b\":1,\"c\":[2]},\"k\",\"k\"]}");
+    same("a: &x 1\nb: *x\nc: &x 2\nd: *x\n", "{\"a\":1,\"b\":1,\"c\":2,\"d\":2}");
+    same("s: &s {x: 1, y: 2}\nt: {<<: *s, y: 3}\nu:\n  y: 4\n  <<: *s\nv: {<<: [*s, {x: 9, z: 5}]}\n",
+         "{\"s\":{\"x\":1,\"y\":2},\"t\":{\"x\":1,\"y\":3},\"u\":{\"x\":1,\"y\":4},\"v\":{\"x\":1,\"y\":2,\"z\":5}}");
+}
+
+/* Ten lines, each ten times the one before: 10^10 values. */
+static void what_aliases_stand_for_is_bounded(void **state)
+{
+    char text[2048] = "a0: &a0 1\n";
+    size_t n = strlen(text);
+
+    (void)state;
+    for (int i = 1; i <= 10; i++) {
+        n += (size_t)snprintf(text + n, sizeof text - n, "a%d: &a%d [", i, i);
+        for (int k = 0; k < 10; k++)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s*a%d", k ? ", " : "", i - 1);
+        n += (size_t)snprintf(text + n, sizeof text - n, "]\n");
+    }
+    refused(text, "t.yaml:6:", "65536 values");
+}
+
 static void what_is_no_configuration_is_refused_with_its_place(void **state)
 {
     (void)state;
-    refused("a: 1\nb: &x 2\n", "t.yaml:2:4:", "anchors");
-    refused("a: *x\n", "t.yaml:1:4:", "alias");
+    refused("a: *x\n", "t.yaml:1:4:", "no anchor before");
+    refused("a: &x [*x]\n", "t.yaml:1:8:", "no anchor before");
     refused("a: 1\na: 2\n", "t.yaml:2:1:", "given before");
     refused("a: !!python/object 2\n", "t.yaml:1:4:", "tags");
-    refused("base: 1\n<<: 2\n", "t.yaml:2:1:", "merge keys");
+    refused("base: 1\n<<: 2\n", "t.yaml:2:1:", "merge key takes mappings");
+    refused("base: &b [1]\n<<: [*b]\n", "t.yaml:2:1:", "merge key takes mappings");
     refused("a: [1\nb: 2\n", "t.yaml:", "");
     refused("a: 1\n---\nb: 2\n", "t.yaml:2:1:", "more than one document");
     refused("", "t.yaml:1:1:", "empty");
     refused("? [a]\n: b\n", "t.yaml:1:3:", "key");
     refused("a:\tb: c\n", "t.yaml:", "");
-    refused("a: &x [1, 2]\n", "t.yaml:1:4:", "anchors");
+    refused("a: &x !!set [1, 2]\n", "t.yaml:1:4:", "tags");
 }
 
 static void depth_is_bounded(void **state)
@@ -140,6 +167,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scalars_are_typed_as_yaml_1_1_types_them),
         cmocka_unit_test(collections_nest),
+        cmocka_unit_test(aliases_stand_for_what_was_anchored),
+        cmocka_unit_test(what_aliases_stand_for_is_bounded),
         cmocka_unit_test(what_is_no_configuration_is_refused_with_its_place),
         cmocka_unit_test(depth_is_bounded),
         cmocka_unit_test(what_is_written_reads_back),

@@ -259,4 +259,38 @@ s = [x["time"]["s"] for x in t]; print("" if abs((s[2] - s[1]) - (s[1] - s[0])) 
     printf 'loss_type: apo_zero_unpaired\n' >>"$tmp/trl-kto.yaml"
     reads "$tmp/trl-kto.yaml" 8xh100    # no KL term
     [ "$(phase_of '[[p["name"], p.get("beside_forwards")] for p in d["phases"]]')" = "[['update', 1]]" ] || cat "$tmp/p.json")"
+cat >"$tmp/ppo.sh" <<'END'
+python3 -m openrlhf.cli.train_ppo_ray \
+   --actor.num_nodes 1 --actor.num_gpus_per_node 8 --vllm.num_engines 4 --vllm.tensor_parallel_size 2 --train.colocate_all --vllm.gpu_memory_utilization 0.4 \
+   --actor.model_name_or_path Qwen/Qwen2.5-1.5B-Instruct --reward.model_name_or_path Qwen/Qwen2.5-0.5B --ds.zero_stage 3 --ds.param_dtype bf16 \
+   --train.batch_size 128 --train.micro_batch_size 4 --rollout.batch_size 256 --rollout.micro_batch_size 8 --rollout.n_samples_per_prompt 2 --data.max_len 2048 \
+   --rollout.max_new_tokens 1024 --actor.gradient_checkpointing_enable --vllm.enable_sleep --ds.enable_sleep
+END
+check "OpenRLHF's PPO is imported as a phase plan: the actor, and beside it a critic, two models without gradients and an engine" "$(
+    reads "$tmp/ppo.sh" 8xh100
+    for line in 'model     qwen2.5-1.5b' 'beside    critic: it trains, too' 'beside    reward: a copy' 'beside    reference: a copy' 'beside    an engine' 'a phase plan'; do said "$line"; done
+    "$B/dpxplan" phases "$tmp/p.json" --json >"$tmp/a.json" 2>/dev/null
+    "$B/dpxplan" phases "$tmp/ppo.sh" --cluster 8xh100 --json >"$tmp/b.json" 2>/dev/null
+    python3 -c 'import json, sys; a, b = (json.load(open(f)) for f in sys.argv[1:]); print("" if a["phases"] == b["phases"] else "phases differ")' "$tmp/a.json" "$tmp/b.json"
+    sed 's/--rollout.max_new_tokens 1024//' "$tmp/ppo.sh" >"$tmp/any.sh"
+    refused 'response MEAN,LONGEST says it' import "$tmp/any.sh" --cluster 8xh100
+    reads "$tmp/any.sh" 8xh100 --response 300,700
+    [ "$(phase_of 'd["response"]["mean"], d["response"]["longest"], d["prompt"]')" = '(300.0, 700.0, 1348)' ] || cat "$tmp/p.json"
+    refused 'a step of one model' import "$tmp/verl.sh" --cluster 8xh100 --response 300,700)"
+printf 'python3 -m verl.trainer.main_ppo %s\n' 'actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 \
+    trainer.n_gpus_per_node=8 trainer.nnodes=$NNODES' >"$tmp/verl.sh"
+check "verl: a number of nodes that the job sets is told, and one that is a word refused" "$(
+    reads "$tmp/verl.sh" 2x8xh100
+    said 'trainer.nnodes: ' && said 'is set where the script runs'
+    sed 's/\$NNODES/many/' "$tmp/verl.sh" >"$tmp/many.sh"
+    refused 'trainer.nnodes: expected a number' import "$tmp/many.sh" --cluster 2x8xh100)"
+printf 'MODEL_ARGS:\n  --num-layers: 2\n  --hidden-size: 64\n  --num-attention-heads: 4\n  --seq-length: 64\n  --max-position-embeddings: 64\n  --micro-batch-size: 1\n
+  --global-batch-size: 8\n  --vocab-size: 256\n  --bf16: true\nENV_VARS:\n  NVTE_FLASH_ATTN: 0\nRUN: 2\n' >"$tmp/args.yaml"
+check "what stands beside MODEL_ARGS is said once" "$(
+    reads "$tmp/args.yaml" 8xh100
+    said 'RUN, ENV_VARS.NVTE_FLASH_ATTN'
+    [ "$(grep -c NVTE_FLASH_ATTN "$tmp/err")" = 1 ] || cat "$tmp/err")"
+check "8-bit products are in the summary" "$(
+    reads "$tmp/fp8.sh" 2x8xh100
+    said 'bf16 with fp8 (hybrid)')"
 finish

@@ -181,6 +181,20 @@ examples() {
 }
 check 'examples of verl, TRL and alignment-handbook are planned, or refused by name' "$(examples)"
 
+# Of one file both say that it is not planned, but where one model's step is refused for the models beside it.
+as_import() {
+    grep 'refused=' tests/golden/forms/expected.txt | cut -d'|' -f1,3,4,5 | tr -d ' ' | tr '|' ' ' >"$tmp/refused"
+    while read -r f cluster model seq; do
+        case $f in *dpo*|*kto*|*reward*) continue ;; esac
+        [ "$model" = - ] && model= || model="--model $model"
+        [ "$seq" = - ] && seq= || seq="--seq $seq"
+        "$dpxplan" phases "tests/golden/forms/$f" --cluster "$cluster" $model $seq >"$tmp/out" 2>"$tmp/err"
+        [ $? = 2 ] || echo "$f: import refuses it, phases does not"
+    done <"$tmp/refused"
+    says 'main_ppo_split.py: an actor on a part of the GPUs' tests/golden/forms/verl/split_placement.sh --cluster 8xh100
+}
+check 'what import refuses of a form phases refuses, too' "$(as_import)"
+
 apart() {
     python3 -c 'import json; d = json.load(open("demo/grpo.json")); d["roles"]["engine"].update(cluster="4xh100", gpu_memory_utilization=0.9); d["asynchronous"] = True; print(json.dumps(d))' >"$tmp/apart.json"
     ask "$tmp/apart.json" 0
