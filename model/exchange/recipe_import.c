@@ -424,6 +424,19 @@ static bool is_unfused(const struct plan *p)
 /* Shards on the host are planned with foreach alone (plan_check.c). */
 static bool lacks_fused(const struct plan *p) { return p->strategy == STRAT_FSDP && p->fsdp.cpu_offload; }
 
+/* Trainer.create_optimizer() makes two parameter groups, and deepspeed.initialize() keeps them, unless DeepSpeed's file has the optimizer. */
+static void group_parameters(const struct import *in)
+{
+    struct plan *p = in->p;
+    const char *beside = deepspeed_groups_beside(p);
+
+    if (!knob_has(p, "deepspeed", "decay_groups") || in->ds_optimizer || !strcmp(p->train.what, "lora"))
+        return;                     /* adapters all decay: one group */
+    p->ds.decay_groups = !beside;
+    if (beside)
+        notes_add(in->notes, "the Trainer's two parameter groups, one without weight decay, are planned as one beside %s", beside);
+}
+
 static int read_optimizer(const struct import *in)
 {
     static const struct { const char *word, *ours; enum optimizer_form form; } words[] = {
@@ -653,6 +666,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
         p->fsdp.model_dtype = DT_BF16;          /* accelerate widens weights under mixed precision alone */
     if (rc < 0 || refuse_mesh(&in) < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
         return -1;
+    group_parameters(&in);
     if (adapts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->train.base != BASE_PLAIN)
         p->fsdp.autocast_adapter_dtype = in.form != RECIPE_TRL && !pure;    /* TRL casts adapters of packed weights to bf16 */
     p->train.narrow = adapts && pure && p->train.base == BASE_PLAIN && p->dialect == DIALECT_TORCH;    /* the Trainer has no autocast then */

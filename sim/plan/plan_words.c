@@ -316,6 +316,7 @@ static const struct part parts[] = {
     { "megatron", "pipeline_model_parallel_layout", false, .format = "uneven stages" },
     { "deepspeed", "reduce_bucket_size", false, .say = say_deepspeed_bucket },
     { "deepspeed", "overlap_comm", false, .say = say_overlap },
+    { "deepspeed", "decay_groups", false, .format = "two parameter groups, with and without weight decay" },
     { "deepspeed", "stage3_max_reuse_distance", false, .say = say_reuse },
     { "deepspeed", "zero_hpz_partition_size", false, .format = "a second copy of the parameters in every %g (hpZ)" },
     { "deepspeed", "zero_quantized_weights", true, .format = "parameters gathered in int8 (ZeRO++)" },
