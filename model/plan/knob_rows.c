@@ -361,7 +361,7 @@ static const struct knob rows[] = {
     { "fsdp", "cpu_offload", BOOL(fsdp.cpu_offload, false), .cells = FSDP1 | FSDP2, TRIES(20, false, true), .label = ", CPU offload",
       FSDP_KEY("fsdp_offload_params"), TITAN("--training.enable-cpu-offload"),
       .about = "sharded parameters, gradients and optimizer states are the host's, and its AdamW" },
-    { "fsdp", "pin_memory", BOOL(fsdp.pin_memory, true), .cells = FSDP2,
+    { "fsdp", "pin_memory", BOOL(fsdp.pin_memory, true), .cells = FSDP2, IDLE(away),
       ACCELERATE_HAS(true, "accelerate's CPUOffloadPolicy() pins"), TITAN_HAS(true, "its CPUOffloadPolicy() pins"),
       .about = "CPUOffloadPolicy's: parameters and gradients are page-locked" },
     { "fsdp", "enable_fsdp_float8_all_gather", BOOL(fsdp.float8_all_gather, false), .cells = FSDP2, IDLE(float8), .label = ", fp8 gathers",
