@@ -87,12 +87,12 @@ static void print_option(const struct opt *o)
 
 static void print_usage(const char *command, const struct opt *opts)
 {
-    char left[320], text[1024];
+    char left[320], words[256], text[1024];
     size_t n = (size_t)snprintf(text, sizeof text, "usage: %s", command);
 
     for (const struct opt *o = opts; o->name && n < sizeof text; o++)
         if (o->bare)
-            n += (size_t)snprintf(text + n, sizeof text - n, " [--%s] %s", o->name, o->value);
+            n += (size_t)snprintf(text + n, sizeof text - n, " [--%s] %s", o->name, opts_value_name(o, words, sizeof words));
         else if (o->positional || o->required)
             n += (size_t)snprintf(text + n, sizeof text - n, o->required ? " %s" : " [%s]", spelling(o, left, sizeof left));
     if (n < sizeof text)

@@ -47,7 +47,8 @@ static void export_ours(const struct plan *p, json_t *doc)
     plain.framework_version[0] = '\0';
     for (int i = 0; (k = knob_at(i)); i++) {
         json_t *v, *usual;
-        if (!knob_concerns(k, &k->ds, knob_cell(p)) || strcmp(k->ds.section, OURS))
+        if (!knob_concerns(k, &k->ds, knob_cell(p)) || strcmp(k->ds.section, OURS) ||
+            (!strcmp(k->name, "optimizer_form") && json_object_get(doc, "optimizer")))          /* which says it */
             continue;
         v = knob_write(p, k);
         usual = knob_write(&plain, k);
@@ -96,7 +97,7 @@ json_t *ds_config_export(const struct plan *p)
     doc = json_object();
     put(doc, "", "train_batch_size", json_integer(plan_global_batch(p)));
     export_rows(p, true, doc);
-    json_t *optimizer = ds_optimizer_write(p);
+    json_t *optimizer = p->ds.decay_groups ? NULL : ds_optimizer_write(p);     /* of a file it would have one parameter group */
     if (optimizer)
         json_object_set_new(doc, "optimizer", optimizer);
     put(doc, "bf16", "enabled", json_boolean(p->precision == DT_BF16));

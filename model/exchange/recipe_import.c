@@ -377,6 +377,14 @@ static int read_launch(struct import *in, const json_t *launch, const char *by, 
     return rc;
 }
 
+/* `accelerate launch` without a config starts a process for each GPU: who shares what it leaves to the script. */
+static bool starts_ranks_alone(const json_t *launch)
+{
+    const char *type = json_string_value(json_object_get(launch, "distributed_type"));
+
+    return type && !strcmp(type, "MULTI_GPU");
+}
+
 /* Plain DDP.  `narrow`: the model itself is in 16 bits. */
 static int read_ddp(const struct import *in, bool narrow)
 {
@@ -428,6 +436,19 @@ static bool is_unfused(const struct plan *p)
 
 /* Shards on the host are planned with foreach alone (plan_check.c). */
 static bool lacks_fused(const struct plan *p) { return p->strategy == STRAT_FSDP && p->fsdp.cpu_offload; }
+
+/* Trainer.create_optimizer() makes two parameter groups, and deepspeed.initialize() keeps them, unless DeepSpeed's file has the optimizer. */
+static void group_parameters(const struct import *in)
+{
+    struct plan *p = in->p;
+    const char *beside = deepspeed_groups_beside(p);
+
+    if (!knob_has(p, "deepspeed", "decay_groups") || in->ds_optimizer || !strcmp(p->train.what, "lora"))
+        return;                     /* adapters all decay: one group */
+    p->ds.decay_groups = !beside;
+    if (beside)
+        notes_add(in->notes, "the Trainer's two parameter groups, one without weight decay, are planned as one beside %s", beside);
+}
 
 static int read_optimizer(const struct import *in)
 {
@@ -641,7 +662,10 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
         return -1;
     p->framework_version[0] = '\0';
     narrow = pure || in.form == RECIPE_AXOLOTL || (in.form == RECIPE_TRL ? loads_narrow(&in) : adapts);
-    if (launch && (value(&in, SAYS_DEEPSPEED) || words[0]))
+    bool shares = value(&in, SAYS_DEEPSPEED) || words[0];
+    if (shares && starts_ranks_alone(launch))
+        launch = NULL;                          /* the Trainer tells accelerate what the recipe says */
+    if (launch && shares)
         return fail("%s: %s: the recipe and accelerate's config (%s) both say who shares what: give one", where,
                     value(&in, SAYS_DEEPSPEED) ? "deepspeed" : "fsdp", by);
     if (launch)
@@ -658,6 +682,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
         p->fsdp.model_dtype = DT_BF16;          /* accelerate widens weights under mixed precision alone */
     if (rc < 0 || refuse_mesh(&in) < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
         return -1;
+    group_parameters(&in);
     if (adapts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->train.base != BASE_PLAIN)
         p->fsdp.autocast_adapter_dtype = in.form != RECIPE_TRL && !pure;    /* TRL casts adapters of packed weights to bf16 */
     p->train.narrow = adapts && pure && p->train.base == BASE_PLAIN && p->dialect == DIALECT_TORCH;    /* the Trainer has no autocast then */

@@ -135,6 +135,8 @@ bool knob_idle_optimizer_disk(const struct plan *p)
     return p->ds.offload_optimizer.device != OFFLOAD_NVME;
 }
 
+bool knob_idle_away(const struct plan *p) { return !p->fsdp.cpu_offload; }
+
 bool knob_idle_wrapped(const struct plan *p) { return p->ddp.wrapped; }
 
 bool knob_idle_powersgd(const struct plan *p)

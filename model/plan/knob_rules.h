@@ -36,6 +36,7 @@ bool knob_idle_form(const struct plan *p);
 bool knob_idle_optimizer(const struct plan *p);
 bool knob_idle_optimizer_disk(const struct plan *p);
 bool knob_idle_param(const struct plan *p);
+bool knob_idle_away(const struct plan *p);
 bool knob_idle_param_disk(const struct plan *p);
 bool knob_idle_disk(const struct plan *p);
 bool knob_idle_host(const struct plan *p);      /* no optimizer is on the host */

@@ -148,6 +148,7 @@ struct deepspeed_options {          /* zero_optimization and neighbours; element
             stage3_max_reuse_distance;
     bool    stage3_use_all_reduce_for_fetch_params, stage3_allgather_sequential;
     bool    zero_init;              /* stage 3: built under zero.Init, module by module, as transformers' from_pretrained() does */
+    bool    decay_groups;           /* the optimizer has two parameter groups: what decays, and norms and biases (transformers' Trainer) */
     int64_t zero_hpz_partition_size;        /* ranks of a secondary partition; 1: none */
     bool    zero_quantized_weights, zero_quantized_gradients, zero_quantized_nontrainable_weights;
     bool    grad_accum_fp32;        /* data_types.grad_accum_dtype "fp32": stage 1 bf16 becomes BF16_Optimizer;
@@ -406,6 +407,8 @@ bool plan_torch_before(const struct plan *p, int version);
 
 /* DeepSpeed 0.19.8, which plan_version() does not tell from 0.19.6, the default. */
 bool plan_has_deepspeed_0_19_8(const struct plan *p);
+/* Beside what deepspeed.decay_groups is not modelled; NULL: beside all that the plan has. */
+const char *deepspeed_groups_beside(const struct plan *p);
 /* Ranks of a node where gradients are reduced in int4, in the node and then across nodes; 0: they are not (DeepSpeed does so with several
  * nodes only). */
 int64_t plan_quantised_node(const struct plan *p);

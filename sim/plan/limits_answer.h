@@ -37,7 +37,7 @@ extern const char *const limits_dialects[];
     { "framework", "only what runs in it: torch, deepspeed, megatron, or any of them (any); without it torch and deepspeed", .word = &(a).framework, .words = search_frameworks, .often = true }, \
     { "dialect", "only this dialect (with --states-only: paper)", .word = &(a).dialect, .words = limits_dialects, .group = SEARCH_TRIES }, \
     { "states-only", "parameters, gradients and optimizer states of one unit of P parameters", .flag = &(a).states_only, .group = SEARCH_GPUS }, \
-    { "model", "the family whose number of blocks is varied", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .bare = true, .often = true }, \
+    { "model", "the family whose number of blocks is varied", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .bare = true, .often = true, .value = "MODEL" }, \
     { "seq", "tokens per sample (4096, or fewer where the model takes fewer)", .length = &(a).seq, .min = 1, .often = true }, \
     { "accumulation", "accumulation steps of a plan (1); more than one keep gradients between them", .i = &(a).accumulation, .min = 1, .group = SEARCH_TRIES }, \
     { "kernels", "kernel set (what transformers picks for the model)", .word = &(a).kernels, .words = knob_words("kernels"), .group = SEARCH_TRIES }, \

@@ -26,18 +26,11 @@ static int recommended(struct question *q, struct plan *out)
     struct ranked best;
     int64_t tied, n = 0;
 
-    q->options.answer_only = true;
+    q->options.answer_only = q->options.nearest_in_place = true;
     if (search(&q->options, &r) < 0)
         return -1;
-    if (r.nfit == 0) {
-        search_free(&r);
-        q->options.answer_only = false;
-        q->options.in_place = true;
-        if (search(&q->options, &r) < 0)
-            return -1;
-    } else {
+    if (r.nfit > 0)
         n = ranking(&r, &best, 1, &tied);
-    }
     if (n >= 0)
         *out = n > 0 ? best.found->plan : r.found[0].plan;
     search_free(&r);

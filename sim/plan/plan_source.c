@@ -46,6 +46,12 @@ static const char *key_of_word(const char *word, char name[KEY])
 {
     static const struct { const char *word, *key; } words[] = {
         { "tp", "parallel.tensor" }, { "sp", "parallel.sequence" }, { "cp", "parallel.context" }, { "pp", "parallel.pipeline" },
+        { "ep", "parallel.expert" }, { "batch_size", "micro_batch" }, { "per_device_train_batch_size", "micro_batch" },
+        { "gradient_accumulation_steps", "accumulation" }, { "train_batch_size", "global_batch" }, { "zero_stage", "strategy" },
+        { "gradient_checkpointing", "recompute" }, { "activation_checkpointing", "recompute" }, { "dtype", "precision" },
+        { "mixed_precision", "precision" }, { "attn_implementation", "kernels" }, { "torch_compile", "kernels" }, { "max_length", "seq" },
+        { "sequence_len", "seq" }, { "cutoff_len", "seq" }, { "max_grad_norm", "clip" }, { "optim", "optimizer" }, { "lora_r", "lora.rank" },
+        { "load_in_4bit", "base_dtype" }, { "use_liger_kernel", "loss" },
     };
     const struct knob *k;
 
@@ -505,13 +511,17 @@ static int apply(json_t *doc, struct cluster *c, const char *pair, struct change
     return 0;
 }
 
-static int by_global_batch(struct plan *p, int64_t batch)
+static int by_global_batch(struct plan *p, const struct change *ch)
 {
-    int64_t each = p->micro_batch * plan_batch_ranks(p);
+    int64_t each = p->micro_batch * plan_batch_ranks(p), batch = ch->global_batch;
 
     if (batch < 1 || batch % each)
         return fail("global_batch %" PRId64 " is not a multiple of micro_batch %" PRId64 " x %" PRId64 " ranks", batch,
                     p->micro_batch, plan_batch_ranks(p));
+    if (named(ch, "accumulation") && p->accumulation != batch / each)
+        return fail("global_batch %" PRId64 " and accumulation %" PRId64 " contradict each other: %" PRId64 " samples are %" PRId64
+                    " accumulation steps of micro_batch %" PRId64 " x %" PRId64 " ranks; leave one out",
+                    batch, p->accumulation, batch, batch / each, p->micro_batch, plan_batch_ranks(p));
     p->accumulation = batch / each;
     return plan_check(p, "global_batch");
 }
@@ -528,9 +538,24 @@ static int turn_of(const char *pair)
          : !strcmp(key, "cluster.nodes") || !strcmp(key, "cluster.gpus_per_node") ? 2 : TURNS - 1;
 }
 
+/* A key that is given two values is one mistaken for another: neither is taken. */
+static int check_once(const struct change *ch)
+{
+    char key[KEY];
+
+    for (int i = 0; i < ch->n; i++) {
+        const char *text = plan_source_split(ch->pairs[i], key, sizeof key), *last = named(ch, key);
+        if (strcmp(text, last))
+            return fail("%s is set twice, to %.60s and to %.60s: give it once", key, text, last);
+    }
+    return 0;
+}
+
 /* The changes that are of the document; c: the cluster with those that are of it. */
 static int apply_all(json_t *doc, struct cluster *c, struct change *ch)
 {
+    if (check_once(ch) < 0)
+        return -1;
     for (int turn = 0; turn < TURNS; turn++)
         for (int i = 0; i < ch->n; i++)
             if (turn_of(ch->pairs[i]) == turn && apply(doc, c, ch->pairs[i], ch) < 0)
@@ -547,7 +572,7 @@ static int read_changed_plan(json_t *doc, const char *where, struct change *ch, 
         return -1;
     if (plan_from_json(doc, where, out) < 0)
         return -1;
-    if (ch->global_batch && by_global_batch(out, ch->global_batch) < 0) {
+    if (ch->global_batch && by_global_batch(out, ch) < 0) {
         plan_free(out);
         return -1;
     }

@@ -90,6 +90,18 @@ static int say_recompute(const struct plan *p, char *to, size_t size)
     return what ? snprintf(to, size, "%s of %s recomputed%s", what, of, how) : snprintf(to, size, "%s recomputed%s", of, how);
 }
 
+/* Stages 1 and 2 of DeepSpeed take nvme for cpu: they have no folder of files. */
+static int say_states(const struct plan *p, char *to, size_t size)
+{
+    static const char *const at[] = { "on the GPU", "in host memory", "on disk" };
+    enum offload_device d = p->ds.offload_optimizer.device;
+    static const char object[] = "deepspeed.offload_optimizer";
+
+    if (d == OFFLOAD_NVME && knob_find(object, "pin_memory", knob_cell(p)) && !knob_find(object, "nvme_path", knob_cell(p)))
+        d = OFFLOAD_CPU;
+    return snprintf(to, size, "optimizer states %s", at[d]);
+}
+
 static int say_tensor(const struct plan *p, char *to, size_t size)
 {
     return snprintf(to, size, "tensors cut over %" PRId64 " %s%s", p->parallel.tensor, gpu_word(p, p->parallel.tensor),
@@ -221,7 +233,6 @@ static const char *const formats[] = { "", "8-bit floats in linear layers (e4m3)
 static const char *const scales[] = { "scaled by earlier steps", "scaled by tensor", "scaled by blocks of 128", "scaled by 32 numbers (mxfp8)" };
 static const char *const fours[] = { "", "4-bit floats in linear layers" };
 static const char *const backends[] = { "", "flash-attn's attention", "cuDNN's attention" };
-static const char *const states[] = { "optimizer states on the GPU", "optimizer states in host memory", "optimizer states on disk" };
 static const char *const parameters[] = { "parameters on the GPU", "parameters in host memory", "parameters on disk" };
 static const char *const partitions[] = { "", "stages of as many layers", "stages of as many blocks" };
 static const char *const mains[] = { "fp32 master weights", "fp16 master weights" };
@@ -261,7 +272,7 @@ static const struct part parts[] = {
     { "megatron", "fp4_format", true, .of = fours },
     { "", "activation_offload", true, .of = activations },
     { "fsdp", "cpu_offload", true, .format = "parameters and optimizer states in host memory" },
-    { "deepspeed.offload_optimizer", "device", true, .of = states },
+    { "deepspeed.offload_optimizer", "device", true, .say = say_states },
     { "deepspeed.offload_param", "device", true, .of = parameters },
 
     { "", "compile_mode", false, .format = "CUDA graphs (torch.compile reduce-overhead)" },
@@ -317,6 +328,7 @@ static const struct part parts[] = {
     { "megatron", "pipeline_model_parallel_layout", false, .format = "uneven stages" },
     { "deepspeed", "reduce_bucket_size", false, .say = say_deepspeed_bucket },
     { "deepspeed", "overlap_comm", false, .say = say_overlap },
+    { "deepspeed", "decay_groups", false, .format = "two parameter groups, with and without weight decay" },
     { "deepspeed", "stage3_max_reuse_distance", false, .say = say_reuse },
     { "deepspeed", "zero_hpz_partition_size", false, .format = "a second copy of the parameters in every %g (hpZ)" },
     { "deepspeed", "zero_quantized_weights", true, .format = "parameters gathered in int8 (ZeRO++)" },

@@ -112,8 +112,11 @@ static void what_is_short(bool device, int space, char *to, size_t size)
              space < 0 ? "" : space == SPACE_DISK ? "disk space of a node" : "host memory of a node");
 }
 
-/* 1 fits, 0 does not, and `why` (NULL: not asked) says what is short; -1 cannot be asked. */
-static int fits(const struct plan *p, double *bytes_per_param, char *why, size_t size)
+/* Bytes of a device that a plan which fits takes, and there are; both 0 where other memories end it, too. */
+struct taken { int64_t bytes, of; };
+
+/* 1 fits, 0 does not, and `why` (NULL: not asked) says what is short; -1 cannot be asked.  *taken (may be NULL): of one that fits. */
+static int fits(const struct plan *p, double *bytes_per_param, struct taken *taken, char *why, size_t size)
 {
     struct evaluation e;
 
@@ -121,11 +124,13 @@ static int fits(const struct plan *p, double *bytes_per_param, char *why, size_t
         return -1;
     int space = e.m.elsewhere ? spaces_short(&e.m.spaces) : -1;
     bool more = e.m.ledger.peak.bytes > p->cluster.memory;      /* than the device has: no allocator helps */
-    if (space < 0 && !more && evaluation_reserve(p, &e, NULL) < 0) {
+    if (space < 0 && !more && evaluation_reserve_within(p, &e) < 0) {
         evaluation_free(&e);
         return -1;
     }
     int yes = space < 0 && !more && e.m.fits;
+    if (yes && taken)
+        *taken = e.m.elsewhere ? (struct taken){ 0 } : (struct taken){ evaluation_taken(&e.m, &e.reserved), e.m.available };
     if (!yes && why)
         what_is_short(space < 0 || more, space, why, size);
     if (bytes_per_param)
@@ -135,7 +140,7 @@ static int fits(const struct plan *p, double *bytes_per_param, char *why, size_t
     return yes;
 }
 
-static int fits_layers(const struct question *q, int64_t layers, struct limit *out)
+static int fits_layers(const struct question *q, int64_t layers, struct taken *taken, struct limit *out)
 {
     struct plan p = *q->base;
     struct model m;
@@ -147,7 +152,7 @@ static int fits_layers(const struct question *q, int64_t layers, struct limit *o
     p.micro_batch = 1;
     struct plan ready;
     if (prepare(&p, q, &ready) == 0)
-        rc = fits(&ready, &out->bytes_per_param, out->then_short, sizeof out->then_short);
+        rc = fits(&ready, &out->bytes_per_param, taken, out->then_short, sizeof out->then_short);
     out->max_params = m.params;
     model_free(&m);
     return rc;
@@ -158,7 +163,7 @@ static int fits_micro_batch(const struct question *q, int64_t b)
     struct plan p = *q->base, ready;
 
     p.micro_batch = b;
-    return prepare(&p, q, &ready) < 0 ? -1 : fits(&ready, NULL, NULL, 0);
+    return prepare(&p, q, &ready) < 0 ? -1 : fits(&ready, NULL, NULL, NULL, 0);
 }
 
 static int fits_gpus(const struct question *q, int64_t gpus)
@@ -171,7 +176,7 @@ static int fits_gpus(const struct question *q, int64_t gpus)
     p.cluster.gpus_per_node = gpus <= per ? gpus : per;
     p.cluster.world_size = p.cluster.nodes * p.cluster.gpus_per_node;
     p.shard_group = p.cluster.world_size;
-    return prepare(&p, q, &ready) < 0 ? -1 : fits(&ready, NULL, NULL, 0);
+    return prepare(&p, q, &ready) < 0 ? -1 : fits(&ready, NULL, NULL, NULL, 0);
 }
 
 /* With disks thousands of blocks fit, and each question takes seconds: one in 64 is near enough. */
@@ -186,7 +191,7 @@ static int model_as_it_is(const struct question *q, struct limit *out)
     struct plan p = *q->base, ready;
 
     p.micro_batch = 1;
-    int yes = prepare(&p, q, &ready) < 0 ? -1 : fits(&ready, &out->bytes_per_param, out->then_short, sizeof out->then_short);
+    int yes = prepare(&p, q, &ready) < 0 ? -1 : fits(&ready, &out->bytes_per_param, NULL, out->then_short, sizeof out->then_short);
     out->max_params = yes == 1 ? p.model.params : 0;
     out->max_layers = yes == 1 ? p.model.layers : 0;
     return yes < 0 ? -1 : 0;
@@ -202,30 +207,46 @@ static int64_t least_layers(const struct model *m)
     return n;
 }
 
+/* Blocks `low` fit, `high` do not (or are more than a model has).  Each block takes as much as another: where two numbers of them fit the
+ * largest follows, and is asked with its neighbour; from few blocks, of which little follows, no more than four times as many.  What is
+ * asked decides: one that takes more than there should be may fit (by giving the cache back), and so may others beyond it, asked in
+ * strides. */
+struct layers { int64_t low, high; struct taken at_low, before; int64_t below, stride; bool missed; };
+
+static int64_t next_layers(struct layers *l)
+{
+    int64_t each = l->below > 0 && l->low > l->below ? (l->at_low.bytes - l->before.bytes) / (l->low - l->below) : 0;
+    int64_t more = each > 0 ? (l->at_low.of - l->at_low.bytes) / each : 0;
+    bool open = l->high > MODEL_MAX_LAYERS && 2 * l->low < l->high;
+
+    if (l->missed || each <= 0)                     /* doubled first: what is far too large is also slow to ask about */
+        return open ? 2 * l->low : l->low + (l->high - l->low) / 2;
+    l->stride = more >= 1 ? 0 : l->stride > 0 ? 2 * l->stride : 1;
+    more = more >= 1 ? more : l->stride;
+    more = more < 3 * l->low ? more : 3 * l->low;
+    return more < l->high - l->low ? l->low + more : l->high - 1;
+}
+
 static int largest_model(const struct question *q, struct limit *out)
 {
-    int64_t least = least_layers(&q->base->model), low = least - 1, high = least;
-    int fits_high = 1;
+    int64_t least = least_layers(&q->base->model);
+    struct layers l = { .low = least - 1, .high = MODEL_MAX_LAYERS + 1 };
 
-    /* Doubled first: what is far too large is also slow to ask about. */
-    while (high <= MODEL_MAX_LAYERS && (fits_high = fits_layers(q, high, out)) == 1) {
-        low = high;
-        high *= 2;
-    }
-    if (fits_high < 0)
-        return -1;
-    if (high > MODEL_MAX_LAYERS)
-        high = MODEL_MAX_LAYERS + 1;
-    while (high - low > grain(q, low)) {
-        int64_t mid = low + (high - low) / 2;
-        int yes = fits_layers(q, mid, out);
+    for (int64_t n = least; l.high - l.low > grain(q, l.low); n = next_layers(&l)) {
+        struct taken t = { 0 };
+        int yes = fits_layers(q, n, &t, out);
         if (yes < 0)
             return -1;
-        *(yes ? &low : &high) = mid;
+        if (yes) {
+            l = (struct layers){ n, l.high, t, l.at_low, l.low >= least ? l.low : 0, l.stride, false };
+        } else {
+            l.missed = n > l.low + 1;
+            l.high = n;
+        }
     }
-    out->max_layers = low < least ? 0 : low;
-    if (low >= least)
-        return fits_layers(q, low, out) < 0 ? -1 : 0;
+    out->max_layers = l.low < least ? 0 : l.low;
+    if (l.low >= least)
+        return fits_layers(q, l.low, NULL, out) < 0 ? -1 : 0;
     out->max_params = 0;
     out->bytes_per_param = 0;
     return 0;

@@ -54,8 +54,10 @@ struct golden {
     int64_t     rank[MAX_RANKS], params[MAX_RANKS];     /* "# N parameters" behind a rank: so many it has; 0: not said */
     struct list list[MAX_RANKS][NLISTS];
     bool        has[NLISTS];
-    int         nranks;
+    int         nranks, emptied;                        /* calls of torch.cuda.empty_cache() in init; -1: not said */
 };
+
+#define EMPTIED "# empty_cache() was called "
 
 static int section(const char *line)
 {
@@ -153,12 +155,15 @@ static bool read_golden(struct golden *g, const struct recording *which)
     bool modelled = true;
 
     memset(g, 0, sizeof *g);
+    g->emptied = -1;
     assert_non_null(f);
     while (modelled && next_line(f, &line, &room)) {
         if (!strncmp(line, "list ", 5))
             list++;
         else if (list == which->at && g->nranks > 0 && *line == '#' && strstr(line, " parameters"))
             g->params[g->nranks - 1] = atoll(line + 2);
+        else if (list == which->at && !strncmp(line, EMPTIED, strlen(EMPTIED)))
+            g->emptied = atoi(line + strlen(EMPTIED));
         else if (*line == '#' || !*line || list != which->at)
             continue;
         else if (!strncmp(line, "plan ", 5)) {
@@ -322,6 +327,25 @@ static void has_params(const struct plan *p, int64_t rank, int64_t want)
     local_model_free(&local);
 }
 
+static int empties(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    (void)s;
+    (void)iteration;
+    *(int *)arg += o->kind == OP_MEMORY && o->flags & OPF_EMPTIES;
+    return 0;
+}
+
+/* In steps it never is. */
+static void empties_the_cache(const char *path, const struct schedules *s, int want)
+{
+    for (int id = 0; id <= SCHED_STEADY && want >= 0; id++) {
+        int n = 0;
+        sched_walk(s, (enum sched_id)id, empties, &n);
+        if (n != (id == SCHED_INIT ? want : 0))
+            fail_msg("%s: the cache is emptied %d times, not %d", path, n, want);
+    }
+}
+
 static void follows_the_recording(void **state)
 {
     const struct recording *which = *state;
@@ -347,6 +371,7 @@ static void follows_the_recording(void **state)
             fail_msg("%s: %s", path, why);
         if (g.params[r] > 0)
             has_params(&g.plan, g.rank[r], g.params[r]);
+        empties_the_cache(path, &s, g.emptied);
         if (g.plan.ddp.comm_hook == HOOK_POWERSGD)
             follows_before_powersgd(path, &s, g.rank[r], g.list[r], &g);
         else if (rebuilds_buckets(&g.plan))
@@ -482,7 +507,7 @@ int main(int argc, char **argv)
         { TUNE "lists", 209 },
         { FLOAT8 "lists", 12 },
         { "deepspeed", 104 },
-        { "deepspeed-0.19.8", 44 },
+        { "deepspeed-0.19.8", 53 },
         { "torch", 143 },
         { "deepspeed/families", 268 },
         { "torch/families", 400 },

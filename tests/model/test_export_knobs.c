@@ -53,13 +53,11 @@ static bool of_the_data(const struct knob *k)
     return !strcmp(k->name, "expert_imbalance") || (!strcmp(target, "deepspeed") && !strcmp(k->name, "seq"));
 }
 
-/* The same to PyTorch: units reshard and the root does not unless told otherwise; one micro-step is the last one; nothing is pinned without
- * offload. */
+/* The same to PyTorch: units reshard and the root does not unless told otherwise; one micro-step is the last one. */
 static bool says_nothing(const struct plan *p, const struct knob *k)
 {
     return knob_idle(p, k) || (k->type == KNOB_RESHARD && knob_get(p, k) >= 0 && knob_get(p, k) <= 1) ||
-           (k->offset == offsetof(struct plan, sync_every_micro_step) && p->accumulation == 1) ||
-           (k->offset == offsetof(struct plan, fsdp.pin_memory) && !p->fsdp.cpu_offload);
+           (k->offset == offsetof(struct plan, sync_every_micro_step) && p->accumulation == 1);
 }
 
 /* Does a note of the export name it, as a field that no option says? */

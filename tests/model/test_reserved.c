@@ -377,9 +377,21 @@ static int64_t listed_events(void *of, int stream)
     return l->replay.events(l->replay.of, stream);
 }
 
+static void listed_empty(void *of)
+{
+    struct listed *l = of;
+
+    LIST(l, "e 0\n");
+    l->replay.empty(l->replay.of);
+}
+
 /* No plan of these lists has CUDA graphs. */
-static void never(void *of)                 { (void)of; assert_true(false); }
-static void never_kept(void *of, int stream) { (void)stream; never(of); }
+static void never_kept(void *of, int stream)
+{
+    (void)of;
+    (void)stream;
+    assert_true(false);
+}
 
 /* Every third plan with expandable segments; every fourth on a device that has 3 % less than it would reserve. */
 static struct caching_allocator *device_of(int i, const struct plan *p, const struct schedules *s, int64_t *capacity)
@@ -414,7 +426,7 @@ static uint64_t listed_plan(int i, FILE *to, char *counters, size_t size)
     const struct caching_stats *c = caching_allocator_stats(a);
     struct listed l = { .replay = reserved_target(a), .hash = 14695981039346656037u, .to = to };
     struct request_target t = { .of = &l, .allocate = listed_allocate, .release = listed_release, .record = listed_record, .complete = listed_complete,
-                                .events = listed_events, .stats = c, .empty = never, .keep = never_kept };
+                                .events = listed_events, .stats = c, .empty = listed_empty, .keep = never_kept };
     LIST(&l, "%" PRId64 " %d\n", capacity, i % 3 == 2);
     requests_walk(&p, &s, reserved_options(&p), &t, &r);
     snprintf(counters, size, "%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,
@@ -516,6 +528,7 @@ static void stepped_release(void *of, int block)
 
 static void stepped_record(void *of, int block, int stream)          { struct stepped *x = of; x->replay.record(x->replay.of, block, stream); }
 static void stepped_complete(void *of, int stream, int64_t event)    { struct stepped *x = of; x->replay.complete(x->replay.of, stream, event); }
+static void stepped_empty(void *of)                                  { struct stepped *x = of; x->replay.empty(x->replay.of); }
 static int64_t stepped_events(void *of, int stream)                  { struct stepped *x = of; return x->replay.events(x->replay.of, stream); }
 
 static int64_t shard_of(const struct tensor *t, int64_t ranks)
@@ -544,7 +557,7 @@ static void states_come_before_temporaries_in_the_models_order(void **state)
         struct stepped *x = calloc(1, sizeof *x);
         *x = (struct stepped){ .replay = reserved_target(a), .s = &s, .r = &r, .what = "AdamW" };
         struct request_target t = { .of = x, .allocate = stepped_allocate, .release = stepped_release, .record = stepped_record,
-                                    .complete = stepped_complete, .events = stepped_events, .stats = caching_allocator_stats(a), .empty = never,
+                                    .complete = stepped_complete, .events = stepped_events, .stats = caching_allocator_stats(a), .empty = stepped_empty,
                                     .keep = never_kept };
         requests_walk(&p, &s, no_workspace, &t, &r);
         for (int list = 0; list < 2; list++)            /* the states, two of each parameter; then one of each */
@@ -578,7 +591,7 @@ static void one_rank_casts_parameter_by_parameter(void **state)
     const int64_t want[] = { table, table, norm, -table, norm, table, -norm, table, -table };
     *x = (struct stepped){ .replay = reserved_target(a), .s = &s, .r = &r, .what = "copy-out" };
     struct request_target t = { x, stepped_allocate, stepped_release, stepped_record, stepped_complete, stepped_events,
-                                caching_allocator_stats(a), never, never_kept, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
+                                caching_allocator_stats(a), stepped_empty, never_kept, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
     requests_walk(&p, &s, no_workspace, &t, &r);
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
         assert_int_equal(x->bytes[i], want[i]);
@@ -599,7 +612,7 @@ static void steps_of(const struct plan *p, const struct schedules *s, const char
 
     *x = (struct stepped){ .replay = reserved_target(a), .s = s, .r = &r, .what = what };
     struct request_target t = { x, stepped_allocate, stepped_release, stepped_record, stepped_complete, stepped_events,
-                                caching_allocator_stats(a), never, never_kept, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
+                                caching_allocator_stats(a), stepped_empty, never_kept, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
     requests_walk(p, s, no_workspace, &t, &r);
     caching_allocator_delete(a);
 }

@@ -70,10 +70,46 @@ static void the_answer_alone_is_that_of_the_whole_search(void **state)
     model_free(&s.m);
 }
 
+/* Where nothing fits, not with offload either, one search says what one without offload says of the nearest. */
+static void the_nearest_in_place_is_that_of_a_search_without_offload(void **state)
+{
+    static const enum grid_use uses[] = { GRID_NONE, GRID_NEXT, GRID_BESIDE };
+    struct search_space s;
+    int none = 0;
+
+    (void)state;
+    space_init(&s);
+    for (int64_t mib = 1024; mib >= 256; mib /= 2)
+        for (size_t u = 0; u < sizeof uses / sizeof *uses; u++) {
+            s.c.memory = mib << 20;
+            s.o.grid = uses[u];
+            s.o.in_place = false;
+            s.o.answer_only = s.o.nearest_in_place = true;
+            struct search_result once = searched(&s);
+            s.o.in_place = true;
+            s.o.answer_only = s.o.nearest_in_place = false;
+            struct search_result whole = searched(&s);
+            if (once.nfit == 0) {
+                json_t *a = plan_to_json(&once.found[0].plan), *b = plan_to_json(&whole.found[0].plan);
+                assert_int_equal(whole.nfit, 0);
+                assert_true(json_equal(a, b));
+                assert_int_equal(once.found[0].needed, whole.found[0].needed);
+                json_decref(a);
+                json_decref(b);
+                none++;
+            }
+            search_free(&once);
+            search_free(&whole);
+        }
+    assert_true(none > 0);
+    model_free(&s.m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_answer_alone_is_that_of_the_whole_search),
+        cmocka_unit_test(the_nearest_in_place_is_that_of_a_search_without_offload),
     };
     return cmocka_run_group_tests_name("sim/answer_only", tests, NULL, NULL);
 }

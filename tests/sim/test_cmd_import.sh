@@ -173,6 +173,15 @@ check 'a recipe that accelerate launches is shared out as accelerate says' "$(
     printf 'accelerate launch --use_deepspeed --zero_stage 3 sft.py --model_name_or_path Qwen/Qwen3-8B --max_length 4096\n' >"$tmp/ds.sh"
     reads "$tmp/ds.sh" 8xh100
     has '"strategy": "zero3"'
+    printf 'model_name_or_path: Qwen/Qwen3-8B\nmax_length: 4096\nfsdp: full_shard auto_wrap\nbf16: true\n' >"$tmp/shares.yaml"
+    for of in 'accelerate launch' 'accelerate launch --multi_gpu --mixed_precision bf16' 'accelerate launch --num_processes 8'; do
+        printf '%s train.py --config shares.yaml\n' "$of" >"$tmp/shares.sh"      # which leaves it to the recipe
+        reads "$tmp/shares.sh" 8xh100
+        has '"strategy": "fsdp"'
+    done
+    sed 's/accelerate launch/& --config_file fsdp.yaml/' "$tmp/shares.sh" >"$tmp/twice.sh"
+    "$B/dpxplan" import "$tmp/twice.sh" --cluster 8xh100 >"$tmp/out" 2>"$tmp/err" && echo 'two say who shares what, and one is taken'
+    said 'both say who shares what'
     sed 's/sft.py/--num_processes 4 sft.py/' "$tmp/sft.sh" >"$tmp/four.sh"
     reads "$tmp/four.sh" 8xh100
     said 'num_processes: the file starts 4 ranks, the plan has 8, those of --cluster'

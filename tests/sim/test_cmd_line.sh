@@ -33,6 +33,11 @@ check '8k tokens are 8192, and what is no length is refused' "$(
     "$B/dpxplan" search --json --model opt-125m --cluster 8xh100 --seq 2k --global-batch 8 --top 1 >"$tmp/out" 2>&1
     grep -q '"seq": 2048' "$tmp/out" || head -50 "$tmp/out"
     says '8 tokens' search --model opt-125m --cluster 8xh100 --seq '8 tokens' --global-batch 8)"
+check 'no help says "(null)", whatever its rows lack' "$(
+    for command in $("$B/dpxplan" none 2>&1 | sed 's/.*there are//; s/,//g'); do
+        "$B/dpxplan" "$command" --help | grep -q '^usage: dpxplan ' || echo "$command: no usage"
+        "$B/dpxplan" "$command" --help | grep '(null)'
+    done)"
 check 'a plan comes from standard input' "$(
     "$B/dpxplan" eval --json - <"$tmp/plan.json" >"$tmp/a" 2>&1
     "$B/dpxplan" eval --json "$tmp/plan.json" >"$tmp/b" 2>&1

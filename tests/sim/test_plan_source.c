@@ -368,6 +368,46 @@ static void a_global_batch_sets_the_accumulation(void **state)
     assert_int_equal(change(FSDP, "global_batch=100", &q), -1);
 }
 
+static int given(const char *text, const char *const *pairs, int n, struct plan *q)
+{
+    json_t *doc = json_loads(text, 0, NULL);
+    struct opt_pairs set = { .n = n };
+    int rc;
+
+    assert_non_null(doc);
+    for (int i = 0; i < n; i++)
+        set.at[i] = pairs[i];
+    fail_capture(said, sizeof said);
+    rc = plan_source_given(&(struct plan_given){ .doc = doc }, &set, q);
+    fail_capture(NULL, 0);
+    json_decref(doc);
+    return rc;
+}
+
+/* Two values for a key, under one name or two, and a batch that is not the accumulation's: neither is what was meant for certain. */
+static void changes_that_contradict_each_other_are_refused(void **state)
+{
+    static const struct { const char *of[3]; const char *says; } rows[] = {
+        { { "micro_batch=2", "micro_batch=4" }, "micro_batch is set twice, to 2 and to 4" },
+        { { "network=100", "cluster.inter.gbit_per_s=200" }, "cluster.inter.gbit_per_s is set twice" },
+        { { "seq=512", "micro_batch=2", "seq=1k" }, "seq is set twice, to 512 and to 1k" },
+        { { "global_batch=128", "accumulation=2" }, "128 samples are 4 accumulation steps" },
+        { { "seq=512", "seq=512" }, NULL },
+        { { "global_batch=128", "accumulation=4" }, NULL },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int n = rows[i].of[2] ? 3 : 2;
+        struct plan q;
+        int rc = given(FSDP, rows[i].of, n, &q);
+        if (!rows[i].says != !rc || (rc && !strstr(said, rows[i].says)))
+            fail_msg("%s %s: %d, \"%s\"", rows[i].of[0], rows[i].of[1], rc, said);
+        if (rc == 0)
+            plan_free(&q);
+    }
+}
+
 #define PIPELINE "{\"dpx_plan\":1,\"model\":\"llama-3.1-8b\",\"cluster\":\"8xh100\",\"seq\":1024,\"micro_batch\":1,\"accumulation\":8," \
                  "\"strategy\":\"fsdp\",\"dialect\":\"torch\",\"precision\":\"bf16\",\"parallel\":{\"pipeline\":4}}"
 
@@ -398,6 +438,24 @@ static void a_key_that_is_none_is_refused_with_its_neighbour(void **state)
     struct plan q;
     assert_int_equal(change(FSDP, "micro_bach=2", &q), -1);
     assert_non_null(strstr(said, "micro_batch"));
+}
+
+/* Names that trainers have for what a key says. */
+static void other_tools_names_are_told_as_keys(void **state)
+{
+    static const struct { const char *pair, *key; } rows[] = {
+        { "tp=2", "parallel.tensor?" }, { "batch_size=4", "micro_batch?" }, { "gradient_accumulation_steps=4", "accumulation?" },
+        { "zero_stage=3", "strategy?" }, { "gradient_checkpointing=true", "recompute?" }, { "attn_implementation=sdpa", "kernels?" },
+        { "max_length=4k", "mean seq?" }, { "lora_r=8", "lora.rank?" }, { "dtype=bf16", "precision?" },
+    };
+    struct plan q;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(change(FSDP, rows[i].pair, &q), -1);
+        if (!strstr(said, rows[i].key))
+            fail_msg("%s: %s", rows[i].pair, said);
+    }
 }
 
 /* A command line has any bytes; a document has text. */
@@ -584,22 +642,6 @@ static void a_norm_outlasts_the_framework(void **state)
     }
 }
 
-static int given(const char *text, const char *const *pairs, int n, struct plan *q)
-{
-    json_t *doc = json_loads(text, 0, NULL);
-    struct opt_pairs set = { .n = n };
-    int rc;
-
-    assert_non_null(doc);
-    for (int i = 0; i < n; i++)
-        set.at[i] = pairs[i];
-    fail_capture(said, sizeof said);
-    rc = plan_source_given(&(struct plan_given){ .doc = doc }, &set, q);
-    fail_capture(NULL, 0);
-    json_decref(doc);
-    return rc;
-}
-
 /* A plan that is refused, by what kind of check ever, is accepted once the change takes the reason away, and not by another change. */
 static void a_refused_plan_is_mended(void **state)
 {
@@ -652,7 +694,9 @@ int main(void)
         cmocka_unit_test(a_degree_of_one_takes_its_keys_along),
         cmocka_unit_test(a_change_elsewhere_leaves_experts_as_they_are),
         cmocka_unit_test(a_global_batch_sets_the_accumulation),
+        cmocka_unit_test(changes_that_contradict_each_other_are_refused),
         cmocka_unit_test(a_key_that_is_none_is_refused_with_its_neighbour),
+        cmocka_unit_test(other_tools_names_are_told_as_keys),
         cmocka_unit_test(a_value_that_is_no_text_is_refused_with_its_key),
         cmocka_unit_test(no_limit_is_null_and_not_an_integer_beyond_doubles),
         cmocka_unit_test(another_version_changes_only_what_the_file_does_not_say),

@@ -1,6 +1,7 @@
 /* A plan in words: what a label shows in a code has words, and the words say the plan's own numbers. */
 #include "tests/plan_words.h"
 
+#include "model/lower/lower.h"
 #include "sim/plan/plan_words.h"
 
 /* A new knob with a label has words, too. */
@@ -56,12 +57,40 @@ static void a_plan_is_said_in_words(void **state)
     }
 }
 
+/* Every cell that can keep states elsewhere, on every device: words name the memory that the schedule uses. */
+static void states_are_said_to_be_where_the_schedule_has_them(void **state)
+{
+    static const char *const at[] = { "none", "cpu", "nvme" };
+    static const struct { enum strategy s; enum dialect d; } cells[] = {
+        { STRAT_ZERO1, DIALECT_DEEPSPEED }, { STRAT_ZERO2, DIALECT_DEEPSPEED }, { STRAT_ZERO3, DIALECT_DEEPSPEED },
+        { STRAT_ZERO1, DIALECT_PAPER }, { STRAT_ZERO2, DIALECT_PAPER }, { STRAT_ZERO3, DIALECT_PAPER },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < sizeof cells / sizeof *cells; c++)
+        for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+            bool stage3 = cells[c].s == STRAT_ZERO3 && cells[c].d == DIALECT_DEEPSPEED && i == 2;
+            struct plan p = plan_in_words(PLAN("'strategy': '%s', 'dialect': '%s', 'deepspeed': { 'offload_optimizer': { 'device': '%s'%s } }"),
+                                          strategy_name(cells[c].s), dialect_name(cells[c].d), at[i], stage3 ? ", 'nvme_path': '/nvme'" : "");
+            struct schedules s;
+            char text[PLAN_WORDS];
+            plan_words(&p, text, sizeof text);
+            assert_int_equal(lower(&p, 0, &s), 0);
+            bool disk = s.spaces & IN(SPACE_DISK), host = s.spaces & (IN(SPACE_HOST) | IN(SPACE_PINNED));
+            if (!strstr(text, "optimizer states on disk") == disk || !strstr(text, "optimizer states in host memory") == (host && !disk))
+                fail_msg("%s of %s, %s: %s", strategy_name(p.strategy), dialect_name(p.dialect), at[i], text);
+            schedules_free(&s);
+            plan_free(&p);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_knob_of_a_label_has_words),
         cmocka_unit_test(each_strategy_has_a_name),
         cmocka_unit_test(a_plan_is_said_in_words),
+        cmocka_unit_test(states_are_said_to_be_where_the_schedule_has_them),
     };
 
     return cmocka_run_group_tests_name("sim/plan_words", tests, NULL, NULL);

@@ -143,10 +143,29 @@ void ds_free(struct ds *d)
 
 /* ---- parameter groups ---- */
 
+/* The Trainer's get_decay_parameter_names(): all but biases and norms, whose weights are the vectors of our families, and gpt_oss's sinks. */
+static bool decays(const struct tensor *t) { return !t->is_bias && (t->ndim > 1 || t->role == ROLE_SINKS); }
+
+/* One of what decays, one of the rest; an empty one is none (_configure_optimizer). */
+static int decay_groups(const struct model *m, int *belongs)
+{
+    bool has[2] = { false, false };
+
+    for (int t = 0; t < m->ntensors; t++)
+        if (!m->tensors[t].frozen)
+            has[!decays(&m->tensors[t])] = true;
+    for (int t = 0; t < m->ntensors; t++)
+        belongs[t] = has[0] && has[1] && !m->tensors[t].frozen && !decays(&m->tensors[t]);
+    return has[0] && has[1] ? 2 : 1;
+}
+
 int ds_parameter_groups(const struct plan *p, const struct model *m, int *belongs)
 {
     int64_t in = 0;
     int n = 1;
+
+    if (p->ds.decay_groups)
+        return decay_groups(m, belongs);
 
     for (int t = 0; t < m->ntensors; t++) {
         const struct tensor *x = &m->tensors[t];
@@ -282,11 +301,20 @@ int64_t ds_sum(const struct ds *d, ds_bytes *bytes)
     return sum;
 }
 
-void ds_parts(const struct ds *d, int buf, ds_bytes *bytes)
+static bool is_in(const struct ds *d, const int *belongs, int group, int t) { return belongs[t] == group && !d->m->tensors[t].frozen; }
+
+int ds_each_of(const struct ds *d, const int *belongs, int group, enum category cat, const char *what, int n, ds_bytes *bytes)
 {
+    int64_t sum = 0;
+    int buf;
+
     for (int t = 0; t < d->m->ntensors; t++)
-        if (!d->m->tensors[t].frozen)
-            sched_part(d->s, buf, bytes(d, &d->m->tensors[t]));
+        sum += is_in(d, belongs, group, t) ? n * bytes(d, &d->m->tensors[t]) : 0;
+    buf = sched_buf(d->s, cat, what, NULL, 0, 1, sum);
+    for (int t = 0; t < n * d->m->ntensors; t++)
+        if (is_in(d, belongs, group, t / n))
+            sched_part(d->s, buf, bytes(d, &d->m->tensors[t / n]));
+    return buf;
 }
 
 /* ---- layouts ---- */
@@ -313,13 +341,13 @@ int ds_flat(const struct ds *d, const int64_t *start, enum holds h, enum dtype t
     return layout;
 }
 
-int ds_apart(const struct ds *d, enum holds h, enum dtype dt)
+int ds_apart(const struct ds *d, const int *belongs, int group, enum holds h, enum dtype dt)
 {
     int layout = sched_layout(d->s, 0);
     struct sharding x = { d->s, d->m->tensors, h, dt, .at = 0 };
 
     for (int t = 0; t < d->m->ntensors && d->s->detailed; t++)
-        if (!d->m->tensors[t].frozen)
+        if (is_in(d, belongs, group, t))
             sharding_whole(&x, t, 512);
     return layout;
 }
@@ -428,7 +456,9 @@ int ds_scratch_of_all(struct ds *d, enum category cat, const char *what)
     int before = d->nscratch, buf = ds_scratch(d, cat, what, ds_sum(d, ds_tensor_bytes));
 
     if (d->nscratch > before)
-        ds_parts(d, buf, ds_tensor_bytes);
+        for (int t = 0; t < d->m->ntensors; t++)
+            if (!d->m->tensors[t].frozen)
+                sched_part(d->s, buf, ds_tensor_bytes(d, &d->m->tensors[t]));
     return buf;
 }
 

@@ -61,7 +61,8 @@ void ds_free(struct ds *d);
  * split_params_into_different_moe_groups_for_optimizer(), deepspeed/moe/utils.py of 0.19.6 and 0.19.8. */
 #define DS_EXPERT_GROUP INT64_C(178956971)
 
-/* How many groups the optimizer has, and to which each tensor belongs: one of all that trains; with AutoEP the experts' tensors are taken out
+/* How many groups the optimizer has, and to which each tensor belongs: one of all that trains; with decay_groups one of what decays and one of
+ * what does not; with AutoEP the experts' tensors are taken out
  * of it, in registration order, into groups of their own.  A tensor larger than such a group is one by itself: the engine drops the empty
  * one before it (_configure_optimizer). */
 int  ds_parameter_groups(const struct plan *p, const struct model *m, int *belongs);
@@ -104,8 +105,8 @@ void ds_act_all(const struct ds *d, const struct ds_families *f, int what);
 ds_bytes ds_tensor_bytes;           /* of the model's dtype, rounded as the allocator does */
 /* Over what trains. */
 int64_t  ds_sum(const struct ds *d, ds_bytes *bytes);
-/* The buffer, just declared with ds_sum()'s bytes, is an allocation for each tensor that trains. */
-void     ds_parts(const struct ds *d, int buf, ds_bytes *bytes);
+/* A buffer that is an allocation, or n, for each tensor of a parameter group that trains. */
+int      ds_each_of(const struct ds *d, const int *belongs, int group, enum category cat, const char *what, int n, ds_bytes *bytes);
 
 /* ---- layouts of one buffer for all tensors that train ---- */
 
@@ -116,8 +117,8 @@ int  ds_flat(const struct ds *d, const int64_t *start, enum holds h, enum dtype 
 /* The same, appended to the last layout. */
 void ds_flat_slices(const struct ds *d, const int64_t *start, enum holds h, enum dtype t, int64_t from,
                     int64_t n, int64_t at);
-/* Whole tensors, each as an allocation of its own, rounded up. */
-int  ds_apart(const struct ds *d, enum holds h, enum dtype t);
+/* Whole tensors of a parameter group, each as an allocation of its own, rounded up. */
+int  ds_apart(const struct ds *d, const int *belongs, int group, enum holds h, enum dtype t);
 
 /* ---- entries ---- */
 

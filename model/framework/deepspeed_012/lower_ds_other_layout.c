@@ -28,22 +28,6 @@ static int64_t largest(const struct ds *d)
 
 static bool is_in(const struct ds_other *o, int group, int t) { return o->belongs[t] == group && !o->d.m->tensors[t].frozen; }
 
-/* Each tensor of a group an allocation of its own, or `n` of them. */
-static int each_of(const struct ds_other *o, int group, enum category cat, const char *what, int n, ds_bytes *bytes)
-{
-    const struct ds *d = &o->d;
-    int64_t sum = 0;
-    int buf;
-
-    for (int t = 0; t < d->m->ntensors; t++)
-        sum += is_in(o, group, t) ? n * bytes(d, &d->m->tensors[t]) : 0;
-    buf = sched_buf(d->s, cat, what, NULL, 0, 1, sum);
-    for (int t = 0; t < n * d->m->ntensors; t++)
-        if (is_in(o, group, t / n))
-            sched_part(d->s, buf, bytes(d, &d->m->tensors[t / n]));
-    return buf;
-}
-
 /* Two allocations of as many bytes. */
 static int pair_of(const struct ds_other *o, enum category cat, const char *what, int64_t bytes)
 {
@@ -52,17 +36,6 @@ static int pair_of(const struct ds_other *o, enum category cat, const char *what
     sched_part(o->d.s, buf, bytes);
     sched_part(o->d.s, buf, bytes);
     return buf;
-}
-
-static int apart_layout(const struct ds_other *o, int group, enum holds h, enum dtype dt)
-{
-    int layout = sched_layout(o->d.s, 0);
-    struct sharding x = { o->d.s, o->d.m->tensors, h, dt, .at = 0 };
-
-    for (int t = 0; t < o->d.m->ntensors; t++)
-        if (is_in(o, group, t))
-            sharding_whole(&x, t, 512);
-    return layout;
 }
 
 /* Where this rank's partition of a group begins in the flat order; stage 0 has all of it. */
@@ -98,11 +71,11 @@ static void describe_group(struct ds_other *o, int group, bool fp32)
     struct ds_other_group *g = &o->group[group];
     int64_t left = left_of(o, g);
 
-    sched_holds(s, g->params, apart_layout(o, group, HOLDS_PARAM, d->dt));
-    sched_holds(s, g->clones, apart_layout(o, group, HOLDS_PARAM, d->dt));
+    sched_holds(s, g->params, ds_apart(d, o->belongs, group, HOLDS_PARAM, d->dt));
+    sched_holds(s, g->clones, ds_apart(d, o->belongs, group, HOLDS_PARAM, d->dt));
     sched_holds(s, g->master, ds_flat(d, o->start, HOLDS_MASTER, DT_FP32, left, g->part, 0));
     sched_holds(s, g->adam, adam_layout(o, g, fp32));
-    sched_holds(s, g->wide_list, apart_layout(o, group, HOLDS_GRAD, DT_FP32));
+    sched_holds(s, g->wide_list, ds_apart(d, o->belongs, group, HOLDS_GRAD, DT_FP32));
     sched_holds(s, g->wide_flat, ds_flat(d, o->start, HOLDS_GRAD, DT_FP32, left, g->part, 0));
     g->flat_part = ds_flat(d, o->start, HOLDS_PARAM, d->dt, left, g->part, left * d->e);
     g->master_part = ds_flat(d, o->start, HOLDS_PARAM, DT_FP32, left, g->part, 0);
@@ -123,16 +96,17 @@ static void describe(struct ds_other *o, bool fp32)
 
 static void declare_group(struct ds_other *o, int group, bool fp32)
 {
-    struct schedules *s = o->d.s;
+    const struct ds *d = &o->d;
+    struct schedules *s = d->s;
     struct ds_other_group *g = &o->group[group];
 
-    g->params = each_of(o, group, CAT_PARAMS, fp32 ? "parameters" : "parameters before flattening", 1, ds_tensor_bytes);
-    g->clones = each_of(o, group, CAT_PARAMS, "clones of parameters", 1, ds_tensor_bytes);
-    g->clone = sched_buf(s, CAT_TEMPORARIES, "clone", NULL, 0, 1, round512(g->part * o->d.e));
+    g->params = ds_each_of(d, o->belongs, group, CAT_PARAMS, fp32 ? "parameters" : "parameters before flattening", 1, ds_tensor_bytes);
+    g->clones = ds_each_of(d, o->belongs, group, CAT_PARAMS, "clones of parameters", 1, ds_tensor_bytes);
+    g->clone = sched_buf(s, CAT_TEMPORARIES, "clone", NULL, 0, 1, round512(g->part * d->e));
     g->master = sched_buf(s, CAT_OPTIMIZER, "fp32 parameters", NULL, 0, 1, round512(g->part * 4));
-    g->adam = fp32 ? each_of(o, group, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", 2, wide_bytes)
+    g->adam = fp32 ? ds_each_of(d, o->belongs, group, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", 2, wide_bytes)
                    : pair_of(o, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", round512(g->part * 4));
-    g->wide_list = each_of(o, group, CAT_TEMPORARIES, "gradients in fp32", 1, wide_bytes);
+    g->wide_list = ds_each_of(d, o->belongs, group, CAT_TEMPORARIES, "gradients in fp32", 1, wide_bytes);
     g->wide_flat = sched_buf(s, CAT_TEMPORARIES, "flat fp32 gradients", NULL, 0, 1, round512(g->part * 4));
 }
 

@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 
+#include "base/fail.h"
 #include "model/framework/deepspeed_012/lower_ds_other.h"
 
 /* ---- init ---- */
@@ -22,12 +23,12 @@ static void fp32_partition(struct z12 *z)
 
     if (widens) {
         sched_set(s, STREAM_COMPUTE, PHASE_INIT, "clone partition", z->of->part * d->e, z->of->part * d->e);
-        sched_act_as(s, ACT_R, z->flat, 0, 0, z->of->flat_part);
+        sched_act_as(s, ACT_R, z->of->flat, 0, 0, z->of->flat_part);
         sched_act_as(s, ACT_ALLOC | ACT_WRITE, z->of->flat_grad, 0, 0, z->of->lone_part);
     }
     sched_set(s, STREAM_COMPUTE, PHASE_INIT, "fp32 partition", z->of->part * d->e, z->of->part * 4);
     if (!widens)
-        sched_act_as(s, ACT_R, z->flat, 0, 0, z->of->flat_part);
+        sched_act_as(s, ACT_R, z->of->flat, 0, 0, z->of->flat_part);
     sched_act_as(s, ACT_ALLOC | ACT_WRITE, z->of->master, 0, 0, z->of->master_part);
     if (widens)
         sched_act_as(s, ACT_READ | ACT_FREE, z->of->flat_grad, 0, 0, z->of->lone_part);
@@ -46,36 +47,53 @@ static void zero_gradients(struct z12 *z)
     }
 }
 
-/* The constructor: flatten, fp32 partition, and a zero gradient that
+/* Of the constructor's loop: the cache is emptied, and a group is flattened beside itself where that has room, else on the host. */
+static void flatten(struct z12 *z, int group, bool on_device)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+    int64_t elems = 0;
+    struct op *o;
+
+    for (int t = 0; t < d->m->ntensors; t++)
+        elems += z->belongs[t] == group ? z12_numel(z, t) : 0;
+    sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "empty cache")->flags = OPF_EMPTIES;
+    if (!on_device) {
+        ds_memory(d, PHASE_INIT, "parameters to host", ACT_FREE, z->params[group]);
+        s->ops[s->nops - 1].flags = OPF_EMPTIES;
+    }
+    o = sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "flatten parameters", elems * d->e, z->of->padded * d->e);
+    sched_act(s, ACT_ALLOC | ACT_WRITE, z->of->flat, 0, 0);
+    if (on_device) {
+        sched_does(s, COPY_SET, 1);
+        sched_act(s, ACT_READ | ACT_FREE, z->params[group], 0, 0);
+    } else
+        o->flags = OPF_LOAD;        /* what the host has: the same weights */
+}
+
+/* The constructor: of each group flat parameters and fp32 partition; then a zero gradient that
  * initialize_optimizer_states makes and drops. */
 static void init(void *zero12)
 {
     struct z12 *z = zero12;
     struct ds *d = &z->d;
-    struct schedules *s = d->s;
-    int64_t model = s->bufs[z->params].bytes + d->frozen_bytes, flat = s->bufs[z->flat].bytes;
-    bool on_device = cluster_available(&d->p->cluster) - model >= flat;
-    struct op *o;
+    int64_t room = cluster_available(&d->p->cluster) - d->frozen_bytes;
 
+    for (int g = 0; g < z->ngroups; g++)
+        room -= d->s->bufs[z->params[g]].bytes;
     ds_pipe_construct(d);
-    ds_load_model(d, &z->params, 1, NULL);
-    if (!on_device) {               /* too full: flattened on the host */
-        ds_memory(d, PHASE_INIT, "parameters to host", ACT_FREE, z->params);
-        s->ops[s->nops - 1].flags = OPF_EMPTIES;
-    }
-    o = sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "flatten parameters", d->m->trainable * d->e,
-                   z->flat_numel * d->e);
-    sched_act(s, ACT_ALLOC | ACT_WRITE, z->flat, 0, 0);
-    if (on_device) {
-        sched_does(s, COPY_SET, 1);
-        sched_act(s, ACT_READ | ACT_FREE, z->params, 0, 0);
-    } else
-        o->flags = OPF_LOAD;        /* what the host has: the same weights */
-    if (z->host)
-        z12_offload_init(z);
-    for (int g = 0; g < z->ngroups && !z->host; g++) {
+    ds_load_model(d, z->params, z->ngroups, z->belongs);
+    for (int g = 0; g < z->ngroups; g++) {
         z->of = &z->group[g];
+        int64_t flat = d->s->bufs[z->of->flat].bytes;
+        flatten(z, g, room >= flat);
+        room += d->s->bufs[z->params[g]].bytes - flat;
+        if (z->host) {
+            z12_offload_init(z);
+            continue;
+        }
         fp32_partition(z);
+        room -= d->s->bufs[z->of->master].bytes;
     }
     if (!z->host)
         zero_gradients(z);
@@ -224,7 +242,8 @@ static void compute(void *zero12, const struct walk_run *r)
     struct z12 *z = zero12;
 
     ds_reads_frozen(&z->d);
-    sched_act(z->d.s, ACT_R, z->flat, 0, 0);
+    for (int g = 0; g < z->ngroups; g++)
+        sched_act(z->d.s, ACT_R, z->group[g].flat, 0, 0);
     if (!r->forward)
         z12_leave_gradients(z, r);
 }
@@ -333,6 +352,9 @@ static int setup(struct z12 *z, const struct local_model *local, struct schedule
     z->stream = z->overlap ? STREAM_REDUCE : STREAM_COMPUTE;
     if (z12_make_groups(z, z->late) < 0)
         return -1;
+    z->params = calloc((size_t)z->ngroups, sizeof *z->params);
+    if (!z->params)
+        return fail("out of memory for parameter groups");
     z12_measure(z);
     z12_declare(z);
     ds_pipe_declare(&z->d);
@@ -384,6 +406,7 @@ out:
     ds_undeclare(&z.narrow);
     ds_undeclare(&z.sums);
     ds_undeclare(&z.updates);
+    free(z.params);
     free(z.start);
     free(z.live);
     free(z.bucket);

@@ -35,10 +35,11 @@ struct z12_group {
     bool       orthogonal;          /* Muon's; whole: elements of whole matrices that touch the partition */
     int64_t    whole;
     int        momentum, staged;
+    int        flat;                /* parameters */
     int        master, adam, managed, pad, flat_grad, wide_grad;
-    /* Layouts: this rank's partition where it lies in `flat`; all of the group there; the partition alone, as parameters in the
-     * model's dtype and in fp32; and in `own`. */
-    int        flat_part, flat_all, lone_part, master_part, own_part;
+    /* Layouts: this rank's partition where it lies in `flat`; the partition alone, as parameters in the model's dtype and in fp32; and in
+     * `own`. */
+    int        flat_part, lone_part, master_part, own_part;
 };
 
 /* Of a gradient: the program keeps its first part (a tied weight's), it is there. */
@@ -66,7 +67,8 @@ struct z12 {
     int64_t   *own_at;              /* where such a tensor begins among them, in bytes */
     enum stream stream;             /* of the reduction */
 
-    int params, flat, ipg, own, partial;
+    int *params;                    /* of each group: the model's tensors, before they are flattened */
+    int ipg, own, partial;
     struct ds_families grads;       /* .grad of each tensor; copy 1: of a later micro-step that keeps them.
                                      * `wide`: its fp32 sum, and .grad is `narrow` */
     struct ds_families narrow;

@@ -1,8 +1,7 @@
 /* lower_zero12_groups.c -- the parameter groups of stages 1 and 2 (ds_parameter_groups()), and what a rank has of each.
  *
  * Those of experts are cut over the ranks that have the same experts (_configure_moe_settings, stage_1_and_2.py); with Muon there are two, its
- * matrices and what AdamW steps.  The flat parameters of all groups are one buffer here, each group from a multiple of 512 bytes on, as its
- * own allocation would be. */
+ * matrices and what AdamW steps.  In the flat order of all groups each begins at a multiple of 512 bytes, as its own allocation does. */
 #include "model/framework/deepspeed_012/lower_zero12.h"
 
 #include <stdlib.h>

@@ -47,8 +47,9 @@ static void describe_group(struct z12 *z)
     enum dtype dt = z->d.dt;
     int64_t left = z12_left(g);
 
-    g->flat_part = ds_flat(&z->d, z->start, HOLDS_PARAM, dt, left, g->part, left * z->d.e);
-    g->flat_all = ds_flat(&z->d, z->start, HOLDS_PARAM, dt, g->base, g->padded, g->base * z->d.e);
+    sched_holds(s, z->params[g - z->group], ds_apart(&z->d, z->belongs, (int)(g - z->group), HOLDS_PARAM, dt));
+    sched_holds(s, g->flat, ds_flat(&z->d, z->start, HOLDS_PARAM, dt, g->base, g->padded, 0));
+    g->flat_part = ds_flat(&z->d, z->start, HOLDS_PARAM, dt, left, g->part, (left - g->base) * z->d.e);
     g->lone_part = z12_partition(z, HOLDS_PARAM, dt);
     g->master_part = z12_partition(z, HOLDS_PARAM, DT_FP32);
     sched_holds(s, g->master, z12_partition(z, HOLDS_MASTER, DT_FP32));
@@ -68,17 +69,12 @@ static void describe_group(struct z12 *z)
 
 static void describe(struct z12 *z)
 {
-    struct schedules *s = z->d.s;
-    enum dtype dt = z->d.dt;
-
-    sched_holds(s, z->params, ds_apart(&z->d, HOLDS_PARAM, dt));
-    sched_holds(s, z->flat, ds_flat(&z->d, z->start, HOLDS_PARAM, dt, 0, z->flat_numel, 0));
     for (int g = z->ngroups - 1; g >= 0; g--) {
         z->of = &z->group[g];
         describe_group(z);
     }
     if (!z->compact)
-        sched_holds(s, z->own, z12_own_layout(z, NULL, z->d.m->ntensors));
+        sched_holds(z->d.s, z->own, z12_own_layout(z, NULL, z->d.m->ntensors));
 }
 
 void z12_act_own(const struct z12 *z, int what)
@@ -127,10 +123,10 @@ void z12_declare(struct z12 *z)
     bool twice = z->stage2 && d->p->accumulation > 1 && !z->compact && !z->host;
     int64_t e = z->wide ? 4 : d->e;
 
-    z->params = sched_buf(s, CAT_PARAMS, "parameters before flattening", NULL, 0, 1,
-                          ds_sum(d, ds_tensor_bytes));
-    ds_parts(d, z->params, ds_tensor_bytes);
-    z->flat = sched_buf(s, CAT_PARAMS, "flat parameters", NULL, 0, 1, round512(z->flat_numel * d->e));
+    for (int g = 0; g < z->ngroups; g++) {
+        z->params[g] = ds_each_of(d, z->belongs, g, CAT_PARAMS, "parameters before flattening", 1, ds_tensor_bytes);
+        z->group[g].flat = sched_buf(s, CAT_PARAMS, "flat parameters", NULL, 0, 1, round512(z->group[g].padded * d->e));
+    }
     if (z->host)
         z12_declare_offload(z);
     for (int g = z->ngroups - 1; g >= 0; g--) {

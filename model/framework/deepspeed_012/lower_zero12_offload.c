@@ -116,7 +116,7 @@ static void master(struct z12 *z)
     int down = widens ? pageable(z, "partition as it came", bytes) : fp32;
 
     sched_set(s, STREAM_COMPUTE, PHASE_INIT, "clone partition", bytes, bytes);
-    sched_act_as(s, ACT_R, z->flat, 0, 0, z->of->flat_part);
+    sched_act_as(s, ACT_R, z->of->flat, 0, 0, z->of->flat_part);
     sched_act_as(s, ACT_ALLOC | ACT_W, z->of->flat_grad, 0, 0, z->of->lone_part);
     sched_set(s, STREAM_COMPUTE, PHASE_INIT, "partition to the host", bytes, bytes);
     sched_act_as(s, ACT_READ | ACT_FREE, z->of->flat_grad, 0, 0, z->of->lone_part);
@@ -359,7 +359,7 @@ void z12_offload_step(struct z12 *z, bool first)
     step_on_host(z, first);
     sched_set(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "update parameters", bytes, bytes)->flags = z12_guard(z);
     sched_act_as(s, ACT_R, z->staging, 0, 0, z->of->lone_part);
-    sched_act_as(s, ACT_W, z->flat, 0, 0, z->of->flat_part);
+    sched_act_as(s, ACT_W, z->of->flat, 0, 0, z->of->flat_part);
     await_pageable(z, PHASE_OPTIMIZER, STREAM_COMPUTE);
     if (z->compact && z->own_live)
         ds_memory(d, PHASE_OPTIMIZER, "drop fp32 gradients", ACT_FREE, z->own);

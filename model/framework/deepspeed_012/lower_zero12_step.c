@@ -78,7 +78,7 @@ static void overflow_and_norm(struct z12 *z)
         z->of = &z->group[g];
         norm(z, flags);
     }
-    for (int g = 1; g < z->ngroups && d->p->ds.compute_grad_norm && !z->muon; g++) {
+    for (int g = 1; g < z->ngroups && d->p->ds.compute_grad_norm && d->p->parallel.expert > 1; g++) {
         sched_coll(d->s, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, z->group[g].among, DT_FP32, RED_SUM, 1)->flags = flags;
         sched_moves(d->s, OF_META);
     }
@@ -127,7 +127,7 @@ static void update_partition(struct z12 *z)
     sched_set(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "update parameters", z->of->part * 4,
               z->of->part * d->e)->flags = z12_guard(z);
     sched_act_as(s, ACT_R, z->of->master, 0, 0, z->of->master_part);
-    sched_act_as(s, ACT_W, z->flat, 0, 0, z->of->flat_part);
+    sched_act_as(s, ACT_W, z->of->flat, 0, 0, z->of->flat_part);
 }
 
 /* Everybody's new partition: all_gather_dp_groups, each group's in one call. */
@@ -140,11 +140,8 @@ static void gather_parameters(struct z12 *z)
         if (g->n < 2)
             continue;
         sched_coll(s, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_GATHER, g->among, z->d.dt, RED_NONE, g->padded)->flags = z12_guard(z);
-        sched_act_as(s, ACT_R, z->flat, 0, 0, g->flat_part);
-        if (z->ngroups > 1)
-            sched_act_as(s, ACT_W, z->flat, 0, 0, g->flat_all);
-        else
-            sched_act(s, ACT_W, z->flat, 0, 0);
+        sched_act_as(s, ACT_R, g->flat, 0, 0, g->flat_part);
+        sched_act(s, ACT_W, g->flat, 0, 0);
     }
 }
 

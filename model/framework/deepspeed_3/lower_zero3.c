@@ -157,7 +157,7 @@ static void whole_model(struct z3 *z)
         broadcast(z, t);
 }
 
-/* defragment(): the partitions of what trains go to the host and come back as one; frozen ones stay what they are.  No
+/* defragment(): the partitions of what trains go to the host and come back as one, the cache emptied between; frozen ones stay what they are.  No
  * buffer stands for the host's copy: what comes back is the initial weights, which the broadcasts made equal. */
 static void flatten_partitions(struct z3 *z)
 {
@@ -167,7 +167,7 @@ static void flatten_partitions(struct z3 *z)
         z3_away_flatten(z);
         return;
     }
-    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "partitions to host");
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "partitions to host")->flags = OPF_EMPTIES;
     ds_act_all(d, &z->partition, ACT_FREE);
     sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "partitions from host", 0,
                z->all_q * d->e)->flags = OPF_LOAD;

@@ -14,7 +14,8 @@
 /* Elements [from, to) of a chunk's buffers, filled up at its end; of how many tensors it has some.  Parameters in 8 bits have a buffer of
  * their own, which comes first; the buckets of the other follow that buffer's last one (partition_buckets()): they are reduced and gathered
  * with it, their `lead`.  Experts that ranks share out have one, too, which comes last. */
-struct mega_bucket { int64_t from, to; int tensors; bool codes, experts; int lead, led; };     /* led: tensors of all that it leads */
+/* Of `lead`, the buckets from it to `end` go together; led: tensors of all that it leads. */
+struct mega_bucket { int64_t from, to; int tensors; bool codes, experts; int lead, end, led; };
 
 /* A parameter in a buffer: a tensor, or one expert's part of it. */
 struct mega_param { int tensor, bucket; int64_t at, numel; };

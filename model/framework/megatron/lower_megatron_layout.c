@@ -133,6 +133,7 @@ static void lay_out_buffers(struct mega_layout *l, bool experts)
     for (int b = first; b < c->nbuckets; b++) {
         c->bucket[b].lead = b > last && last >= first ? last : b;
         c->bucket[c->bucket[b].lead].led += c->bucket[b].tensors;
+        c->bucket[c->bucket[b].lead].end = b + 1;
     }
 }
 
@@ -209,10 +210,10 @@ static void declare_chunk(struct mega *z, struct mega_chunk *c, int index)
         sched_part(z->s, c->params, round512(c->param[q].numel * e));
     declare_frozen(z, c, of, index);
     c->grads = sched_buf(z->s, CAT_GRADS, "grad buffer", of, index, 1, round512(c->numel * dtype_bytes(z->r.grad)));
-    for (int b = 0; b < c->nbuckets; b++) {
+    for (int b = 0, q = 0; b < c->nbuckets; b++) {          /* parameters lie in the order of buckets */
         int64_t numel = 0, all = c->bucket[b].to - c->bucket[b].from;
-        for (int q = 0; q < c->nparams; q++)
-            numel += c->param[q].bucket == b ? c->param[q].numel : 0;
+        for (; q < c->nparams && c->param[q].bucket == b; q++)
+            numel += c->param[q].numel;
         sched_unit(z->s, "bucket", b, numel, all, z->sharded ? all / megatron_ranks(z, &c->bucket[b]) : all);
         c->gathered[b] = z->p->megatron.overlap_param_gather ? sched_event(z->s) : 0;
     }

@@ -49,9 +49,8 @@ void megatron_reduce(struct mega *z, struct mega_chunk *c, int bucket)
     if (megatron_lead(c, bucket) != bucket)
         return;
     c->reducing[bucket] = true;
-    for (int b = 0; b < c->nbuckets; b++)
-        if (megatron_lead(c, b) == bucket)
-            reduce_bucket(z, c, b);
+    for (int b = bucket; b < c->bucket[bucket].end; b++)
+        reduce_bucket(z, c, b);
 }
 
 /* What is not under way is reduced, and all is waited for: finish_grad_sync(). */
@@ -87,9 +86,8 @@ void megatron_gather(struct mega *z, struct mega_chunk *c, int bucket, enum phas
     c->gathering[bucket] = true;
     if (megatron_ranks(z, &c->bucket[bucket]) == 1)
         return;
-    for (int b = c->nbuckets - 1; b >= 0; b--)
-        if (megatron_lead(c, b) == bucket)
-            gather_bucket(z, c, b, phase);
+    for (int b = c->bucket[bucket].end - 1; b >= bucket; b--)
+        gather_bucket(z, c, b, phase);
     z->s->ops[z->s->nops - 1].record = c->gathered[bucket];
 }
 

@@ -123,7 +123,8 @@ static void one_seed(uint64_t seed)
            (long long)c.retries, (long long)c.ooms);
 }
 
-// "CAPACITY EXPANDABLE", then lines "a HANDLE BYTES STREAM", "f HANDLE", "r HANDLE STREAM", "d STREAM EVENT": the stream is done up to its event.
+// "CAPACITY EXPANDABLE", then lines "a HANDLE BYTES STREAM", "f HANDLE", "r HANDLE STREAM", "d STREAM EVENT": the stream is done up to its event;
+// "e 0": the cache is emptied.
 static void events()
 {
     long long capacity, bytes;
@@ -145,6 +146,8 @@ static void events()
             w_record(&w, of[handle], stream);
         else if (what == 'd' && scanf("%lld", &bytes) == 1)
             stub_complete_until(handle, bytes);
+        else if (what == 'e')
+            alloc::get()->emptyCache();
     }
     w_count(&w, &c);
     printf("%lld %lld %lld %lld %lld %lld %lld %lld\n", (long long)c.allocated, (long long)c.active,

@@ -292,6 +292,21 @@ if deepspeed.__version__ == "0.19.8":
     # "Muon and reduce scatter cannot be used together"
     FAILS["s3_llama_bf16_muon"] = case("llama", 3, "bf16", optimizer="muon")
     CASES["s1_llama_fp16_accum_fp32_gas2"] = case("llama", 1, "fp16", 2, **FP32, **SMALL)
+# Two parameter groups, as transformers' Trainer makes them: weights, and what does not decay.
+DECAY = {
+    "s1_gpt2_bf16_decay":           case("gpt2", 1, "bf16", decay_groups=True, **SMALL),
+    "s1_llama_bf16_decay_w3_gas3":  case("llama", 1, "bf16", 3, world=3, clip=1.0, decay_groups=True, **SMALL),
+    "s1_gpt2_fp32_decay_overlap":   case("gpt2", 1, "fp32", decay_groups=True, overlap_comm=True, **TINY),
+    "s2_gpt2_bf16_decay_w3":        case("gpt2", 2, "bf16", 2, world=3, decay_groups=True, **TINY),
+    "s2_llama_bf16_decay":          case("llama", 2, "bf16", clip=1.0, decay_groups=True, **SMALL),
+    "s2_gpt2odd_fp16_decay_roundrobin_w3": case("gpt2odd", 2, "fp16", 2, world=3, decay_groups=True, round_robin_gradients=True,
+                                                reduce_bucket_size=700),
+    "s2_gpt2_bf16_decay_owners":    case("gpt2", 2, "bf16", decay_groups=True, use_multi_rank_bucket_allreduce=False, **SMALL),
+    "s3_gpt2_bf16_decay":           case("gpt2", 3, "bf16", 2, clip=1.0, decay_groups=True, **SMALL),
+    "s3_llama_bf16_decay_w3":       case("llama", 3, "bf16", world=3, decay_groups=True, sub_group_size=20000,
+                                         stage3_param_persistence_threshold=0, **SMALL),
+}
+CASES.update(DECAY)
 NEW_VERSION = "s0_gpt2_bf16 s0_llama_bf16_gas3_clip s1_gpt2_bf16_accum_fp32 s1_gpt2_fp32_gas3 s1_llama_bf16_w3 " \
               "s1_gpt2_bf16_nonorm s2_gpt2_bf16_tiny_gas3 s2_gpt2_bf16_noncontiguous s2_gpt2_fp16 s2_gpt2odd_bf16 " \
               "s2_gpt2_fp16_nonorm s2_llama_bf16_noscatter s2_gpt2_bf16_recompute s3_gpt2_bf16 s3_gpt2_bf16_live " \
@@ -301,7 +316,7 @@ NEW_VERSION = "s0_gpt2_bf16 s0_llama_bf16_gas3_clip s1_gpt2_bf16_accum_fp32 s1_g
               "s2_llama_bf16_accum_fp32_wire s2_llama_fp16_accum_fp32_noscatter s1_llama_fp16_accum_fp32_gas2 " \
               "s3_llamaq_fp16_three_2x2 s3_gpt2q_fp16_qwz_w4 s0_llama_bf16_sp2 s0_llama_bf16_sp2_w4_gas2 s1_llama_bf16_sp2"
 if deepspeed.__version__ == "0.19.8":
-    NEW_VERSION += " " + " ".join(MUON)
+    NEW_VERSION += " " + " ".join(MUON) + " " + " ".join(DECAY)
 
 
 def family_cases(f):

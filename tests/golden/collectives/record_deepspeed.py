@@ -100,6 +100,7 @@ def ds_config(c):
         config["fp16"] = {"enabled": True, "initial_scale_power": 8}    # no overflow in three steps
     if "grad_accum_dtype" in ds:
         config["data_types"] = {"grad_accum_dtype": ds.pop("grad_accum_dtype")}
+    ds.pop("decay_groups", None)        # the optimizer's, which the script makes
     if "communication_data_type" in ds:
         config["communication_data_type"] = ds.pop("communication_data_type")
     config["zero_optimization"] = dict(stage=c["stage"], **ds)
@@ -319,6 +320,23 @@ def begin(rank, c, folder):
                                world_size=c["world"], init_method="file://%s/store" % folder)
 
 
+def parameters_of(model, c):
+    """What the optimizer is given: with decay_groups the two parameter groups of transformers' Trainer."""
+    if not c["ds"].get("decay_groups"):
+        return model.parameters()
+    decay = set(transformers.Trainer.get_decay_parameter_names(None, model))
+    return [{"params": [p for n, p in model.named_parameters() if (n in decay) == decays], "weight_decay": 0.1 * decays}
+            for decays in (True, False)]
+
+
+def count_emptied():
+    """Calls of empty_cache(), which a CPU has nothing to do for."""
+    calls = []
+    accelerator = deepspeed.accelerator.get_accelerator()
+    accelerator.empty_cache = lambda: calls.append(1)
+    return calls
+
+
 def rank_main(rank, c, folder):
     begin(rank, c, folder)
     model = build(c)
@@ -330,10 +348,11 @@ def rank_main(rank, c, folder):
     tensor_ranks[0] = c["tp"]
     mpu = ulysses.share_positions(model, c["sp"], MICRO_BATCH, SEQ) if c["sp"] > 1 else None
     take()
-    optimizer = None if c["optimizer"] else torch.optim.AdamW(model.parameters(), lr=1e-4)
+    emptied = count_emptied()
+    optimizer = None if c["optimizer"] else torch.optim.AdamW(parameters_of(model, c), lr=1e-4)
     engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters() if c["optimizer"] else None,
                                            optimizer=optimizer, config=ds_config(c), mpu=mpu)
-    phases = [("init", take())]
+    phases, emptied_in_init = [("init", take())], len(emptied)
 
     if c["tp"] > 1:     # the batch of the first step, pickled, is compared among the ranks once: not in the lists
         engine.first_dataloader_check.remove()
@@ -358,11 +377,13 @@ def rank_main(rank, c, folder):
                  if c["stage"] == 3 else ""), events)
         phases.append((["first", "steady", "steady2"][step], take()))
         assert torch.isfinite(loss)
+    assert len(emptied) == emptied_in_init
     assert engine.skipped_steps == 0, "a step overflowed: the lists would not be typical"
     with open(os.path.join(folder, "out%d" % rank), "w") as f:
-        json.dump({"phases": phases, "comments": comments, "sizes": sizes,
+        json.dump({"phases": phases, "comments": comments, "sizes": sizes, "emptied": emptied_in_init,
                    "optimizer": type(engine.optimizer).__name__,
-                   "adam": "MuonWithAuxAdam, two parameter groups" if c["optimizer"] else "torch.optim.AdamW, one parameter group"}, f)
+                   "adam": "MuonWithAuxAdam, two parameter groups" if c["optimizer"] else
+                           "torch.optim.AdamW, %s" % ("two parameter groups" if c["ds"].get("decay_groups") else "one parameter group")}, f)
     # Left without destroying the process group: gloo's tear-down is not what is recorded.
     os._exit(0)
 
@@ -394,6 +415,7 @@ def recording(c, results, traces, plan, config):
     out = ["# %d CPU ranks (gloo); engine.optimizer is %s; %s"
            % (c["world"], first["optimizer"], first["adam"]),
            "# ds_config " + json.dumps(config)]
+    out.append("# empty_cache() was called %d times in init, and in no step" % first["emptied"])
     if traces:
         out += wrap_comment("parameters in registration order",
                             ["%s=%d" % (n, k) for n, k in first["sizes"]])
