@@ -27,6 +27,21 @@ def structure(r):
     return shape, numbers
 
 
+def of_number(r, wanted):
+    """What the number of structure() counts, in words."""
+    n, op = 0, "the batch"
+    for e in r.events:
+        if e[0] == "op":
+            o = r.ops[e[1]]
+            op = "%s in %s" % (o["name"], o["owner"][-1] or "the module" if o["owner"] else "the module")
+            n += 2 + 4 * len(o["products"])
+        elif e[0] == "alloc":
+            n += 1
+        if n > wanted:
+            return "%s %s" % ("a tensor behind" if e[0] == "alloc" else "bytes or products of", op)
+    return "the batch"
+
+
 def first_difference(a, b):
     """Of two structures, in words."""
     for x, y in zip(a, b):

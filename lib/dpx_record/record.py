@@ -131,12 +131,13 @@ class Variant:
             if shape != shape0:
                 raise Unrecordable("%s: it does other operations at batch %d and size %d than at %d and %d: %s" %
                                    (self.said, b, s, *grid[0], pieces.first_difference(shape0, shape)))
-            wrong = self.fitted.wrong_at(b, s, column) + fitted_inputs.wrong_at(b, s, batch_of(x))
-            self.checked.append((b, s, wrong, len(column)))
+            wrong = self.fitted.wrong_at(b, s, column) + [len(column) + i for i in fitted_inputs.wrong_at(b, s, batch_of(x))]
+            self.checked.append((b, s))
             if wrong:
-                raise Unrecordable("%s: at batch %d and size %d %d of %d numbers are not the polynomials' of degree %d in the batch and %d in the size: "
-                                   "give more sizes (an image's side needs five), or multiples of 32; of what grows with the batch's square give three "
-                                   "batches (--batch 2,3,4)" % (self.said, b, s, wrong, len(column), len(o.batch) - 1, len(o.size) - 1))
+                raise Unrecordable("%s: at batch %d and size %d %d of %d numbers (first: %s) are not the polynomials' of degree %d in the batch and %d in "
+                                   "the size: give more sizes (an image's side needs five), or multiples of 32; of what grows with the batch's square "
+                                   "give three batches (--batch 2,3,4)" % (self.said, b, s, len(wrong), len(column), pieces.of_number(x.r, wrong[0]),
+                                                                           len(o.batch) - 1, len(o.size) - 1))
         texts = [self.fitted.text_of(i) for i in range(len(self.fitted.of))]
         self.writer = pieces.Writer(self.first, texts, [fitted_inputs.text_of(i) for i in range(len(fitted_inputs.of))])
         self.program = dict(precision=precision, recompute="full" if recompute else "none", **self.writer.program())
@@ -169,7 +170,7 @@ def document(o, variants):
     ready = {e[1] for v in variants for e in v.first.r.events if e[0] == "ready"}
     unused = [t[0] for t in tensors if len(t) == 2 and t[0] not in ready]
     doc = {"dpx_model": VERSION, "name": o.name or o.what.partition(":")[0].rpartition("/")[2].replace(".py", ""),
-           "made": {"by": "dpx.record", "of": o.what, "torch": x_version(), "gpu": o.gpu, "checked": [list(p[:2]) for p in variants[0].checked]},
+           "made": {"by": "dpx.record", "of": o.what, "torch": x_version(), "gpu": o.gpu, "checked": [list(p) for p in variants[0].checked]},
            **({"batch": o.batch[0]} if len(o.batch) == 1 else {}), "size": size, "tensors": tensors}
     assumed = ["%s in %s" % (said, where) for v in variants for said, where in v.first.r.assumed]
     if assumed:
@@ -237,7 +238,7 @@ def report(o, doc, variants, seconds):
     print("operators   %d of a step: %s" % (len(x.r.ops), ", ".join("%d %s" % (n, c) for c, n in by.most_common())))
     print("recorded    %s, at batch %s and size %s" % ("; ".join(v.said for v in variants), ",".join(map(str, o.batch)), ",".join(map(str, o.size))))
     print("numbers     %d, in %d polynomials of degree %d in the batch and %d in the size" % (len(v.fitted.of), len(v.fitted.polynomials), *v.fitted.degree()))
-    print("checked     %s" % (", ".join("batch %d and size %d" % p[:2] for p in v.checked) + ": no number differs" if v.checked else "nothing: it was recorded at one batch and size"))
+    print("checked     %s" % (", ".join("batch %d and size %d" % p for p in v.checked) + ": no number differs" if v.checked else "nothing: it was recorded at one batch and size"))
     if "batch" in doc:
         print("batch       %d alone" % doc["batch"])
     print("sizes       %s" % ("%d alone" % doc["size"]["only"] if "only" in doc["size"] else ("any" if doc["size"]["step"] == 1 else "multiples of %d" % doc["size"]["step"]) + (" up to %d" % doc["size"]["most"] if "most" in doc["size"] else "")))
@@ -273,7 +274,7 @@ def recorded(o, make):
             for stage3 in (False, True)[:1 + (precision in o.stage3)]:
                 try:
                     variants.append(Variant(o, make, precision, recompute == "full", stage3))
-                except (Unrecordable, RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError, IndexError, KeyError) as e:
+                except Exception as e:          # of the module's own code
                     why = str(e) if isinstance(e, Unrecordable) else "%s: %s%s" % (type(e).__name__, " ".join(str(e).split())[:300], place_of(e))
                     failed.append((precision + (", recomputed" if recompute == "full" else "") + (", stage 3" if stage3 else ""), why))
     if not variants:

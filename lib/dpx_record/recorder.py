@@ -89,6 +89,8 @@ class Recorder(TorchDispatchMode):
     # ---- storages ----
 
     def number_of(self, t):
+        if t.layout in (torch.sparse_coo, torch.sparse_csr):
+            raise Unrecordable("%s makes a sparse tensor (as nn.Embedding(sparse=True) does of its gradient), whose bytes the data decide: make it dense" % self.where())
         try:
             storage = t.untyped_storage()
         except Exception:
@@ -231,7 +233,7 @@ class Recorder(TorchDispatchMode):
             return lambda: tuple(like(v.shape, v.dtype) for v in outs) if isinstance(value, tuple) else like(value.shape, value.dtype)
         if name == "nonzero":
             rows = self.rows_found(args[0].numel())
-            return lambda: like((rows, args[0].dim()), torch.int64)
+            return lambda: self.values.all_found(like((rows, args[0].dim()), torch.int64), args[0].shape)
         if name == "masked_select":
             rows = self.rows_found(args[1].numel())
             return lambda: like((rows,), args[0].dtype)
@@ -268,6 +270,7 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        torch._C._set_only_lift_cpu_tensors(True)       # as the fake mode has it, in autograd's threads too
         if func.namespace in ("prim", "profiler"):
             return func(*args, **kwargs)
         value = self.values.computed(func, args, kwargs)

@@ -77,11 +77,27 @@ def attention_of(capability):
         functional.scaled_dot_product_attention = real
 
 
+def to_where_it_is_not(real):
+    """Module.to() that leaves alone what is there already: parameters that are fake it would exchange, for it cannot set their data."""
+    import torch
+
+    def to(module, *args, **kwargs):
+        device, dtype, _, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+        there = lambda t: (device is None or t.device.type == device.type) and (dtype is None or t.dtype == dtype or not t.is_floating_point())
+        held = list(module.parameters()) + list(module.buffers())
+        return module if memory_format is None and held and all(map(there, held)) else real(module, *args, **kwargs)
+    return to
+
+
 def without_gpu():
     """What asks for a GPU before it does what needs none, or reads values to choose a way."""
     import torch
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False
     torch.cuda.is_bf16_supported = lambda *a, **k: True
+    torch.cuda._lazy_init = lambda: None        # torch.tensor(5, device="cuda") within a backward
+    torch.nn.Module.to = to_where_it_is_not(torch.nn.Module.to)
+    fake = torch._subclasses.fake_tensor.FakeTensor
+    fake.__format__ = lambda t, spec: format(t.item() if t.dim() == 0 else repr(t), spec)      # as a Tensor's own, which sees to Tensors alone
     try:
         import transformers.masking_utils as masks
         masks.find_packed_sequence_indices = lambda *a, **k: None       # whether sequences are packed: ours are not

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map
 
 from .build import build, to_fake
 from .recorder import Recorder, Unrecordable, settled, tensors_in
-from .stage3 import Stage3, own_linear, views_saved
+from .stage3 import Stage3, own_linear, views_saved, watch_parameters
 from .units import of_classes, units_of
 
 
@@ -99,6 +99,13 @@ def checkpointed(model, paths, classes=()):
         m.forward = functools.partial(checkpoint, m.forward, use_reentrant=False)
 
 
+def same_modules(before, now):
+    """A step that runs others than the one before it stands for no step."""
+    other = sorted(before ^ now)
+    if other:
+        raise Unrecordable("%s runs in one step and not in the next: a recorded step stands for all: make it run in every step, or in none" % other[0])
+
+
 class Step:
     """The recorder behind a step, and what there was at its begin: `live`, bytes of storages."""
 
@@ -125,6 +132,7 @@ class Step:
             if stage3:
                 self.find_views(subject, model, x, precision, device)
                 r.stage3 = Stage3(r)
+                watch_parameters(model, r)
             r.watch(model)
             for t in tensors_in(x):
                 r.name(t, "input")
@@ -135,8 +143,10 @@ class Step:
                     for again in range(2):          # the first step makes what stays
                         if again:
                             gc.collect()
+                            before = {e[1] for e in r.events if e[0] == "enter"}
                             self.live = r.begin()
                         self.run(subject, model, x, precision, device)
+                same_modules(before, {e[1] for e in r.events if e[0] == "enter"})
             finally:
                 gc.enable()
         r.events = settled(r.events)

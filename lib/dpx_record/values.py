@@ -97,7 +97,8 @@ class Values:
         """The operator's results where all that it reads is known; None."""
         name, flat = name_of(func), [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, torch.Tensor)]
         base = name.rstrip("_")
-        if torch.Tag.nondeterministic_seeded in func.tags or (not flat and base not in MADE):
+        of_numbers = base in MADE or all(isinstance(a, (int, float)) for a in args)         # torch.div(5, 2)
+        if torch.Tag.nondeterministic_seeded in func.tags or (not flat and not of_numbers):
             return None
         if base in SHAPED and elements_of(args[1] if base.startswith("new_") else args[0].shape) > WHOLE:
             return None
@@ -115,6 +116,13 @@ class Values:
                 return func(*tree_map(swap, args), **kwargs)
         except Exception:       # which the fake tensors' own operator will say, or CPUs have none
             return None
+
+    def all_found(self, rows, shape):
+        """Of a mask that finds all there are, the places."""
+        if rows.shape[0] == elements_of(shape) <= REAL:
+            with unset_fake_temporarily():
+                self.know(rows, torch.ones(shape, dtype=torch.bool, device="cpu").nonzero())
+        return rows
 
     def written(self, func, args, kwargs):
         """What it writes is not known any longer."""

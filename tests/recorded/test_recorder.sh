@@ -4,16 +4,18 @@
 B=${B:-build} PYTHON=${PYTHON:-python3}
 keep_answers
 here=tests/recorded
-names="nanogpt graph dlrm mlp shared routed counted"
+names="nanogpt graph dlrm mlp shared routed counted named attends"
 if ! "$PYTHON" -c 'import torch, sys; sys.exit(not torch.version.cuda)' 2>/dev/null; then
     for name in $names; do skip "$name is recorded and planned" "$PYTHON has no torch with CUDA"; done
     skip 'gradients that meet are added in place' "$PYTHON has no torch with CUDA"
     skip 'what depends on the data is told' "$PYTHON has no torch with CUDA"
+    skip 'a step that stands for no other is refused' "$PYTHON has no torch with CUDA"
+    skip 'parameters that a module takes of another have no stage 3' "$PYTHON has no torch with CUDA"
     finish
 fi
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
-"$PYTHON" $here/record.py $here/zoo.py -o "$dir" --size 64 --precision bf16 --recompute none -- $names >"$dir/said" 2>"$dir/log"
+"$PYTHON" $here/record.py $here/zoo.py -o "$dir" --size 64 --precision bf16 --recompute none -- $names alternates >"$dir/said" 2>"$dir/log"
 
 # What is wrong with one: it is recorded, dpxplan counts the parameters that PyTorch counts, and plans it.
 complaints() {
@@ -40,6 +42,10 @@ for name in routed counted; do
         [ "$n" -ge 4 ] || grep '"op":"mm"' "$dir/$name.json" | head -4
         grep -q '^"assumed": ' "$dir/$name.json" || echo "$name.json does not say what it assumes")"
 done
+check 'a step that stands for no other is refused' "$(
+    grep -q '^refused alternates: .*layers.0.* runs in one step and not in the next' "$dir/said" || grep alternates "$dir/said")"
+check 'parameters that a module takes of another have no stage 3' "$(
+    grep -q 'not done *bf16, stage 3: .*asks for layers.0.self_attn.out_proj.weight' "$dir/attends.txt" || cat "$dir/attends.txt")"
 check 'a whole number that is not known is refused by name' "$(
     PYTHONPATH=lib "$PYTHON" -m dpx.record $here/zoo.py:counted -o "$dir/none.json" --size 64 --precision fp32 --recompute none 2>&1 |
         grep -q 'layers.0 reads a whole number .*zoo.py:.*--read' || echo 'no such line')"

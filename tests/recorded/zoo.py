@@ -385,6 +385,56 @@ def counted():
     return Routed(counts=True), lambda b, s: (torch.zeros((b, s, 64)),)
 
 
+class NamedExperts(nn.Module):
+    """Experts found by their names, as Switch's are: of each that a mask may find."""
+    def __init__(self, d=64, n=4):
+        super().__init__()
+        self.gate, self.experts = nn.Linear(d, n, bias=False), nn.ModuleDict({"expert_%d" % i: nn.Linear(d, d) for i in range(n)})
+
+    def forward(self, x):
+        at = F.one_hot(self.gate(x).argmax(-1), len(self.experts))
+        out = torch.zeros_like(x)
+        for i in (at.sum((0, 1)) > 0).nonzero():
+            out = out + self.experts[f"expert_{i[0]}"](x) * at[..., i]
+        return out
+
+
+class Names(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(NamedExperts() for _ in range(2))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + layer(x)
+        return x.float().square().mean()
+
+
+def named():
+    return Names(), lambda b, s: (torch.zeros((b, s, 64)),)
+
+
+class Alternates(MLP):
+    """Its first layer runs in every other step: no step stands for all."""
+    steps = 0
+
+    def forward(self, x):
+        self.steps += 1
+        for layer in self.layers[self.steps % 2:]:
+            x = layer(x)
+        return x.square().mean()
+
+
+def alternates():
+    return Alternates(), lambda b, s: (torch.zeros((b, s, 64)),)
+
+
+def attends():
+    """Its attention asks for its out_proj's weight: stage 3 gathers that as an external parameter."""
+    layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), lambda b, s: (torch.zeros((b, s, 64)),), lambda m, x: m(x[0]).square().mean()
+
+
 def shared():
     return Meets(), lambda b, s: (torch.zeros((b, s, 64)),)
 
@@ -393,10 +443,11 @@ OPTIONS = {
     "bert": TEXT, "roberta": TEXT, "deberta": TEXT, "electra": TEXT, "albert": TEXT, "distilbert": TEXT, "longformer": "--size 64,128,192 --step 64", "esm": TEXT,
     "modernbert": "--size 64,128,192", "t5": TEXT, "bart": TEXT, "mamba": "--size 32", "mamba2": "--size 64", "rwkv": "--size 16", "jamba": "--size 32",
     "switch": TEXT, "gptj": TEXT, "biogpt": TEXT, "vit": FIXED, "deit": FIXED, "dinov2": FIXED, "swin": FIXED, "segformer": "--size 64", "whisper": TEXT, "wav2vec2": "--size 16000",
-    "clip": FIXED, "siglip": FIXED, "resnet50": "--size 64,96,128", "convnext": "--size 64,96,128", "swin_v2": FIXED, "vit_b": FIXED, "efficientnet": "--size 64,96,128",
+    "clip": FIXED + " --batch 2,3,4", "siglip": FIXED + " --batch 2,3,4", "resnet50": "--size 64,96,128", "convnext": "--size 64,96,128", "swin_v2": FIXED, "vit_b": FIXED, "efficientnet": "--size 64,96,128",
     "mobilenet": "--size 64,96,128", "deeplab": "--size 64", "video_resnet": "--size 32,64,96", "mixer": FIXED, "beit": FIXED, "unet_sd": SIDE,
     "unet_ddpm": SIDE, "dit_diffusers": "--size 32", "sd3": "--size 32", "vae": SIDE, "nanogpt": TEXT, "dit": "--size 16,32,48,64,80 --step 16",
     "dlrm": "--size 8,16,24", "lstm": "--size 16", "graph": TEXT, "mlp": TEXT, "shared": TEXT,
+    "named": TEXT, "alternates": TEXT, "attends": TEXT + " --stage3",
     "routed": TEXT + " --found Experts=1/4", "counted": TEXT + " --read Experts=b*s/4",
 }
 
