@@ -53,8 +53,6 @@ static int check_parallel(const struct plan *p, const char *where)
         if (axes[i].ranks > 1)
             return fail("%s: parallel.%s: a recorded module is planned whole on each rank so far: DDP, FSDP1, FSDP2, HSDP and DeepSpeed's stages divide its "
                         "parameters", where, axes[i].key);
-    if (p->model.recorded->uneven && p->dialect == DIALECT_DEEPSPEED)
-        return fail("%s: dialect: the units of %s have different tensors: planned in dialect torch or torch-fsdp1 so far", where, p->model.name);
     if (p->dialect != DIALECT_TORCH && p->dialect != DIALECT_TORCH_FSDP1 && p->dialect != DIALECT_DEEPSPEED)
         return fail("%s: dialect: a recorded module is PyTorch's: take torch, torch-fsdp1 or deepspeed", where);
     return 0;
@@ -103,6 +101,24 @@ static int check_fsdp1(const struct plan *p, const char *where)
         if (strstr(r->kernels[i].name, "batch_norm"))
             return fail("%s: dialect: under mixed precision FSDP1 makes each BatchNorm of %s a unit of its own, in fp32, which is not planned: take torch "
                         "(FSDP2, DDP) or deepspeed", where, r->name);
+    return 0;
+}
+
+/* A gradient of the root's, in a unit's piece, would need a place in each unit. */
+static int check_stage3(const struct plan *p, const char *where)
+{
+    const struct recorded *r = p->model.recorded;
+    const struct rec_program *g = recorded_program(r, recorded_precision(p), p->recompute == RECOMPUTE_FULL, true);
+
+    if (!recorded_stage3(p))
+        return 0;
+    for (int u = 0; u < r->nunits; u++) {
+        const struct rec_piece *piece = &r->pieces[g->kind[g->of_unit[u]]];
+        for (int i = piece->hook0[1]; i < piece->hook0[1] + piece->nhooks[1]; i++)
+            if (r->hooks[i].kind == REC_TAKE && r->hooks[i].of >= r->ntensors[u])
+                return fail("%s: strategy: the gradient of %s, which is of no unit, is complete in %s: what stage 3 does with it is not followed", where,
+                            p->model.tensors[recorded_tensor(r, u, r->hooks[i].of)].name, r->unit[u]);
+    }
     return 0;
 }
 
@@ -162,5 +178,6 @@ int recorded_check(const struct plan *p, const char *where)
 {
     if (!p->model.recorded)
         return 0;
-    return check_parallel(p, where) < 0 || check_keys(p, where) < 0 || check_size(p, where) < 0 || check_fsdp1(p, where) < 0 || check_program(p, where) < 0 || check_tensors(p, where) < 0 ? -1 : 0;
+    return check_parallel(p, where) < 0 || check_keys(p, where) < 0 || check_size(p, where) < 0 || check_fsdp1(p, where) < 0 || check_program(p, where) < 0 ||
+           check_stage3(p, where) < 0 || check_tensors(p, where) < 0 ? -1 : 0;
 }

@@ -334,6 +334,14 @@ static void steps_with_drawn_options_agree(void **state)
     each_rank_of(GOLDEN "cpu_ranks_drawn.jsonl", PEAK, check_persistent_of_forms);
 }
 
+/* Recorded files (tests/golden/module/record_ranks_memory.py) under FSDP1 and DeepSpeed's stages 1 to 3. */
+static void recorded_modules_agree(void **state)
+{
+    (void)state;
+    assert_int_equal(each_rank_of("tests/golden/module/ranks_memory.jsonl", PEAK, check_peaks), 2 * 3 * 8);
+    each_rank_of("tests/golden/module/ranks_memory.jsonl", PEAK, check_persistent);
+}
+
 static void what_persists_agrees_to_the_byte(void **state)
 {
     (void)state;
@@ -493,6 +501,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(peaks_of_init_first_and_steady_agree),
         cmocka_unit_test(steps_with_drawn_options_agree),
+        cmocka_unit_test(recorded_modules_agree),
         cmocka_unit_test(what_persists_agrees_to_the_byte),
         cmocka_unit_test(what_collectives_are_given_agrees_to_the_byte),
         cmocka_unit_test(the_most_that_fsdp1_gathers_agrees_to_the_byte),
