@@ -209,7 +209,7 @@ def dumped(doc):
         for name, piece in p["pieces"].items():
             passes = ",\n".join('      "%s": [\n        %s\n      ]' % (now, ",\n        ".join(line(k) for k in piece[now])) if piece[now] else '      "%s": []' % now
                                 for now in ("forward", "backward"))
-            more = "".join('      "%s": %s,\n' % (k, line(piece[k])) for k in ("before", "after", "hooks") if k in piece)
+            more = "".join('      "%s": %s,\n' % (k, line(piece[k])) for k in ("before", "after", "loss", "hooks") if k in piece)
             pieces.append('    "%s": {\n%s%s\n    }' % (name, more, passes))
         views = '"stage3": true, "views": %s, ' % line(p["views"]) if "views" in p else ""
         programs.append('{"precision": "%s", "recompute": "%s",\n  %s"units": %s,\n  "pieces": {\n%s\n  }}' %

@@ -71,6 +71,7 @@ struct rec_piece {
     const char *name;
     int kernel0[2], nkernels[2];
     int before, after;              /* kernels of forward before the unit is entered, of backward behind it: the root's */
+    int loss[2];                    /* of the last piece: the last kernels of forward and the first of backward, which are no module's */
     int hook0[2], nhooks[2];
     int module0, nmodules;
 };

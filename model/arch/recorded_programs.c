@@ -361,6 +361,22 @@ static int read_views(struct reader *x, const json_t *names)
     return 0;
 }
 
+/* The loss that is computed outside of the module. */
+static int read_loss(const struct reader *x, const json_t *j, struct rec_piece *p)
+{
+    if (!j)
+        return 0;
+    if (strcmp(x->piece, "last") != 0 || json_array_size(j) != 2)
+        return wrong(x, "loss", "expected [kernels of forward, kernels of backward], in the last piece");
+    for (int pass = 0; pass < 2; pass++) {
+        const json_t *n = json_array_get(j, (size_t)pass);
+        if (!json_is_integer(n) || json_integer_value(n) < 0 || json_integer_value(n) > p->nkernels[pass])
+            return wrong(x, "loss", "expected a number of its kernels for each pass");
+        p->loss[pass] = (int)json_integer_value(n);
+    }
+    return 0;
+}
+
 static int read_piece(struct reader *x, const json_t *j, int *index)
 {
     struct recorded *r = x->r;
@@ -382,7 +398,7 @@ static int read_piece(struct reader *x, const json_t *j, int *index)
     if (json_integer_value(before) < 0 || json_integer_value(before) > p.nkernels[0] || json_integer_value(after) < 0 || json_integer_value(after) > p.nkernels[1] ||
         (x->unit < 0 && (before || after)))
         return wrong(x, "before, after", "expected a number of its kernels, in the piece of a unit");
-    if (check_lives(x, &p) < 0 || read_hooks(x, json_object_get(j, "hooks"), &p) < 0)
+    if (read_loss(x, json_object_get(j, "loss"), &p) < 0 || check_lives(x, &p) < 0 || read_hooks(x, json_object_get(j, "hooks"), &p) < 0)
         return -1;
     r->pieces = room_for(r->pieces, r->npieces, &r->pieces_room, sizeof *r->pieces);
     *index = (int)r->npieces;

@@ -16,7 +16,7 @@ const char *const fuzz_words[] = {
     "\"stage3\": true", "\"views\": [\"layer.weight\"]", "\"hooks\": {\"forward\": [[0, \"fetch\", \".\"], [1, \"release\", \".\"]], \"backward\": []}",
     "[0, \"fetch\", \"\"]", "[1, \"fetch back\", \".\"]", "[1, \"release back\", \".\"]", "[1, \"gradient\", \".weight\"]",
     "\"assumed\": [\"all of b*s in layer\"]", "\"assumed\": [\"\"]", "\"batch\": 3", "\"batch\": 16777216", "\"shared\": [[\"head.weight\", \"layer.weight\"]]",
-    "\"unused\": [\"layer.weight\"]", "\"tensors\": [[\"layer.weight\", []]]", "\"tensors\": [[\"layer.weight\", [7, 3, 3, 3], \"frozen\"]]", NULL };
+    "\"loss\": [1, 1]", "\"loss\": [0, 2]", "\"recompute\": \"op\"", "\"unused\": [\"layer.weight\"]", "\"tensors\": [[\"layer.weight\", []]]", "\"tensors\": [[\"layer.weight\", [7, 3, 3, 3], \"frozen\"]]", NULL };
 
 static void check(const struct model *m, const char *strategy, const char *dialect)
 {
