@@ -54,9 +54,10 @@ def options(argv):
     a.add_argument("--most", type=int, default=0, metavar="N", help="the largest size (default: the rows of the table in which positions are looked up)")
     a.add_argument("--check", type=points, default=None, metavar="B:S,...", help="where the polynomials are checked (default: three points)")
     a.add_argument("--precision", default="bf16,autocast,fp32", metavar="NAMES", help="bf16 (FSDP2's mixed precision, DeepSpeed), autocast (DDP), fp32; default all")
-    a.add_argument("--recompute", default="none,full", metavar="NAMES", help="none, full (as the module itself checkpoints, else each unit under torch.utils.checkpoint); default both")
+    a.add_argument("--recompute", default="none,full", metavar="NAMES", help="none, full (as the module itself checkpoints, else each unit under torch.utils.checkpoint; default both), "
+                   "op (such a checkpoint that keeps what torchtitan's selective op keeps)")
     a.add_argument("--stage3", action="store_true", help="also under the hooks of DeepSpeed's ZeRO-3: bf16 and fp32")
-    a.add_argument("--checkpoint", default="", metavar="CLASS,...", help="with recompute full: classes whose modules are checkpointed")
+    a.add_argument("--checkpoint", default="", metavar="CLASS,...", help="with recompute full or op: classes whose modules are checkpointed")
     a.add_argument("--unit", default="", metavar="CLASS,...", help="classes whose modules are units (default: _no_split_modules, else repeated blocks)")
     a.add_argument("--found", type=told, action="append", default=[], metavar="[CLASS=]SHARE", help="of the rows that a mask may find, where its values are not known, so many, "
                    "as 1/8 where 8 experts have each an even share (default: all); CLASS: within modules of that class")
@@ -65,7 +66,7 @@ def options(argv):
     a.add_argument("--name", default="", help="the model's name (default: the function's)")
     out = a.parse_args(argv)
     out.precision, out.recompute = out.precision.split(","), out.recompute.split(",")
-    for said, known in ((out.precision, ("bf16", "autocast", "fp32")), (out.recompute, ("none", "full"))):
+    for said, known in ((out.precision, ("bf16", "autocast", "fp32")), (out.recompute, ("none", "full", "op"))):
         for x in said:
             if x not in known:
                 a.error("%r is none of %s" % (x, ", ".join(known)))
@@ -99,6 +100,11 @@ def function(what):
         raise Unrecordable("%s: %s has no %s" % (what, module, name)) from None
 
 
+def said_of(precision, recompute, stage3):
+    """A program, in words."""
+    return precision + {"none": "", "full": ", recomputed", "op": ", recomputed by operator"}[recompute] + (", stage 3" if stage3 else "")
+
+
 class Variant:
     """All recordings of one precision and recompute; `stage3`: under the hooks of DeepSpeed's stage 3."""
 
@@ -106,7 +112,7 @@ class Variant:
         from dpx_record import fit, pieces
         from dpx_record.recorder import Unrecordable
         from dpx_record.step import Step
-        self.said = precision + (", recomputed" if recompute else "") + (", stage 3" if stage3 else "")
+        self.said = said_of(precision, recompute, stage3)
         grid, columns, inputs, self.first = [(b, s) for b in o.batch for s in o.size], [], [], None
         step_at = lambda b, s: Step(make, o.what, b, s, precision, recompute, o.unit, o.checkpoint, stage3=stage3, found=o.found, read=o.read)
         batch_of = lambda x: [n for k, n in sorted(x.live.items()) if x.r.what.get(k) == "input"]
@@ -140,7 +146,7 @@ class Variant:
                                                                            len(o.batch) - 1, len(o.size) - 1))
         texts = [self.fitted.text_of(i) for i in range(len(self.fitted.of))]
         self.writer = pieces.Writer(self.first, texts, [fitted_inputs.text_of(i) for i in range(len(fitted_inputs.of))])
-        self.program = dict(precision=precision, recompute="full" if recompute else "none", **self.writer.program())
+        self.program = dict(precision=precision, recompute=recompute, **self.writer.program())
         if stage3:
             self.program["views"] = sorted(self.first.views)
 
@@ -271,12 +277,12 @@ def recorded(o, make):
     variants, failed = [], []
     for precision in o.precision:
         for recompute in o.recompute:
-            for stage3 in (False, True)[:1 + (precision in o.stage3)]:
+            for stage3 in (False, True)[:1 + (precision in o.stage3 and recompute != "op")]:
                 try:
-                    variants.append(Variant(o, make, precision, recompute == "full", stage3))
+                    variants.append(Variant(o, make, precision, recompute, stage3))
                 except Exception as e:          # of the module's own code
                     why = str(e) if isinstance(e, Unrecordable) else "%s: %s%s" % (type(e).__name__, " ".join(str(e).split())[:300], place_of(e))
-                    failed.append((precision + (", recomputed" if recompute == "full" else "") + (", stage 3" if stage3 else ""), why))
+                    failed.append((said_of(precision, recompute, stage3), why))
     if not variants:
         raise Unrecordable("%s: %s" % (o.what, failed[0][1]))
     return variants, failed

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map
 
 from .build import build, to_fake
 from .recorder import Recorder, Unrecordable, settled, tensors_in
+from .selective import by_operator
 from .stage3 import Stage3, own_linear, views_saved, watch_parameters
 from .units import of_classes, units_of
 
@@ -84,19 +85,20 @@ def cast_inputs(module):
     module.register_forward_pre_hook(lambda m, a, k: (tree_map(to, a), tree_map(to, k)), with_kwargs=True)
 
 
-def checkpointed(model, paths, classes=()):
+def checkpointed(model, paths, classes=(), how="full"):
     """Recomputed as the module itself does it where it can (transformers), else each unit, or each module of the classes that were named."""
     from torch.utils.checkpoint import checkpoint
+    options = dict(use_reentrant=False, **({"context_fn": by_operator} if how == "op" else {}))
     if classes:
         paths = of_classes(model, classes)
         if not paths:
             raise Unrecordable("--checkpoint: no module is a %s" % " or ".join(classes))
     elif getattr(model, "supports_gradient_checkpointing", False) and hasattr(model, "gradient_checkpointing_enable"):
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options)
         return
     for path in paths:
         m = model.get_submodule(path)
-        m.forward = functools.partial(checkpoint, m.forward, use_reentrant=False)
+        m.forward = functools.partial(checkpoint, m.forward, **options)
 
 
 def same_modules(before, now):
@@ -109,7 +111,7 @@ def same_modules(before, now):
 class Step:
     """The recorder behind a step, and what there was at its begin: `live`, bytes of storages."""
 
-    def __init__(self, make, name, b, s, precision="fp32", recompute=False, chosen=None, checkpoint=(), device="cuda", stage3=False, found=(), read=()):
+    def __init__(self, make, name, b, s, precision="fp32", recompute="none", chosen=None, checkpoint=(), device="cuda", stage3=False, found=(), read=()):
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         torch.manual_seed(0)
         subject = Subject(build(make), name)
@@ -124,8 +126,8 @@ class Step:
                 for path in [""] + list(self.units):
                     cast_inputs(model.get_submodule(path))
             model.train()
-            if recompute:
-                checkpointed(model, self.units, checkpoint)
+            if recompute != "none":
+                checkpointed(model, self.units, checkpoint, recompute)
             x = subject.fake_inputs_at(b, s, device, r.values.know)
             self.size_of = what_sizes_count(x, s)
             self.views = set()

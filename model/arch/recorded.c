@@ -506,10 +506,17 @@ json_t *recorded_to_config(const struct recorded *r)
     return r->path ? json_pack("{s:s}", "file", r->path) : json_incref(r->doc);
 }
 
-const struct rec_program *recorded_program(const struct recorded *r, const char *precision, bool recomputed, bool stage3)
+const char *recorded_again_name(enum rec_again again)
+{
+    static const char *const names[NREC_AGAIN] = { [REC_NOTHING] = "none", [REC_WHOLE] = "full", [REC_BY_OPERATOR] = "op" };
+
+    return names[again];
+}
+
+const struct rec_program *recorded_program(const struct recorded *r, const char *precision, enum rec_again again, bool stage3)
 {
     for (int i = 0; i < r->nprograms; i++)
-        if (r->program[i].precision && !strcmp(r->program[i].precision, precision) && r->program[i].recomputed == recomputed &&
+        if (r->program[i].precision && !strcmp(r->program[i].precision, precision) && r->program[i].again == again &&
             r->program[i].stage3 == stage3)
             return &r->program[i];
     return NULL;

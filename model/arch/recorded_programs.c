@@ -512,16 +512,19 @@ static int read_program(struct reader *x, const json_t *j, struct rec_program *g
 {
     const json_t *pieces = json_object_get(j, "pieces"), *units = json_object_get(j, "units");
     const char *precision = json_string_value(json_object_get(j, "precision")), *again = json_string_value(json_object_get(j, "recompute"));
+    int how = 0;
 
     if (!precision || (strcmp(precision, "bf16") && strcmp(precision, "autocast") && strcmp(precision, "fp32")))
         return fail("%s: programs: precision: expected \"bf16\", \"autocast\" or \"fp32\"", x->where);
-    if (!again || (strcmp(again, "none") && strcmp(again, "full")))
-        return fail("%s: programs: recompute: expected \"none\" or \"full\"", x->where);
+    while (again && how < NREC_AGAIN && strcmp(again, recorded_again_name((enum rec_again)how)) != 0)
+        how++;
+    if (!again || how == NREC_AGAIN)
+        return fail("%s: programs: recompute: expected \"none\", \"full\" or \"op\"", x->where);
     x->stage3 = json_is_true(json_object_get(j, "stage3"));
-    if (recorded_program(x->r, precision, !strcmp(again, "full"), x->stage3))
+    if (recorded_program(x->r, precision, (enum rec_again)how, x->stage3))
         return fail("%s: programs: %s with recompute %s%s stands there twice", x->where, precision, again, x->stage3 ? " under stage 3" : "");
     g->precision = x->precision = recorded_name(x->r, precision);
-    g->recomputed = !strcmp(again, "full");
+    g->again = (uint8_t)how;
     g->stage3 = x->stage3;
     if (read_views(x, json_object_get(j, "views")) < 0)
         return -1;

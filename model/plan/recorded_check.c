@@ -19,6 +19,11 @@ const char *recorded_precision(const struct plan *p)
     return r.autocast ? "autocast" : r.used == DT_BF16 ? "bf16" : r.used == DT_FP32 ? "fp32" : dtype_name(r.used);
 }
 
+enum rec_again recorded_again(const struct plan *p)
+{
+    return p->recompute == RECOMPUTE_FULL ? REC_WHOLE : p->recompute == RECOMPUTE_OP ? REC_BY_OPERATOR : REC_NOTHING;
+}
+
 bool recorded_stage3(const struct plan *p)
 {
     return p->strategy == STRAT_ZERO3;
@@ -65,7 +70,7 @@ static void list_programs(const struct recorded *r, char *to, size_t size)
 
     to[0] = '\0';
     for (int i = 0; i < r->nprograms && n < size; i++)
-        n += (size_t)snprintf(to + n, size - n, "%s%s%s%s", i ? ", " : "", r->program[i].precision, r->program[i].recomputed ? " with recompute full" : "",
+        n += (size_t)snprintf(to + n, size - n, "%s%s%s%s%s", i ? ", " : "", r->program[i].precision, r->program[i].again ? " with recompute " : "", r->program[i].again ? recorded_again_name((enum rec_again)r->program[i].again) : "",
                               r->program[i].stage3 ? " under stage 3" : "");
 }
 
@@ -74,17 +79,17 @@ static int check_program(const struct plan *p, const char *where)
     const struct recorded *r = p->model.recorded;
     char has[400];
 
-    if ((p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL) || p->recompute_interval != 1)
-        return fail("%s: recompute%s: of a recorded module none or full", where, p->recompute_interval != 1 ? "_interval" : "");
-    if (recorded_program(r, recorded_precision(p), p->recompute == RECOMPUTE_FULL, recorded_stage3(p)))
+    if ((p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL && p->recompute != RECOMPUTE_OP) || p->recompute_interval != 1)
+        return fail("%s: recompute%s: of a recorded module none, full or op", where, p->recompute_interval != 1 ? "_interval" : "");
+    if (recorded_program(r, recorded_precision(p), recorded_again(p), recorded_stage3(p)))
         return 0;
-    if (recorded_stage3(p) && recorded_program(r, recorded_precision(p), p->recompute == RECOMPUTE_FULL, false))
+    if (recorded_stage3(p) && recorded_program(r, recorded_precision(p), recorded_again(p), false))
         return fail("%s: strategy: DeepSpeed's stage 3 fetches by the modules' hooks, which %s was recorded without: record it with --stage3, or take "
                     "zero2, or fsdp", where, p->model.name);
     list_programs(r, has, sizeof has);
-    return fail("%s: %s: %s/%s runs %s in %s%s, which was not recorded; its file has: %s", where, p->recompute == RECOMPUTE_FULL ? "recompute" : "precision",
-                strategy_name(p->strategy), dialect_name(p->dialect), p->model.name, recorded_precision(p),
-                p->recompute == RECOMPUTE_FULL ? " with recompute full" : "", has);
+    return fail("%s: %s: %s/%s runs %s in %s with recompute %s, which was not recorded; its file has: %s", where,
+                p->recompute == RECOMPUTE_NONE ? "precision" : "recompute", strategy_name(p->strategy), dialect_name(p->dialect), p->model.name,
+                recorded_precision(p), recompute_name(p->recompute), has);
 }
 
 /* MixedPrecision._module_classes_to_ignore: FSDP1 wraps each BatchNorm apart, in fp32. */
@@ -108,7 +113,7 @@ static int check_fsdp1(const struct plan *p, const char *where)
 static int check_stage3(const struct plan *p, const char *where)
 {
     const struct recorded *r = p->model.recorded;
-    const struct rec_program *g = recorded_program(r, recorded_precision(p), p->recompute == RECOMPUTE_FULL, true);
+    const struct rec_program *g = recorded_program(r, recorded_precision(p), recorded_again(p), true);
 
     if (!recorded_stage3(p))
         return 0;

@@ -23,7 +23,7 @@ static enum kernel_class kind_of(enum rec_class c)
 
 static const struct rec_program *of_plan(const struct plan *p)
 {
-    return recorded_program(p->model.recorded, recorded_precision(p), p->recompute == RECOMPUTE_FULL, recorded_stage3(p));
+    return recorded_program(p->model.recorded, recorded_precision(p), recorded_again(p), recorded_stage3(p));
 }
 
 /* Plans are asked for their pieces before they are checked. */
@@ -292,7 +292,7 @@ int program_build_recorded(const struct local_model *local, struct program *out)
     int rc;
 
     if (!g)
-        return fail("%s: it was not recorded in %s with recompute %s", p->model.name, recorded_precision(p), p->recompute == RECOMPUTE_FULL ? "full" : "none");
+        return fail("%s: it was not recorded in %s with recompute %s", p->model.name, recorded_precision(p), recompute_name(p->recompute));
     rc = take_piece(&b, &b.r->pieces[g->first], PIECE_EMBED, out);
     if (rc == 0)
         rc = take_piece(&b, &b.r->pieces[g->last], PIECE_HEAD, out);

@@ -121,7 +121,7 @@ static void a_file_by_hand_is_a_model(void **state)
     assert_int_equal(m.params, 16);
     assert_int_equal(m.layers, 1);
     assert_int_equal(m.tensors[0].block, 0);
-    const struct rec_program *g = recorded_program(m.recorded, "fp32", false, false);
+    const struct rec_program *g = recorded_program(m.recorded, "fp32", REC_NOTHING, false);
     assert_non_null(g);
     const struct rec_piece *p = &m.recorded->pieces[g->kind[g->of_unit[0]]];
     const struct rec_move *saved = &m.recorded->moves[m.recorded->kernels[p->kernel0[0]].move0];
@@ -344,10 +344,10 @@ static void groups_of_a_product_share_its_rows(void **state)
 
     (void)state;
     assert_int_equal(reads(FILE_OF("'dpx_model':1", W, U, "{'op':'_grouped_mm','class':'gemm','product':[4,'b*s',16,8],'grouped':'m','bytes':1}", A), &m, said, sizeof said), 0);
-    double whole = recorded_flops(m.recorded, 10, false);
+    double whole = recorded_flops(m.recorded, 10, REC_NOTHING);
     model_free(&m);
     assert_int_equal(reads(FILE_OF("'dpx_model':1", W, U, "{'op':'_grouped_mm','class':'gemm','bytes':1}", A), &m, said, sizeof said), 0);
-    assert_true(fabs(whole - recorded_flops(m.recorded, 10, false) - 2.0 * 10 * 16 * 8) < 1e-6);
+    assert_true(fabs(whole - recorded_flops(m.recorded, 10, REC_NOTHING) - 2.0 * 10 * 16 * 8) < 1e-6);
     assert_true(recorded_rough((enum rec_class)m.recorded->kernels[0].class) > 0);       /* what it computes is not said */
     model_free(&m);
 }

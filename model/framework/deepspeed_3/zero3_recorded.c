@@ -232,7 +232,7 @@ int z3_trace_recorded(const struct ds *d, struct z3_trace *t)
     const struct plan *p = d->p;
     const struct recorded *r = d->m->recorded;
     struct builder b = { .d = d, .r = r, .t = t, .of_unit = room_new((size_t)r->nunits, sizeof *b.of_unit) };
-    const struct rec_program *g = recorded_program(r, recorded_precision(p), p->recompute == RECOMPUTE_FULL, true);
+    const struct rec_program *g = recorded_program(r, recorded_precision(p), recorded_again(p), true);
     int rc = g ? build(&b, g) : fail("%s: it was not recorded under stage 3", r->name);
 
     free(b.root);

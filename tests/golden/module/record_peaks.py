@@ -2,7 +2,7 @@
 """What PyTorch's own trackers say of a step of the modules of modules.py: FSDPMemTracker under FSDP2 and HSDP (each unit, then the root; bf16, fp32 reduction; two
 replicas of four), MemTracker under DDP (autocast), on 8 ranks of a fake process group, plain and with each unit under torch.utils.checkpoint.
 
-    python record_peaks.py [NAME ...] > peaks.jsonl         ONLY=hsdp: those alone
+    python record_peaks.py [NAME ...] > peaks.jsonl         ONLY=hsdp, RECOMPUTE=op: those alone
 
 The trackers and what they are corrected by are those of ../memory/record_torch_memory.py (its README.md); dpx's own recorder is used for two things alone: to
 make modules without memory, and to name units."""
@@ -30,6 +30,7 @@ from dpx_record.units import units_of
 WORLD, GROUP = 8, 4
 CHECKPOINT = {name: options.split("--checkpoint ")[1].split()[0].split(",") for name, options in modules.OPTIONS.items() if "--checkpoint" in options}
 
+OP = [name for name, options in modules.OPTIONS.items() if "op" in options.partition("--recompute ")[2].split(" ")[0].split(",")]
 UNUSED = ("spare",)         # modules with parameters that no gradient reaches
 
 
@@ -54,8 +55,8 @@ def peak(make, name, b, s, strategy, recompute):
             to_fake(model, "cuda")
             model.train()
             units = units_of(model, None)
-            if recompute:
-                checkpointed(model, units, CHECKPOINT.get(name, ()))
+            if recompute != "none":
+                checkpointed(model, units, CHECKPOINT.get(name, ()), recompute)
             if strategy != "ddp":
                 policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
                 for path in units:
@@ -99,17 +100,19 @@ def main():
     for name in sys.argv[1:] or modules.CASES:
         for b, s in modules.CASES[name][1]:
             for strategy in [x for x in ("fsdp", "hsdp", "ddp") if x == os.environ.get("ONLY", x)]:
-                for recompute in (False, True):
+                for recompute in ("none", "full", "op")[:2 + (name in OP and strategy != "hsdp")]:
+                    if recompute != os.environ.get("RECOMPUTE", recompute):
+                        continue
                     try:
                         p = peak(getattr(modules, name), name, b, s, strategy, recompute)
                     except Exception as e:          # a tracker that fails is no witness
                         print("%s %s recompute %s: %s: %s" % (name, strategy, recompute, type(e).__name__, str(e)[:200]), file=sys.stderr)
                         continue
                     plan = {"dpx_plan": 1, "model": name, "cluster": "8xh100", "strategy": strategy.replace("hsdp", "fsdp"), **({"shard_group": GROUP} if strategy == "hsdp" else {}),
-                            "dialect": "torch", "seq": s, "micro_batch": b, "precision": "bf16", "recompute": "full" if recompute else "none"}
+                            "dialect": "torch", "seq": s, "micro_batch": b, "precision": "bf16", "recompute": recompute}
                     if strategy == "ddp" and name in UNUSED:
                         plan["ddp"] = {"find_unused_parameters": True}
-                    print(json.dumps({"name": "%s %s b%d s%d%s" % (name, strategy, b, s, " recomputed" if recompute else ""), "plan": plan, "steady": p},
+                    print(json.dumps({"name": "%s %s b%d s%d%s" % (name, strategy, b, s, {"none": "", "full": " recomputed", "op": " recomputed by operator"}[recompute]), "plan": plan, "steady": p},
                                      separators=(",", ":")), flush=True)
 
 
