@@ -125,6 +125,9 @@ class Variant:
                 same = "batch with --batch %d, or batches" % b if s == grid[0][1] else "size with --size %d, or sizes" % s
                 raise Unrecordable("%s: it does other operations at batch %d and size %d than at %d and %d: %s; record one %s at which it does the same" %
                                    (self.said, b, s, *grid[0], pieces.first_difference(shape0, shape), same))
+            if x.kept != self.first.kept:
+                raise Unrecordable("%s: it keeps %d bytes from step to step at batch %d and size %d, %d at %d and %d: only what depends on neither is planned" %
+                                   (self.said, sum(x.kept), b, s, sum(self.first.kept), *grid[0]))
             columns.append(column)
             inputs.append(batch_of(x))
         self.fitted, fitted_inputs = fit.Fitted(grid, columns), fit.Fitted(grid, inputs)
@@ -178,15 +181,16 @@ def document(o, variants):
     doc = {"dpx_model": VERSION, "name": o.name or o.what.partition(":")[0].rpartition("/")[2].replace(".py", ""),
            "made": {"by": "dpx.record", "of": o.what, "torch": x_version(), "gpu": o.gpu, "checked": [list(p) for p in variants[0].checked]},
            **({"batch": o.batch[0]} if len(o.batch) == 1 else {}), "size": size, "tensors": tensors}
-    assumed = ["%s in %s" % (said, where) for v in variants for said, where in v.first.r.assumed]
+    assumed = ["%s in %s" % (said, where) for v in variants for said, where in
+               list(v.first.r.assumed) + [("yes, or 1, for what a value decides", where) for where in v.first.r.values_read]]
     if assumed:
         doc["assumed"] = [text[:200] for text in dict.fromkeys(assumed)][:64]
     if shared:
         doc["shared"] = shared
     if unused:
         doc["unused"] = unused
-    if x.buffers:
-        doc["buffers"] = [[n, list(shape), dtype] for n, shape, dtype, _ in x.buffers]
+    if x.buffers or x.kept:         # a cache that the first step made is as a buffer
+        doc["buffers"] = [[n, list(shape), dtype] for n, shape, dtype, _ in x.buffers] + [["kept.%d" % i, [n], "uint8"] for i, n in enumerate(x.kept)]
     classes = [type(x.model.get_submodule(u)).__name__ for u in order]
     doc["units"] = [[u, c] for u, c in zip(order, classes)]
     doc["programs"] = [v.program for v in variants]

@@ -5,6 +5,7 @@ properties to choose its kernel.  A library with functions of these names is com
 `gpu_major()` is 0 but while attention chooses: then it is the compute capability that the recording is for."""
 import contextlib
 import ctypes
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -24,7 +25,17 @@ _Bool _ZN2at11accelerator13isAcceleratorEN3c1010DeviceTypeE(signed char t) { (vo
 _Bool _ZN4c10d7Reducer28should_collect_runtime_statsEv(void *self) { (void)self; return 0; }
 void _ZN4c10d7Reducer19sync_bucket_indicesERSt6vectorIS1_ImSaImEESaIS3_EE(void *self, void *v) { (void)self; (void)v; }
 """
-HEADERS = os.path.join(sysconfig.get_paths()["purelib"], "nvidia", "cu13", "include")
+
+
+def headers():
+    """Where the CUDA runtime's are that PyTorch brings: in this environment, or one that it is layered on."""
+    spec = importlib.util.find_spec("nvidia")
+    places = [*(spec.submodule_search_locations if spec else ()), os.path.join(sysconfig.get_paths()["purelib"], "nvidia")]
+    folders = [os.path.join(place, part, "include") for place in places for part in ("cu13", "cuda_runtime")]
+    return next((f for f in folders if os.path.exists(os.path.join(f, "driver_types.h"))), folders[-2])
+
+
+HEADERS = headers()
 
 
 def preload():

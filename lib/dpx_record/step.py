@@ -62,9 +62,13 @@ class Subject:
         if self.loss:
             return self.loss(model, x)
         out = model(**x) if isinstance(x, dict) else model(*x) if isinstance(x, (tuple, list)) else model(x)
-        if hasattr(out, "loss") and out.loss is not None:
-            return out.loss
+        named = out.get("loss") if isinstance(out, collections.abc.Mapping) else getattr(out, "loss", None)
+        if named is not None:
+            return named
         scalars = [t for t in tensors_in(out) if t.dim() == 0 and t.requires_grad]
+        if len(scalars) > 1:
+            raise Unrecordable("forward returns %d tensors of no dimension, each of which may be the loss: return (module, inputs, loss) where "
+                               "loss(module, inputs) computes it" % len(scalars))
         if not scalars:
             raise Unrecordable("%s: forward returns no loss (a tensor of no dimension): return (module, inputs, loss) where loss(module, inputs) "
                                "computes one" % self.name)
@@ -77,6 +81,15 @@ def what_sizes_count(x, s):
     if any(shape[:1] == (s,) and not real for shape, real in shapes):
         return "tokens"
     return "side" if any(shape.count(s) > 1 for shape, _ in shapes) else "size"
+
+
+def check_parameters(model):
+    """A file has one dtype for all: what trains is kept in fp32, and --precision says what the step computes in."""
+    other = [(path, str(p.dtype).replace("torch.", "")) for path, p in model.named_parameters() if p.dtype is not torch.float32]
+    if other:
+        real = other[0][1] in ("bfloat16", "float16", "float64")
+        raise Unrecordable("%d parameters are not fp32 (%s is %s first): %s" % (len(other), *other[0],
+                           "return the module in fp32 (.float()); --precision says what a step computes in" if real else "such are not planned"))
 
 
 def cast_inputs(module):
@@ -108,8 +121,23 @@ def same_modules(before, now):
         raise Unrecordable("%s runs in one step and not in the next: a recorded step stands for all: make it run in every step, or in none" % other[0])
 
 
+def check_kept(r):
+    """What a step makes it also frees: the next one finds what this one found."""
+    made, op = {}, None
+    for e in r.events:
+        if e[0] == "op":
+            op = r.ops[e[1]]
+        elif e[0] == "alloc":
+            made[e[1]] = op
+        elif e[0] == "free":
+            made.pop(e[1], None)
+    for op in made.values():
+        raise Unrecordable("%s in %s makes a tensor that stays behind the step: free what forward keeps before it returns, and write into buffers in place "
+                           "(copy_, mul_) where they are replaced" % (op["name"] if op else "it", op["owner"][-1] or "the module" if op and op["owner"] else "the module"))
+
+
 class Step:
-    """The recorder behind a step, and what there was at its begin: `live`, bytes of storages."""
+    """The recorder behind a step, and what there was at its begin: `live`, bytes of storages; `kept`, of those that nothing names."""
 
     def __init__(self, make, name, b, s, precision="fp32", recompute="none", chosen=None, checkpoint=(), device="cuda", stage3=False, found=(), read=()):
         mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -117,7 +145,9 @@ class Step:
         subject = Subject(build(make), name)
         model = self.model = subject.module
         self.r = r = Recorder(device, found, read, (b, s))
+        r.reentrant = precision == "autocast"
         with mode, torch.device(device):
+            check_parameters(model)
             to_fake(model, device, r.values.know)
             self.units = units_of(model, chosen)
             if precision == "bf16":
@@ -152,6 +182,8 @@ class Step:
             finally:
                 gc.enable()
         r.events = settled(r.events)
+        check_kept(r)
+        self.kept = sorted(n for number, n in self.live.items() if number not in r.what)
         self.parameters = [(n, tuple(p.shape), p.requires_grad) for n, p in model.named_parameters()]
         self.buffers = [(n, tuple(t.shape), str(t.dtype).replace("torch.", ""), t.numel() * t.element_size()) for n, t in model.named_buffers()]
 
@@ -173,5 +205,7 @@ class Step:
         loss.backward()
         r.events.append(("phase", "end"))
         model.zero_grad(set_to_none=True)
+        for t in tensors_in(x):         # a module may ask for its inputs' gradients, which go with them
+            t.grad = None
         del loss
         r.events.append(("phase", "over"))

@@ -129,7 +129,8 @@ class Chain:
                     raise Unrecordable("%s runs more than once in a forward: give the class of a module around it with --unit" % unit)
                 self.order.append(unit)
         if not self.order:
-            raise Unrecordable("no unit runs in forward: name a class with --unit")
+            raise Unrecordable("no unit runs in forward (%s do not): name a class with --unit; parameters outside of modules that run, as in an "
+                               "nn.ParameterList, are in no unit" % ", ".join(step.units[:3]))
         unused = [u for u in step.units if u not in self.order]
         if unused:
             self.notes.append("%d units do not run (%s): their parameters get no gradient" % (len(unused), unused[0]))

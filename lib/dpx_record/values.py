@@ -81,6 +81,7 @@ class Told:
 class Values:
     def __init__(self, number_of):
         self.real, self.number_of, self.gone = WeakTensorKeyDictionary(), number_of, set()
+        self.drawn = WeakTensorKeyDictionary()          # of what is known, what chance decides
 
     def know(self, fake, real):
         if real.numel() <= (REAL if real.is_floating_point() or real.is_complex() else WHOLE):
@@ -138,7 +139,9 @@ class Values:
         outs = [t for t in tree_flatten(out)[0] if isinstance(t, torch.Tensor)]
         if value is None and func._schema.is_mutable:
             self.written(func, args, kwargs)
+        drawn = any(t in self.drawn for t in tree_flatten((args, kwargs))[0] if isinstance(t, torch.Tensor))
         if value is None and len(outs) == 1 and torch.Tag.nondeterministic_seeded in func.tags and outs[0].numel() <= REAL:
+            drawn = True
             value = chance(func, args, kwargs, outs[0].shape, outs[0].dtype)
             self.gone -= {self.number_of(outs[0])} if value is not None else set()
         if value is None:
@@ -146,3 +149,5 @@ class Values:
         for t, v in zip(outs, [v for v in tree_flatten(value)[0] if isinstance(v, torch.Tensor)]):
             if v.shape == t.shape:
                 self.know(t, v)
+                if drawn:
+                    self.drawn[t] = True
