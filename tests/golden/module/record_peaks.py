@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What PyTorch's own trackers say of a step of the modules of modules.py: FSDPMemTracker under FSDP2 and HSDP (each unit, then the root; bf16, fp32 reduction; two
-replicas of four), MemTracker under DDP (autocast), on 8 ranks of a fake process group, plain and with each unit under torch.utils.checkpoint.
+replicas of four), MemTracker under DDP (autocast), on 8 ranks of a fake process group, plain and with each unit under
+torch.utils.checkpoint, as a whole and (OP) by operator.
 
     python record_peaks.py [NAME ...] > peaks.jsonl         ONLY=hsdp, RECOMPUTE=op: those alone
 
@@ -64,6 +65,7 @@ def peak(make, name, b, s, strategy, recompute):
                 fully_shard(model, mesh=mesh, mp_policy=policy)
             else:
                 model = torch.nn.parallel.DistributedDataParallel(model, init_sync=False, find_unused_parameters=name in UNUSED)
+                R.register_hook(model, {})
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
             x, parts = subject.inputs_at(b, s), Parts(subject, model)
 
