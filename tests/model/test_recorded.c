@@ -362,6 +362,7 @@ static void a_wrong_file_is_told_what_and_where(void **state)
         { FILE_OF("'dpx_model':1", "['u.w',[0,4]]", U, "", A), "tensors: u.w: shape" },
         { FILE_OF("'dpx_model':1", "['u.w',[1073741824,1073741824,8]]", U, "", A), "2^60" },
         { FILE_OF("'dpx_model':1", "['u.w',[4,4],'cold']", U, "", A), "\"frozen\"" },
+        { FILE_OF("'dpx_model':1", "['u.w',[4,4]],['v.w',[4]],['u.w',[4,4]]", U, "", A), "tensors: u.w stands there twice" },
         { FILE_OF("'dpx_model':1,'unused':['u.x']", W, U, "", A), "unused: row 0: expected the name of a tensor" },
         { FILE_OF("'dpx_model':1,'unused':['u.w','u.w']", W, U, "", A), "unused: row 1: this tensor stands twice" },
         { FILE_OF("'dpx_model':1", W, "['v','Linear']", "", A), "v has no tensor" },
