@@ -204,7 +204,7 @@ def nemotron_h():
 
 def zamba2():
     return causal("zamba2", "eager", **dict(SMALL, num_hidden_layers=4, mamba_d_state=16, mamba_headdim=32, n_mamba_heads=8, chunk_size=32, num_mem_blocks=1,
-                                            hybrid_layer_ids=[1, 3], num_key_value_heads=4, adapter_rank=8, attention_head_dim=64))
+                                            layers_block_type=["mamba", "hybrid"] * 2, num_key_value_heads=4, adapter_rank=8, attention_head_dim=64))
 
 
 # ---- torchvision, timm ----
