@@ -48,6 +48,9 @@ def nanogpt():
     return GPT(8192, 1024, 6, 256, 8, 0.1), lambda b, s: (ids(b, s), ids(b, s))
 
 
+operators = nanogpt         # recomputed by operator
+
+
 def gpt():
     return GPT(8192, 1024, 4, 256, 8, 0.0), lambda b, s: (ids(b, s), ids(b, s))
 
@@ -217,12 +220,13 @@ def unet():
 
 # name: how it is recorded, and the points (batch, size) at which PyTorch's trackers saw it
 CASES = {
-    "nanogpt": ("--stage3 --recompute none,full,op", [(7, 640), (3, 1000)]),
+    "nanogpt": ("--stage3", [(7, 640), (3, 1000)]),
+    "operators": ("--size 640 --batch 7 --check 7:640 --recompute op", [(7, 640)]),
     "gpt": ("--stage3 --precision bf16 --recompute none", []),
     "classifier": ("--stage3 --precision bf16 --recompute none", []),
     "spare": ("", [(4, 512)]),
     "bert": ("--stage3 --checkpoint BertLayer", [(8, 512)]),
-    "llama": ("--stage3 --checkpoint LlamaDecoderLayer --recompute none,full,op", [(4, 1024)]),
+    "llama": ("--stage3 --checkpoint LlamaDecoderLayer", [(4, 1024)]),
     "vit": ("--size 224 --checkpoint ViTLayer", [(64, 224)]),
     "dit": ("--size 16,32,48,64,80 --step 16", [(32, 32), (8, 96)]),
     "t5": ("--step 4", [(16, 512)]),
