@@ -45,7 +45,7 @@ NO_KERNEL = set("device detach lift_fresh alias is_same_size sym_size sym_stride
                 "is_non_overlapping_and_dense".split())
 OF = {name: cls for cls, names in CLASSES.items() for name in names.split()}
 NOTHING_READ = set("zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full fill_ zero_ arange rand randn randint".split())
-GATHERS = set("index index_select gather select_backward".split())
+GATHERS = set("embedding index index_select gather".split())
 known = {}
 
 
@@ -155,8 +155,6 @@ def bytes_of(func, cls, read, index, written):
         return 0
     if name in NOTHING_READ:
         return written
-    if name == "embedding":
+    if name in GATHERS:         # what it finds, however often
         return 2 * written + index
-    if name in GATHERS:
-        return min(read, written + index) + written
     return read + written

@@ -66,9 +66,9 @@ class Fitted:
         return self.texts[self.of[i]]
 
     def wrong_at(self, b, s, numbers):
-        """How many of the numbers recorded there are not the polynomials'."""
+        """Which of the numbers recorded there are not the polynomials'."""
         at = [value(p, b, s) for p in self.polynomials]
-        return sum(at[i] != n for i, n in zip(self.of, numbers))
+        return [k for k, (i, n) in enumerate(zip(self.of, numbers)) if at[i] != n]
 
     def degree(self):
         return tuple(max([k[d] for p in self.polynomials for k in p] or [0]) for d in (0, 1))

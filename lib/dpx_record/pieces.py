@@ -27,6 +27,21 @@ def structure(r):
     return shape, numbers
 
 
+def of_number(r, wanted):
+    """What the number of structure() counts, in words."""
+    n, op = 0, "the batch"
+    for e in r.events:
+        if e[0] == "op":
+            o = r.ops[e[1]]
+            op = "%s in %s" % (o["name"], o["owner"][-1] or "the module" if o["owner"] else "the module")
+            n += 2 + 4 * len(o["products"])
+        elif e[0] == "alloc":
+            n += 1
+        if n > wanted:
+            return "%s %s" % ("a tensor behind" if e[0] == "alloc" else "bytes or products of", op)
+    return "the batch"
+
+
 def first_difference(a, b):
     """Of two structures, in words."""
     for x, y in zip(a, b):
@@ -149,9 +164,19 @@ class Writer:
             out["backward"] = self.write(name, unit, "backward", backward)
         if part["after"]:
             out["after"] = len(self.counted(part["after"]))
+        if name == "last" and self.loss_apart(part):
+            out["loss"] = self.loss_apart(part)
+            out["loss"][1] += out["backward"][0]["op"] == "begin"
         if self.r.stage3:
             out["hooks"] = self.hooks
         return out
+
+    def loss_apart(self, part):
+        """Kernels of the loss outside of the module: the last of forward, the first of backward; None: it is the module's."""
+        left = [i for i, e in enumerate(part["forward"]) if e == ("exit", "")]
+        owned = [i for i, e in enumerate(part["backward"]) if e[0] == "op" and self.r.ops[e[1]]["owner"]]
+        n = len(self.counted(part["forward"][left[-1]:])) if left else 0
+        return [n, len(self.counted(part["backward"][:owned[0] if owned else None]))] if n else None
 
     def counted(self, events):
         """Lines that these events make: those of operators."""

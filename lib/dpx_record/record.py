@@ -54,9 +54,10 @@ def options(argv):
     a.add_argument("--most", type=int, default=0, metavar="N", help="the largest size (default: the rows of the table in which positions are looked up)")
     a.add_argument("--check", type=points, default=None, metavar="B:S,...", help="where the polynomials are checked (default: three points)")
     a.add_argument("--precision", default="bf16,autocast,fp32", metavar="NAMES", help="bf16 (FSDP2's mixed precision, DeepSpeed), autocast (DDP), fp32; default all")
-    a.add_argument("--recompute", default="none,full", metavar="NAMES", help="none, full (as the module itself checkpoints, else each unit under torch.utils.checkpoint); default both")
+    a.add_argument("--recompute", default="none,full", metavar="NAMES", help="none, full (as the module itself checkpoints, else each unit under torch.utils.checkpoint; default both), "
+                   "op (such a checkpoint that keeps what torchtitan's selective op keeps)")
     a.add_argument("--stage3", action="store_true", help="also under the hooks of DeepSpeed's ZeRO-3: bf16 and fp32")
-    a.add_argument("--checkpoint", default="", metavar="CLASS,...", help="with recompute full: classes whose modules are checkpointed")
+    a.add_argument("--checkpoint", default="", metavar="CLASS,...", help="with recompute full or op: classes whose modules are checkpointed")
     a.add_argument("--unit", default="", metavar="CLASS,...", help="classes whose modules are units (default: _no_split_modules, else repeated blocks)")
     a.add_argument("--found", type=told, action="append", default=[], metavar="[CLASS=]SHARE", help="of the rows that a mask may find, where its values are not known, so many, "
                    "as 1/8 where 8 experts have each an even share (default: all); CLASS: within modules of that class")
@@ -65,7 +66,7 @@ def options(argv):
     a.add_argument("--name", default="", help="the model's name (default: the function's)")
     out = a.parse_args(argv)
     out.precision, out.recompute = out.precision.split(","), out.recompute.split(",")
-    for said, known in ((out.precision, ("bf16", "autocast", "fp32")), (out.recompute, ("none", "full"))):
+    for said, known in ((out.precision, ("bf16", "autocast", "fp32")), (out.recompute, ("none", "full", "op"))):
         for x in said:
             if x not in known:
                 a.error("%r is none of %s" % (x, ", ".join(known)))
@@ -99,6 +100,11 @@ def function(what):
         raise Unrecordable("%s: %s has no %s" % (what, module, name)) from None
 
 
+def said_of(precision, recompute, stage3):
+    """A program, in words."""
+    return precision + {"none": "", "full": ", recomputed", "op": ", recomputed by operator"}[recompute] + (", stage 3" if stage3 else "")
+
+
 class Variant:
     """All recordings of one precision and recompute; `stage3`: under the hooks of DeepSpeed's stage 3."""
 
@@ -106,7 +112,7 @@ class Variant:
         from dpx_record import fit, pieces
         from dpx_record.recorder import Unrecordable
         from dpx_record.step import Step
-        self.said = precision + (", recomputed" if recompute else "") + (", stage 3" if stage3 else "")
+        self.said = said_of(precision, recompute, stage3)
         grid, columns, inputs, self.first = [(b, s) for b in o.batch for s in o.size], [], [], None
         step_at = lambda b, s: Step(make, o.what, b, s, precision, recompute, o.unit, o.checkpoint, stage3=stage3, found=o.found, read=o.read)
         batch_of = lambda x: [n for k, n in sorted(x.live.items()) if x.r.what.get(k) == "input"]
@@ -119,6 +125,9 @@ class Variant:
                 same = "batch with --batch %d, or batches" % b if s == grid[0][1] else "size with --size %d, or sizes" % s
                 raise Unrecordable("%s: it does other operations at batch %d and size %d than at %d and %d: %s; record one %s at which it does the same" %
                                    (self.said, b, s, *grid[0], pieces.first_difference(shape0, shape), same))
+            if x.kept != self.first.kept:
+                raise Unrecordable("%s: it keeps %d bytes from step to step at batch %d and size %d, %d at %d and %d: only what depends on neither is planned" %
+                                   (self.said, sum(x.kept), b, s, sum(self.first.kept), *grid[0]))
             columns.append(column)
             inputs.append(batch_of(x))
         self.fitted, fitted_inputs = fit.Fitted(grid, columns), fit.Fitted(grid, inputs)
@@ -131,15 +140,16 @@ class Variant:
             if shape != shape0:
                 raise Unrecordable("%s: it does other operations at batch %d and size %d than at %d and %d: %s" %
                                    (self.said, b, s, *grid[0], pieces.first_difference(shape0, shape)))
-            wrong = self.fitted.wrong_at(b, s, column) + fitted_inputs.wrong_at(b, s, batch_of(x))
-            self.checked.append((b, s, wrong, len(column)))
+            wrong = self.fitted.wrong_at(b, s, column) + [len(column) + i for i in fitted_inputs.wrong_at(b, s, batch_of(x))]
+            self.checked.append((b, s))
             if wrong:
-                raise Unrecordable("%s: at batch %d and size %d %d of %d numbers are not the polynomials' of degree %d in the batch and %d in the size: "
-                                   "give more sizes (an image's side needs five), or multiples of 32; of what grows with the batch's square give three "
-                                   "batches (--batch 2,3,4)" % (self.said, b, s, wrong, len(column), len(o.batch) - 1, len(o.size) - 1))
+                raise Unrecordable("%s: at batch %d and size %d %d of %d numbers (first: %s) are not the polynomials' of degree %d in the batch and %d in "
+                                   "the size: give more sizes (an image's side needs five), or multiples of 32; of what grows with the batch's square "
+                                   "give three batches (--batch 2,3,4)" % (self.said, b, s, len(wrong), len(column), pieces.of_number(x.r, wrong[0]),
+                                                                           len(o.batch) - 1, len(o.size) - 1))
         texts = [self.fitted.text_of(i) for i in range(len(self.fitted.of))]
         self.writer = pieces.Writer(self.first, texts, [fitted_inputs.text_of(i) for i in range(len(fitted_inputs.of))])
-        self.program = dict(precision=precision, recompute="full" if recompute else "none", **self.writer.program())
+        self.program = dict(precision=precision, recompute=recompute, **self.writer.program())
         if stage3:
             self.program["views"] = sorted(self.first.views)
 
@@ -169,17 +179,18 @@ def document(o, variants):
     ready = {e[1] for v in variants for e in v.first.r.events if e[0] == "ready"}
     unused = [t[0] for t in tensors if len(t) == 2 and t[0] not in ready]
     doc = {"dpx_model": VERSION, "name": o.name or o.what.partition(":")[0].rpartition("/")[2].replace(".py", ""),
-           "made": {"by": "dpx.record", "of": o.what, "torch": x_version(), "gpu": o.gpu, "checked": [list(p[:2]) for p in variants[0].checked]},
+           "made": {"by": "dpx.record", "of": o.what, "torch": x_version(), "gpu": o.gpu, "checked": [list(p) for p in variants[0].checked]},
            **({"batch": o.batch[0]} if len(o.batch) == 1 else {}), "size": size, "tensors": tensors}
-    assumed = ["%s in %s" % (said, where) for v in variants for said, where in v.first.r.assumed]
+    assumed = ["%s in %s" % (said, where) for v in variants for said, where in
+               list(v.first.r.assumed) + [("yes, or 1, for what a value decides", where) for where in v.first.r.values_read]]
     if assumed:
         doc["assumed"] = [text[:200] for text in dict.fromkeys(assumed)][:64]
     if shared:
         doc["shared"] = shared
     if unused:
         doc["unused"] = unused
-    if x.buffers:
-        doc["buffers"] = [[n, list(shape), dtype] for n, shape, dtype, _ in x.buffers]
+    if x.buffers or x.kept:         # a cache that the first step made is as a buffer
+        doc["buffers"] = [[n, list(shape), dtype] for n, shape, dtype, _ in x.buffers] + [["kept.%d" % i, [n], "uint8"] for i, n in enumerate(x.kept)]
     classes = [type(x.model.get_submodule(u)).__name__ for u in order]
     doc["units"] = [[u, c] for u, c in zip(order, classes)]
     doc["programs"] = [v.program for v in variants]
@@ -208,7 +219,7 @@ def dumped(doc):
         for name, piece in p["pieces"].items():
             passes = ",\n".join('      "%s": [\n        %s\n      ]' % (now, ",\n        ".join(line(k) for k in piece[now])) if piece[now] else '      "%s": []' % now
                                 for now in ("forward", "backward"))
-            more = "".join('      "%s": %s,\n' % (k, line(piece[k])) for k in ("before", "after", "hooks") if k in piece)
+            more = "".join('      "%s": %s,\n' % (k, line(piece[k])) for k in ("before", "after", "loss", "hooks") if k in piece)
             pieces.append('    "%s": {\n%s%s\n    }' % (name, more, passes))
         views = '"stage3": true, "views": %s, ' % line(p["views"]) if "views" in p else ""
         programs.append('{"precision": "%s", "recompute": "%s",\n  %s"units": %s,\n  "pieces": {\n%s\n  }}' %
@@ -237,7 +248,7 @@ def report(o, doc, variants, seconds):
     print("operators   %d of a step: %s" % (len(x.r.ops), ", ".join("%d %s" % (n, c) for c, n in by.most_common())))
     print("recorded    %s, at batch %s and size %s" % ("; ".join(v.said for v in variants), ",".join(map(str, o.batch)), ",".join(map(str, o.size))))
     print("numbers     %d, in %d polynomials of degree %d in the batch and %d in the size" % (len(v.fitted.of), len(v.fitted.polynomials), *v.fitted.degree()))
-    print("checked     %s" % (", ".join("batch %d and size %d" % p[:2] for p in v.checked) + ": no number differs" if v.checked else "nothing: it was recorded at one batch and size"))
+    print("checked     %s" % (", ".join("batch %d and size %d" % p for p in v.checked) + ": no number differs" if v.checked else "nothing: it was recorded at one batch and size"))
     if "batch" in doc:
         print("batch       %d alone" % doc["batch"])
     print("sizes       %s" % ("%d alone" % doc["size"]["only"] if "only" in doc["size"] else ("any" if doc["size"]["step"] == 1 else "multiples of %d" % doc["size"]["step"]) + (" up to %d" % doc["size"]["most"] if "most" in doc["size"] else "")))
@@ -270,12 +281,12 @@ def recorded(o, make):
     variants, failed = [], []
     for precision in o.precision:
         for recompute in o.recompute:
-            for stage3 in (False, True)[:1 + (precision in o.stage3)]:
+            for stage3 in (False, True)[:1 + (precision in o.stage3 and recompute != "op")]:
                 try:
-                    variants.append(Variant(o, make, precision, recompute == "full", stage3))
-                except (Unrecordable, RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError, IndexError, KeyError) as e:
+                    variants.append(Variant(o, make, precision, recompute, stage3))
+                except Exception as e:          # of the module's own code
                     why = str(e) if isinstance(e, Unrecordable) else "%s: %s%s" % (type(e).__name__, " ".join(str(e).split())[:300], place_of(e))
-                    failed.append((precision + (", recomputed" if recompute == "full" else "") + (", stage 3" if stage3 else ""), why))
+                    failed.append((said_of(precision, recompute, stage3), why))
     if not variants:
         raise Unrecordable("%s: %s" % (o.what, failed[0][1]))
     return variants, failed

@@ -83,12 +83,14 @@ class Recorder(TorchDispatchMode):
         self.values_read = collections.Counter()        # where a value decides: module -> times
         self.unclassed = collections.Counter()
         self.count = 0
-        self.stage3 = None
+        self.stage3, self.reentrant = None, False       # may a checkpoint be reentrant?
         self.positions, self.rows = set(), {}        # storages of 0, 1, 2 ..., and tables that such are looked up in: module -> rows
 
     # ---- storages ----
 
     def number_of(self, t):
+        if t.layout in (torch.sparse_coo, torch.sparse_csr):
+            raise Unrecordable("%s makes a sparse tensor (as nn.Embedding(sparse=True) does of its gradient), whose bytes the data decide: make it dense" % self.where())
         try:
             storage = t.untyped_storage()
         except Exception:
@@ -175,6 +177,9 @@ class Recorder(TorchDispatchMode):
             self.owner_of_seq.setdefault(sequence_number() - 1, tuple(self.stack))
             return tuple(self.stack)
         node = graph_node()
+        if node is not None and node.name() == "CheckpointFunctionBackward" and not self.reentrant:
+            raise Unrecordable("%s is under a reentrant checkpoint, whose memory is known under DDP alone (autocast): set use_reentrant=False, which keeps as much" %
+                               self.where())
         made = self.owner_of_seq.get(node._sequence_nr()) if node is not None else None
         if made is not None or self.stack:
             self.owner = (made or ()) + tuple(self.stack)
@@ -226,12 +231,12 @@ class Recorder(TorchDispatchMode):
         if name not in FIXED:
             return None
         like = lambda shape, dtype: aten.new_empty.default(args[0], shape, dtype=dtype)
-        if value is not None:
+        if value is not None and not any(t in self.values.drawn for t in tensors_in(args)):        # what a middle finds stands for nothing
             outs = value if isinstance(value, tuple) else (value,)
             return lambda: tuple(like(v.shape, v.dtype) for v in outs) if isinstance(value, tuple) else like(value.shape, value.dtype)
         if name == "nonzero":
             rows = self.rows_found(args[0].numel())
-            return lambda: like((rows, args[0].dim()), torch.int64)
+            return lambda: self.values.all_found(like((rows, args[0].dim()), torch.int64), args[0].shape)
         if name == "masked_select":
             rows = self.rows_found(args[1].numel())
             return lambda: like((rows,), args[0].dtype)
@@ -268,10 +273,14 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        torch._C._set_only_lift_cpu_tensors(True)       # as the fake mode has it, in autograd's threads too
         if func.namespace in ("prim", "profiler"):
             return func(*args, **kwargs)
         value = self.values.computed(func, args, kwargs)
         if func is aten._local_scalar_dense.default:
+            if args[0] in self.values.drawn:
+                said = "the middle of what chance draws"
+                self.assumed[said, self.where()] = self.assumed.get((said, self.where()), 0) + 1
             return self.scalar(args[0]) if value is None else value
         if func in (aten.index.Tensor, aten._unsafe_index.Tensor):
             args = (args[0], self.without_masks(args[1]))

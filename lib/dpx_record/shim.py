@@ -5,6 +5,7 @@ properties to choose its kernel.  A library with functions of these names is com
 `gpu_major()` is 0 but while attention chooses: then it is the compute capability that the recording is for."""
 import contextlib
 import ctypes
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -24,7 +25,17 @@ _Bool _ZN2at11accelerator13isAcceleratorEN3c1010DeviceTypeE(signed char t) { (vo
 _Bool _ZN4c10d7Reducer28should_collect_runtime_statsEv(void *self) { (void)self; return 0; }
 void _ZN4c10d7Reducer19sync_bucket_indicesERSt6vectorIS1_ImSaImEESaIS3_EE(void *self, void *v) { (void)self; (void)v; }
 """
-HEADERS = os.path.join(sysconfig.get_paths()["purelib"], "nvidia", "cu13", "include")
+
+
+def headers():
+    """Where the CUDA runtime's are that PyTorch brings: in this environment, or one that it is layered on."""
+    spec = importlib.util.find_spec("nvidia")
+    places = [*(spec.submodule_search_locations if spec else ()), os.path.join(sysconfig.get_paths()["purelib"], "nvidia")]
+    folders = [os.path.join(place, part, "include") for place in places for part in ("cu13", "cuda_runtime")]
+    return next((f for f in folders if os.path.exists(os.path.join(f, "driver_types.h"))), folders[-2])
+
+
+HEADERS = headers()
 
 
 def preload():
@@ -77,11 +88,27 @@ def attention_of(capability):
         functional.scaled_dot_product_attention = real
 
 
+def to_where_it_is_not(real):
+    """Module.to() that leaves alone what is there already: parameters that are fake it would exchange, for it cannot set their data."""
+    import torch
+
+    def to(module, *args, **kwargs):
+        device, dtype, _, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+        there = lambda t: (device is None or t.device.type == device.type) and (dtype is None or t.dtype == dtype or not t.is_floating_point())
+        held = list(module.parameters()) + list(module.buffers())
+        return module if memory_format is None and held and all(map(there, held)) else real(module, *args, **kwargs)
+    return to
+
+
 def without_gpu():
     """What asks for a GPU before it does what needs none, or reads values to choose a way."""
     import torch
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False
     torch.cuda.is_bf16_supported = lambda *a, **k: True
+    torch.cuda._lazy_init = lambda: None        # torch.tensor(5, device="cuda") within a backward
+    torch.nn.Module.to = to_where_it_is_not(torch.nn.Module.to)
+    fake = torch._subclasses.fake_tensor.FakeTensor
+    fake.__format__ = lambda t, spec: format(t.item() if t.dim() == 0 else repr(t), spec)      # as a Tensor's own, which sees to Tensors alone
     try:
         import transformers.masking_utils as masks
         masks.find_packed_sequence_indices = lambda *a, **k: None       # whether sequences are packed: ours are not

@@ -14,6 +14,8 @@ import contextlib
 import torch
 from torch import nn
 
+from .recorder import Unrecordable, users_line
+
 
 class Linear(torch.autograd.Function):
     """What stage 3 puts in the place of nn.functional.linear: it saves the weight itself, not a view of it."""
@@ -98,6 +100,27 @@ class Stage3:
         out, tensors = through(out, back)
         self.before[m] = self.before.get(m, 0) + len(tensors)
         return out
+
+
+class Own(dict):
+    """The parameters of a module, which its own forward may ask for.  Where another module's does, as nn.MultiheadAttention for its out_proj's, stage 3
+    gathers them there and then, and from then on with that module's own ("external parameters")."""
+
+    def __init__(self, parameters, path, recorder):
+        super().__init__(parameters)
+        self.path, self.r = path, recorder
+
+    def __getitem__(self, name):
+        p = super().__getitem__(name)
+        if p is not None and self.r.stack and self.path not in self.r.stack:
+            raise Unrecordable("%s asks for %s.%s while %s does not run%s: what stage 3 gathers then is not followed" %
+                               (self.r.where(), self.path, name, self.path, users_line()))
+        return p
+
+
+def watch_parameters(model, recorder):
+    for path, m in model.named_modules():
+        m.__dict__["_parameters"] = Own(m._parameters, path, recorder)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,8 @@ from torch.utils._pytree import tree_map
 
 from .build import build, to_fake
 from .recorder import Recorder, Unrecordable, settled, tensors_in
-from .stage3 import Stage3, own_linear, views_saved
+from .selective import by_operator
+from .stage3 import Stage3, own_linear, views_saved, watch_parameters
 from .units import of_classes, units_of
 
 
@@ -61,9 +62,13 @@ class Subject:
         if self.loss:
             return self.loss(model, x)
         out = model(**x) if isinstance(x, dict) else model(*x) if isinstance(x, (tuple, list)) else model(x)
-        if hasattr(out, "loss") and out.loss is not None:
-            return out.loss
+        named = out.get("loss") if isinstance(out, collections.abc.Mapping) else getattr(out, "loss", None)
+        if named is not None:
+            return named
         scalars = [t for t in tensors_in(out) if t.dim() == 0 and t.requires_grad]
+        if len(scalars) > 1:
+            raise Unrecordable("forward returns %d tensors of no dimension, each of which may be the loss: return (module, inputs, loss) where "
+                               "loss(module, inputs) computes it" % len(scalars))
         if not scalars:
             raise Unrecordable("%s: forward returns no loss (a tensor of no dimension): return (module, inputs, loss) where loss(module, inputs) "
                                "computes one" % self.name)
@@ -78,37 +83,71 @@ def what_sizes_count(x, s):
     return "side" if any(shape.count(s) > 1 for shape, _ in shapes) else "size"
 
 
+def check_parameters(model):
+    """A file has one dtype for all: what trains is kept in fp32, and --precision says what the step computes in."""
+    other = [(path, str(p.dtype).replace("torch.", "")) for path, p in model.named_parameters() if p.dtype is not torch.float32]
+    if other:
+        real = other[0][1] in ("bfloat16", "float16", "float64")
+        raise Unrecordable("%d parameters are not fp32 (%s is %s first): %s" % (len(other), *other[0],
+                           "return the module in fp32 (.float()); --precision says what a step computes in" if real else "such are not planned"))
+
+
 def cast_inputs(module):
     """FSDP2's cast_forward_inputs."""
     to = lambda v: v.to(torch.bfloat16) if isinstance(v, torch.Tensor) and v.is_floating_point() else v
     module.register_forward_pre_hook(lambda m, a, k: (tree_map(to, a), tree_map(to, k)), with_kwargs=True)
 
 
-def checkpointed(model, paths, classes=()):
+def checkpointed(model, paths, classes=(), how="full"):
     """Recomputed as the module itself does it where it can (transformers), else each unit, or each module of the classes that were named."""
     from torch.utils.checkpoint import checkpoint
+    options = dict(use_reentrant=False, **({"context_fn": by_operator} if how == "op" else {}))
     if classes:
         paths = of_classes(model, classes)
         if not paths:
             raise Unrecordable("--checkpoint: no module is a %s" % " or ".join(classes))
     elif getattr(model, "supports_gradient_checkpointing", False) and hasattr(model, "gradient_checkpointing_enable"):
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options)
         return
     for path in paths:
         m = model.get_submodule(path)
-        m.forward = functools.partial(checkpoint, m.forward, use_reentrant=False)
+        m.forward = functools.partial(checkpoint, m.forward, **options)
+
+
+def same_modules(before, now):
+    """A step that runs others than the one before it stands for no step."""
+    other = sorted(before ^ now)
+    if other:
+        raise Unrecordable("%s runs in one step and not in the next: a recorded step stands for all: make it run in every step, or in none" % other[0])
+
+
+def check_kept(r):
+    """What a step makes it also frees: the next one finds what this one found."""
+    made, op = {}, None
+    for e in r.events:
+        if e[0] == "op":
+            op = r.ops[e[1]]
+        elif e[0] == "alloc":
+            made[e[1]] = op
+        elif e[0] == "free":
+            made.pop(e[1], None)
+    for op in made.values():
+        raise Unrecordable("%s in %s makes a tensor that stays behind the step: free what forward keeps before it returns, and write into buffers in place "
+                           "(copy_, mul_) where they are replaced" % (op["name"] if op else "it", op["owner"][-1] or "the module" if op and op["owner"] else "the module"))
 
 
 class Step:
-    """The recorder behind a step, and what there was at its begin: `live`, bytes of storages."""
+    """The recorder behind a step, and what there was at its begin: `live`, bytes of storages; `kept`, of those that nothing names."""
 
-    def __init__(self, make, name, b, s, precision="fp32", recompute=False, chosen=None, checkpoint=(), device="cuda", stage3=False, found=(), read=()):
+    def __init__(self, make, name, b, s, precision="fp32", recompute="none", chosen=None, checkpoint=(), device="cuda", stage3=False, found=(), read=()):
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         torch.manual_seed(0)
         subject = Subject(build(make), name)
         model = self.model = subject.module
         self.r = r = Recorder(device, found, read, (b, s))
+        r.reentrant = precision == "autocast"
         with mode, torch.device(device):
+            check_parameters(model)
             to_fake(model, device, r.values.know)
             self.units = units_of(model, chosen)
             if precision == "bf16":
@@ -117,14 +156,15 @@ class Step:
                 for path in [""] + list(self.units):
                     cast_inputs(model.get_submodule(path))
             model.train()
-            if recompute:
-                checkpointed(model, self.units, checkpoint)
+            if recompute != "none":
+                checkpointed(model, self.units, checkpoint, recompute)
             x = subject.fake_inputs_at(b, s, device, r.values.know)
             self.size_of = what_sizes_count(x, s)
             self.views = set()
             if stage3:
                 self.find_views(subject, model, x, precision, device)
                 r.stage3 = Stage3(r)
+                watch_parameters(model, r)
             r.watch(model)
             for t in tensors_in(x):
                 r.name(t, "input")
@@ -135,11 +175,15 @@ class Step:
                     for again in range(2):          # the first step makes what stays
                         if again:
                             gc.collect()
+                            before = {e[1] for e in r.events if e[0] == "enter"}
                             self.live = r.begin()
                         self.run(subject, model, x, precision, device)
+                same_modules(before, {e[1] for e in r.events if e[0] == "enter"})
             finally:
                 gc.enable()
         r.events = settled(r.events)
+        check_kept(r)
+        self.kept = sorted(n for number, n in self.live.items() if number not in r.what)
         self.parameters = [(n, tuple(p.shape), p.requires_grad) for n, p in model.named_parameters()]
         self.buffers = [(n, tuple(t.shape), str(t.dtype).replace("torch.", ""), t.numel() * t.element_size()) for n, t in model.named_buffers()]
 
@@ -161,5 +205,7 @@ class Step:
         loss.backward()
         r.events.append(("phase", "end"))
         model.zero_grad(set_to_none=True)
+        for t in tensors_in(x):         # a module may ask for its inputs' gradients, which go with them
+            t.grad = None
         del loss
         r.events.append(("phase", "over"))

@@ -45,6 +45,17 @@ def children(model, path=""):
     return out
 
 
+def apart(model, path=""):
+    """Parts with parameters, none of which is another part's, too: in the place of one that shares some, its own parts, down to single layers."""
+    out = []
+    for p in children(model.get_submodule(path), path and path + "."):
+        if not shares(model, p):
+            out.append(p)
+        elif not isinstance(model.get_submodule(p), LAYERS):
+            out += [q for q in apart(model, p) if not isinstance(model.get_submodule(q), LAYERS)]
+    return out
+
+
 def shares(model, path):
     """Has a module a parameter that another one has, too, which does not lie in it?"""
     inside = {id(p) for p in model.get_submodule(path).parameters()}
@@ -59,11 +70,11 @@ def units_of(model, chosen):
             raise Unrecordable("no module is a %s: classes of this module's parts are %s" %
                                (" or ".join(chosen), ", ".join(sorted({type(m).__name__ for _, m in model.named_modules()})[:30])))
         return found
-    for found in of_classes(model, set(getattr(model, "_no_split_modules", None) or ())), repeated(model), children(model):
+    for found in of_classes(model, set(getattr(model, "_no_split_modules", None) or ())), repeated(model), children(model), apart(model):
         several = [p for p in found if sum(type(model.get_submodule(q)) is type(model.get_submodule(p)) for q in found) > 1]
-        apart = [p for p in (several or found) if not shares(model, p)]     # fully_shard() wants a shared parameter in one unit
-        if apart:
-            return apart
+        alone = [p for p in (several or found) if not shares(model, p)]     # fully_shard() wants a shared parameter in one unit
+        if alone:
+            return alone
     raise Unrecordable("no unit was found: name a class with --unit")
 
 
@@ -118,7 +129,8 @@ class Chain:
                     raise Unrecordable("%s runs more than once in a forward: give the class of a module around it with --unit" % unit)
                 self.order.append(unit)
         if not self.order:
-            raise Unrecordable("no unit runs in forward: name a class with --unit")
+            raise Unrecordable("no unit runs in forward (%s do not): name a class with --unit; parameters outside of modules that run, as in an "
+                               "nn.ParameterList, are in no unit" % ", ".join(step.units[:3]))
         unused = [u for u in step.units if u not in self.order]
         if unused:
             self.notes.append("%d units do not run (%s): their parameters get no gradient" % (len(unused), unused[0]))

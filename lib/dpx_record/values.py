@@ -81,6 +81,7 @@ class Told:
 class Values:
     def __init__(self, number_of):
         self.real, self.number_of, self.gone = WeakTensorKeyDictionary(), number_of, set()
+        self.drawn = WeakTensorKeyDictionary()          # of what is known, what chance decides
 
     def know(self, fake, real):
         if real.numel() <= (REAL if real.is_floating_point() or real.is_complex() else WHOLE):
@@ -97,7 +98,8 @@ class Values:
         """The operator's results where all that it reads is known; None."""
         name, flat = name_of(func), [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, torch.Tensor)]
         base = name.rstrip("_")
-        if torch.Tag.nondeterministic_seeded in func.tags or (not flat and base not in MADE):
+        of_numbers = base in MADE or all(isinstance(a, (int, float)) for a in args)         # torch.div(5, 2)
+        if torch.Tag.nondeterministic_seeded in func.tags or (not flat and not of_numbers):
             return None
         if base in SHAPED and elements_of(args[1] if base.startswith("new_") else args[0].shape) > WHOLE:
             return None
@@ -116,6 +118,13 @@ class Values:
         except Exception:       # which the fake tensors' own operator will say, or CPUs have none
             return None
 
+    def all_found(self, rows, shape):
+        """Of a mask that finds all there are, the places."""
+        if rows.shape[0] == elements_of(shape) <= REAL:
+            with unset_fake_temporarily():
+                self.know(rows, torch.ones(shape, dtype=torch.bool, device="cpu").nonzero())
+        return rows
+
     def written(self, func, args, kwargs):
         """What it writes is not known any longer."""
         for i, a in enumerate(func._schema.arguments):
@@ -130,7 +139,9 @@ class Values:
         outs = [t for t in tree_flatten(out)[0] if isinstance(t, torch.Tensor)]
         if value is None and func._schema.is_mutable:
             self.written(func, args, kwargs)
+        drawn = any(t in self.drawn for t in tree_flatten((args, kwargs))[0] if isinstance(t, torch.Tensor))
         if value is None and len(outs) == 1 and torch.Tag.nondeterministic_seeded in func.tags and outs[0].numel() <= REAL:
+            drawn = True
             value = chance(func, args, kwargs, outs[0].shape, outs[0].dtype)
             self.gone -= {self.number_of(outs[0])} if value is not None else set()
         if value is None:
@@ -138,3 +149,5 @@ class Values:
         for t, v in zip(outs, [v for v in tree_flatten(value)[0] if isinstance(v, torch.Tensor)]):
             if v.shape == t.shape:
                 self.know(t, v)
+                if drawn:
+                    self.drawn[t] = True

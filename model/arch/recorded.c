@@ -92,6 +92,26 @@ static void add_module(struct model *m, int i)
 }
 
 /* [name, shape] or [name, shape, "frozen"] */
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(const struct tensor *const *)a)->name, (*(const struct tensor *const *)b)->name);
+}
+
+static int check_names(const struct model *m, const char *where)
+{
+    const struct tensor **sorted = room_new((size_t)m->ntensors, sizeof *sorted);
+    int rc = 0;
+
+    for (int t = 0; t < m->ntensors; t++)
+        sorted[t] = &m->tensors[t];
+    qsort(sorted, (size_t)m->ntensors, sizeof *sorted, by_name);
+    for (int t = 1; t < m->ntensors && rc == 0; t++)
+        if (!strcmp(sorted[t]->name, sorted[t - 1]->name))
+            rc = fail("%s: tensors: %s stands there twice: another name of a tensor belongs into \"shared\"", where, sorted[t]->name);
+    free(sorted);
+    return rc;
+}
+
 static int read_tensors(const json_t *rows, struct model *m, const char *where)
 {
     size_t n = json_array_size(rows);
@@ -119,7 +139,7 @@ static int read_tensors(const json_t *rows, struct model *m, const char *where)
         m->trainable += t->frozen ? 0 : t->numel;
         m->ntrainable += !t->frozen;
     }
-    return 0;
+    return check_names(m, where);
 }
 
 /* ---- units ---- */
@@ -506,10 +526,17 @@ json_t *recorded_to_config(const struct recorded *r)
     return r->path ? json_pack("{s:s}", "file", r->path) : json_incref(r->doc);
 }
 
-const struct rec_program *recorded_program(const struct recorded *r, const char *precision, bool recomputed, bool stage3)
+const char *recorded_again_name(enum rec_again again)
+{
+    static const char *const names[NREC_AGAIN] = { [REC_NOTHING] = "none", [REC_WHOLE] = "full", [REC_BY_OPERATOR] = "op" };
+
+    return names[again];
+}
+
+const struct rec_program *recorded_program(const struct recorded *r, const char *precision, enum rec_again again, bool stage3)
 {
     for (int i = 0; i < r->nprograms; i++)
-        if (r->program[i].precision && !strcmp(r->program[i].precision, precision) && r->program[i].recomputed == recomputed &&
+        if (r->program[i].precision && !strcmp(r->program[i].precision, precision) && r->program[i].again == again &&
             r->program[i].stage3 == stage3)
             return &r->program[i];
     return NULL;

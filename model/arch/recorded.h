@@ -74,14 +74,18 @@ struct rec_piece {
     const char *name;
     int kernel0[2], nkernels[2];
     int before, after;              /* kernels of forward before the unit is entered, of backward behind it: the root's */
+    int loss[2];                    /* of the last piece: the last kernels of forward and the first of backward, which are no module's */
     int hook0[2], nhooks[2];
     int module0, nmodules;
 };
 
+/* What backward runs again: nothing, units as a whole, or all but the operators that torchtitan's `selective op` keeps. */
+enum rec_again { REC_NOTHING, REC_WHOLE, REC_BY_OPERATOR, NREC_AGAIN };
+
 /* The programs of one precision. */
 struct rec_program {
     const char *precision;          /* "bf16", "autocast", "fp32" */
-    bool        recomputed;
+    uint8_t     again;              /* enum rec_again */
     bool        stage3;             /* recorded under the hooks of DeepSpeed's stage 3 */
     int         first, last;        /* its pieces */
     int        *of_unit;            /* the piece of each unit, counted among `kind` */
@@ -132,7 +136,10 @@ void recorded_free(struct recorded *r);
 json_t *recorded_to_config(const struct recorded *r);
 
 /* The program of a precision ("bf16", "autocast", "fp32"), under the hooks of stage 3 or without; NULL: it was not recorded. */
-const struct rec_program *recorded_program(const struct recorded *r, const char *precision, bool recomputed, bool stage3);
+const struct rec_program *recorded_program(const struct recorded *r, const char *precision, enum rec_again again, bool stage3);
+
+/* Its name in a file: "none", "full", "op". */
+const char *recorded_again_name(enum rec_again again);
 
 /* Index in the model's table of tensor `i` of a unit (struct rec_move). */
 int recorded_tensor(const struct recorded *r, int64_t unit, int i);
@@ -142,8 +149,8 @@ int recorded_tensor(const struct recorded *r, int64_t unit, int i);
  * transforms and custom kernels only the bytes are known. */
 int recorded_rough(enum rec_class c);
 
-/* FLOPs of forward and backward of one sample of a size, by one of its programs: of a step with every unit run again, or none.  0: none is known. */
-double recorded_flops(const struct recorded *r, int64_t size, bool recomputed);
+/* FLOPs of forward and backward of one sample of a size, by one of its programs: of a step that runs so much again.  0: none is known. */
+double recorded_flops(const struct recorded *r, int64_t size, enum rec_again again);
 
 /* The polynomial's value.  0, or -1: it is not whole, negative, or above 2^60 there. */
 int recorded_at(const struct recorded *r, struct rec_size z, int64_t batch, int64_t size, int64_t *out);

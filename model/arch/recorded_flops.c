@@ -28,12 +28,12 @@ static double of_piece(const struct recorded *r, const struct rec_piece *p, int6
     return sum;
 }
 
-double recorded_flops(const struct recorded *r, int64_t size, bool recomputed)
+double recorded_flops(const struct recorded *r, int64_t size, enum rec_again again)
 {
     const struct rec_program *g = NULL;
 
     for (int i = 0; i < r->nprograms && !g; i++)
-        g = r->program[i].recomputed == recomputed ? &r->program[i] : NULL;
+        g = r->program[i].again == again ? &r->program[i] : NULL;
     if (!g)
         return 0;
     double sum = of_piece(r, &r->pieces[g->first], size) + of_piece(r, &r->pieces[g->last], size);

@@ -361,6 +361,22 @@ static int read_views(struct reader *x, const json_t *names)
     return 0;
 }
 
+/* The loss that is computed outside of the module. */
+static int read_loss(const struct reader *x, const json_t *j, struct rec_piece *p)
+{
+    if (!j)
+        return 0;
+    if (strcmp(x->piece, "last") != 0 || json_array_size(j) != 2)
+        return wrong(x, "loss", "expected [kernels of forward, kernels of backward], in the last piece");
+    for (int pass = 0; pass < 2; pass++) {
+        const json_t *n = json_array_get(j, (size_t)pass);
+        if (!json_is_integer(n) || json_integer_value(n) < 0 || json_integer_value(n) > p->nkernels[pass])
+            return wrong(x, "loss", "expected a number of its kernels for each pass");
+        p->loss[pass] = (int)json_integer_value(n);
+    }
+    return 0;
+}
+
 static int read_piece(struct reader *x, const json_t *j, int *index)
 {
     struct recorded *r = x->r;
@@ -382,7 +398,7 @@ static int read_piece(struct reader *x, const json_t *j, int *index)
     if (json_integer_value(before) < 0 || json_integer_value(before) > p.nkernels[0] || json_integer_value(after) < 0 || json_integer_value(after) > p.nkernels[1] ||
         (x->unit < 0 && (before || after)))
         return wrong(x, "before, after", "expected a number of its kernels, in the piece of a unit");
-    if (check_lives(x, &p) < 0 || read_hooks(x, json_object_get(j, "hooks"), &p) < 0)
+    if (read_loss(x, json_object_get(j, "loss"), &p) < 0 || check_lives(x, &p) < 0 || read_hooks(x, json_object_get(j, "hooks"), &p) < 0)
         return -1;
     r->pieces = room_for(r->pieces, r->npieces, &r->pieces_room, sizeof *r->pieces);
     *index = (int)r->npieces;
@@ -496,16 +512,19 @@ static int read_program(struct reader *x, const json_t *j, struct rec_program *g
 {
     const json_t *pieces = json_object_get(j, "pieces"), *units = json_object_get(j, "units");
     const char *precision = json_string_value(json_object_get(j, "precision")), *again = json_string_value(json_object_get(j, "recompute"));
+    int how = 0;
 
     if (!precision || (strcmp(precision, "bf16") && strcmp(precision, "autocast") && strcmp(precision, "fp32")))
         return fail("%s: programs: precision: expected \"bf16\", \"autocast\" or \"fp32\"", x->where);
-    if (!again || (strcmp(again, "none") && strcmp(again, "full")))
-        return fail("%s: programs: recompute: expected \"none\" or \"full\"", x->where);
+    while (again && how < NREC_AGAIN && strcmp(again, recorded_again_name((enum rec_again)how)) != 0)
+        how++;
+    if (!again || how == NREC_AGAIN)
+        return fail("%s: programs: recompute: expected \"none\", \"full\" or \"op\"", x->where);
     x->stage3 = json_is_true(json_object_get(j, "stage3"));
-    if (recorded_program(x->r, precision, !strcmp(again, "full"), x->stage3))
+    if (recorded_program(x->r, precision, (enum rec_again)how, x->stage3))
         return fail("%s: programs: %s with recompute %s%s stands there twice", x->where, precision, again, x->stage3 ? " under stage 3" : "");
     g->precision = x->precision = recorded_name(x->r, precision);
-    g->recomputed = !strcmp(again, "full");
+    g->again = (uint8_t)how;
     g->stage3 = x->stage3;
     if (read_views(x, json_object_get(j, "views")) < 0)
         return -1;

@@ -19,6 +19,11 @@ const char *recorded_precision(const struct plan *p)
     return r.autocast ? "autocast" : r.used == DT_BF16 ? "bf16" : r.used == DT_FP32 ? "fp32" : dtype_name(r.used);
 }
 
+enum rec_again recorded_again(const struct plan *p)
+{
+    return p->recompute == RECOMPUTE_FULL ? REC_WHOLE : p->recompute == RECOMPUTE_OP ? REC_BY_OPERATOR : REC_NOTHING;
+}
+
 bool recorded_stage3(const struct plan *p)
 {
     return p->strategy == STRAT_ZERO3;
@@ -53,8 +58,6 @@ static int check_parallel(const struct plan *p, const char *where)
         if (axes[i].ranks > 1)
             return fail("%s: parallel.%s: a recorded module is planned whole on each rank so far: DDP, FSDP1, FSDP2, HSDP and DeepSpeed's stages divide its "
                         "parameters", where, axes[i].key);
-    if (p->model.recorded->uneven && p->dialect == DIALECT_DEEPSPEED)
-        return fail("%s: dialect: the units of %s have different tensors: planned in dialect torch or torch-fsdp1 so far", where, p->model.name);
     if (p->dialect != DIALECT_TORCH && p->dialect != DIALECT_TORCH_FSDP1 && p->dialect != DIALECT_DEEPSPEED)
         return fail("%s: dialect: a recorded module is PyTorch's: take torch, torch-fsdp1 or deepspeed", where);
     return 0;
@@ -67,7 +70,7 @@ static void list_programs(const struct recorded *r, char *to, size_t size)
 
     to[0] = '\0';
     for (int i = 0; i < r->nprograms && n < size; i++)
-        n += (size_t)snprintf(to + n, size - n, "%s%s%s%s", i ? ", " : "", r->program[i].precision, r->program[i].recomputed ? " with recompute full" : "",
+        n += (size_t)snprintf(to + n, size - n, "%s%s%s%s%s", i ? ", " : "", r->program[i].precision, r->program[i].again ? " with recompute " : "", r->program[i].again ? recorded_again_name((enum rec_again)r->program[i].again) : "",
                               r->program[i].stage3 ? " under stage 3" : "");
 }
 
@@ -76,17 +79,17 @@ static int check_program(const struct plan *p, const char *where)
     const struct recorded *r = p->model.recorded;
     char has[400];
 
-    if ((p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL) || p->recompute_interval != 1)
-        return fail("%s: recompute%s: of a recorded module none or full", where, p->recompute_interval != 1 ? "_interval" : "");
-    if (recorded_program(r, recorded_precision(p), p->recompute == RECOMPUTE_FULL, recorded_stage3(p)))
+    if ((p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL && p->recompute != RECOMPUTE_OP) || p->recompute_interval != 1)
+        return fail("%s: recompute%s: of a recorded module none, full or op", where, p->recompute_interval != 1 ? "_interval" : "");
+    if (recorded_program(r, recorded_precision(p), recorded_again(p), recorded_stage3(p)))
         return 0;
-    if (recorded_stage3(p) && recorded_program(r, recorded_precision(p), p->recompute == RECOMPUTE_FULL, false))
+    if (recorded_stage3(p) && recorded_program(r, recorded_precision(p), recorded_again(p), false))
         return fail("%s: strategy: DeepSpeed's stage 3 fetches by the modules' hooks, which %s was recorded without: record it with --stage3, or take "
                     "zero2, or fsdp", where, p->model.name);
     list_programs(r, has, sizeof has);
-    return fail("%s: %s: %s/%s runs %s in %s%s, which was not recorded; its file has: %s", where, p->recompute == RECOMPUTE_FULL ? "recompute" : "precision",
-                strategy_name(p->strategy), dialect_name(p->dialect), p->model.name, recorded_precision(p),
-                p->recompute == RECOMPUTE_FULL ? " with recompute full" : "", has);
+    return fail("%s: %s: %s/%s runs %s in %s with recompute %s, which was not recorded; its file has: %s", where,
+                p->recompute == RECOMPUTE_NONE ? "precision" : "recompute", strategy_name(p->strategy), dialect_name(p->dialect), p->model.name,
+                recorded_precision(p), recompute_name(p->recompute), has);
 }
 
 /* MixedPrecision._module_classes_to_ignore: FSDP1 wraps each BatchNorm apart, in fp32. */
@@ -103,6 +106,24 @@ static int check_fsdp1(const struct plan *p, const char *where)
         if (strstr(r->kernels[i].name, "batch_norm"))
             return fail("%s: dialect: under mixed precision FSDP1 makes each BatchNorm of %s a unit of its own, in fp32, which is not planned: take torch "
                         "(FSDP2, DDP) or deepspeed", where, r->name);
+    return 0;
+}
+
+/* A gradient of the root's, in a unit's piece, would need a place in each unit. */
+static int check_stage3(const struct plan *p, const char *where)
+{
+    const struct recorded *r = p->model.recorded;
+    const struct rec_program *g = recorded_program(r, recorded_precision(p), recorded_again(p), true);
+
+    if (!recorded_stage3(p))
+        return 0;
+    for (int u = 0; u < r->nunits; u++) {
+        const struct rec_piece *piece = &r->pieces[g->kind[g->of_unit[u]]];
+        for (int i = piece->hook0[1]; i < piece->hook0[1] + piece->nhooks[1]; i++)
+            if (r->hooks[i].kind == REC_TAKE && r->hooks[i].of >= r->ntensors[u])
+                return fail("%s: strategy: the gradient of %s, which is of no unit, is complete in %s: what stage 3 does with it is not followed", where,
+                            p->model.tensors[recorded_tensor(r, u, r->hooks[i].of)].name, r->unit[u]);
+    }
     return 0;
 }
 
@@ -162,5 +183,6 @@ int recorded_check(const struct plan *p, const char *where)
 {
     if (!p->model.recorded)
         return 0;
-    return check_parallel(p, where) < 0 || check_keys(p, where) < 0 || check_size(p, where) < 0 || check_fsdp1(p, where) < 0 || check_program(p, where) < 0 || check_tensors(p, where) < 0 ? -1 : 0;
+    return check_parallel(p, where) < 0 || check_keys(p, where) < 0 || check_size(p, where) < 0 || check_fsdp1(p, where) < 0 || check_program(p, where) < 0 ||
+           check_stage3(p, where) < 0 || check_tensors(p, where) < 0 ? -1 : 0;
 }

@@ -23,7 +23,7 @@ static enum kernel_class kind_of(enum rec_class c)
 
 static const struct rec_program *of_plan(const struct plan *p)
 {
-    return recorded_program(p->model.recorded, recorded_precision(p), p->recompute == RECOMPUTE_FULL, recorded_stage3(p));
+    return recorded_program(p->model.recorded, recorded_precision(p), recorded_again(p), recorded_stage3(p));
 }
 
 /* Plans are asked for their pieces before they are checked. */
@@ -124,6 +124,7 @@ struct build {
     enum pass pass;
     struct kernel *kernels; int64_t n, kernels_room;
     struct move   *moves;   int64_t nmoves, moves_room;
+    int *returns;                   /* of the program, by pass */
 };
 
 static int size_at(const struct build *b, const struct rec_kernel *k, const char *what, struct rec_size z, int64_t *out)
@@ -228,6 +229,20 @@ static int add_kernel(struct build *b, const struct rec_kernel *of)
     return add_moves(b, of);
 }
 
+/* Before kernel i of n (behind the last one: n): is this where the model returned, or where its backward is entered?  Neither is at an end of its pass. */
+static void take_return(struct build *b, const struct rec_piece *of, int i, int n)
+{
+    bool forward = b->pass == PASS_FORWARD, lies_at_end = forward ? b->n == 0 : i == n;
+
+    if (of->loss[b->pass] == 0 || i != (forward ? n - of->loss[b->pass] : of->loss[b->pass]))
+        return;
+    if (forward && lies_at_end)
+        new_kernel(b, "nothing", KC_COPY);
+    b->returns[b->pass] = (int)b->n;
+    if (!forward && lies_at_end)
+        new_kernel(b, "nothing", KC_COPY);
+}
+
 static int take_pass(struct build *b, const struct rec_piece *of, struct piece *out)
 {
     int from = of->kernel0[b->pass], to = from + of->nkernels[b->pass], outside = b->pass == PASS_FORWARD ? of->before : of->after;
@@ -236,11 +251,13 @@ static int take_pass(struct build *b, const struct rec_piece *of, struct piece *
     for (int i = from; i < to; i++) {
         if (b->pass == PASS_BACKWARD && i == to - outside)
             out->outside[PASS_BACKWARD] = -(int)b->n;
+        take_return(b, of, i - from, to - from);
         if (add_kernel(b, &b->r->kernels[i]) < 0)
             return -1;
         if (b->pass == PASS_FORWARD && i == from + outside - 1)
             out->outside[PASS_FORWARD] = (int)b->n;
     }
+    take_return(b, of, to - from, to - from);
     if (b->pass == PASS_BACKWARD && outside > 0)
         out->outside[PASS_BACKWARD] += (int)b->n;
     if (b->n == 0)
@@ -270,12 +287,12 @@ static int take_piece(struct build *b, const struct rec_piece *of, enum piece_id
 int program_build_recorded(const struct local_model *local, struct program *out)
 {
     const struct plan *p = local->plan;
-    struct build b = { .p = p, .r = p->model.recorded };
+    struct build b = { .p = p, .r = p->model.recorded, .returns = out->returns };
     const struct rec_program *g = of_plan(p);
     int rc;
 
     if (!g)
-        return fail("%s: it was not recorded in %s with recompute %s", p->model.name, recorded_precision(p), p->recompute == RECOMPUTE_FULL ? "full" : "none");
+        return fail("%s: it was not recorded in %s with recompute %s", p->model.name, recorded_precision(p), recompute_name(p->recompute));
     rc = take_piece(&b, &b.r->pieces[g->first], PIECE_EMBED, out);
     if (rc == 0)
         rc = take_piece(&b, &b.r->pieces[g->last], PIECE_HEAD, out);

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "model/plan/recorded_check.h"
 #include "model/program/program.h"
 #include "sim/price/gpu_rates.h"
 
@@ -77,7 +78,7 @@ static double frozen(const struct model *m, enum flop_convention f)
 double flops_per_token(const struct model *m, int64_t seq, enum flop_convention f)
 {
     if (m->recorded)
-        return recorded_flops(m->recorded, seq, false) / (double)seq;
+        return recorded_flops(m->recorded, seq, REC_NOTHING) / (double)seq;
     return 3 * (2 * weights(m, f) + attention_forward(m, seq, f)) - 2 * frozen(m, f);
 }
 
@@ -143,7 +144,7 @@ double flops_hardware_per_token(const struct plan *p, enum flop_convention f)
 {
     const struct model *m = &p->model;
     if (m->recorded)
-        return recorded_flops(m->recorded, p->seq, p->recompute == RECOMPUTE_FULL) / (double)p->seq;
+        return recorded_flops(m->recorded, p->seq, recorded_again(p)) / (double)p->seq;
     double done = flops_per_token(m, p->seq, f), attention = attention_forward(m, p->seq, f);
     double tables = f == FLOPS_MATMUL || m->tied ? 1 : 2;
     double outside = (double)m->vocab * (double)m->token_width * tables;

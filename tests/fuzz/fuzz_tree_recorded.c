@@ -1,4 +1,5 @@
-/* Recorded models, changed by their structure: what the reader takes is lowered and counted under DDP, FSDP2 and stage 3. */
+/* Recorded models, changed by their structure: what the reader takes is lowered and counted under DDP, FSDP1, FSDP2 and DeepSpeed's
+ * stages 2 and 3. */
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/tree.h"
 
@@ -14,7 +15,8 @@ const char *const fuzz_words[] = {
     "\"does\": [[\"+\", 7, 4, \"gradient\"]]", "\"does\": [[\"=\", \".weight\", null]]", "\"does\": [[\"-forward\", \"4096*b*s\"]]", "\"buffers\": [[\"x\", [4, 4], \"int64\"]]",
     "\"stage3\": true", "\"views\": [\"layer.weight\"]", "\"hooks\": {\"forward\": [[0, \"fetch\", \".\"], [1, \"release\", \".\"]], \"backward\": []}",
     "[0, \"fetch\", \"\"]", "[1, \"fetch back\", \".\"]", "[1, \"release back\", \".\"]", "[1, \"gradient\", \".weight\"]",
-    "\"unused\": [\"layer.weight\"]", "\"tensors\": [[\"layer.weight\", []]]", "\"tensors\": [[\"layer.weight\", [7, 3, 3, 3], \"frozen\"]]", NULL };
+    "\"assumed\": [\"all of b*s in layer\"]", "\"assumed\": [\"\"]", "\"batch\": 3", "\"batch\": 16777216", "\"shared\": [[\"head.weight\", \"layer.weight\"]]",
+    "\"loss\": [1, 1]", "\"loss\": [0, 2]", "\"recompute\": \"op\"", "\"unused\": [\"layer.weight\"]", "\"tensors\": [[\"layer.weight\", []]]", "\"tensors\": [[\"layer.weight\", [7, 3, 3, 3], \"frozen\"]]", NULL };
 
 static void check(const struct model *m, const char *strategy, const char *dialect)
 {
@@ -53,6 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (taken) {
         check(&m, "ddp", "torch");
         check(&m, "fsdp", "torch");
+        check(&m, "fsdp", "torch-fsdp1");
+        check(&m, "zero2", "deepspeed");
         check(&m, "zero3", "deepspeed");
         model_free(&m);
     }

@@ -28,7 +28,7 @@ static void check_peak(const struct step *s)
 static void peaks_of_recorded_modules_are_the_trackers(void **state)
 {
     (void)state;
-    assert_true(each_line("tests/golden/module/peaks.jsonl", check_peak) >= 30);
+    assert_true(each_line("tests/golden/module/peaks.jsonl", check_peak) >= 53);
     print_message("the largest difference is %d bytes\n", worst_bytes);
 }
 
@@ -121,7 +121,7 @@ static void a_file_by_hand_is_a_model(void **state)
     assert_int_equal(m.params, 16);
     assert_int_equal(m.layers, 1);
     assert_int_equal(m.tensors[0].block, 0);
-    const struct rec_program *g = recorded_program(m.recorded, "fp32", false, false);
+    const struct rec_program *g = recorded_program(m.recorded, "fp32", REC_NOTHING, false);
     assert_non_null(g);
     const struct rec_piece *p = &m.recorded->pieces[g->kind[g->of_unit[0]]];
     const struct rec_move *saved = &m.recorded->moves[m.recorded->kernels[p->kernel0[0]].move0];
@@ -190,6 +190,72 @@ static void each_unit_runs_its_own_program(void **state)
         json_decref(plan);
     }
     model_free(&m);
+}
+
+/* ---- a loss that is computed outside of the module ---- */
+
+/* Two units, and a head of two kernels in each pass; % is where its `loss` stands. */
+#define K(name) "{'op':'" name "','class':'elementwise','bytes':8}"
+#define APART "{'dpx_model':1,'name':'apart','size':{'of':'tokens'},'tensors':[['u0.w',[4,4]],['u1.w',[4,4]],['out',[4]]]," \
+    "'units':[['u0','L'],['u1','L']],'programs':[{'precision':'fp32','recompute':'none','units':['a','a'],'pieces':{" \
+    "'first':{'forward':[],'backward':[]},'a':" PIECE_OF("1") ",'last':{%s'forward':[" K("out") "," K("loss") "],'backward':[" K("loss") "," K("out") "]}}}]}"
+
+struct begun { char order[8]; int n; };
+
+/* Of backward's first entries: kernels (k), and gathers of units (g). */
+static int add_begun(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct begun *b = arg;
+
+    (void)s;
+    (void)iteration;
+    if (o->phase == PHASE_BACKWARD && b->n < 3 && (o->kind == OP_COMPUTE || (o->kind == OP_COLL && o->u.coll.op == COLL_ALL_GATHER)))
+        b->order[b->n++] = o->kind == OP_COMPUTE ? 'k' : 'g';
+    return 0;
+}
+
+/* FSDP2's root gathers the last unit ahead when backward comes to its module's output: behind the loss. */
+static void the_root_gathers_ahead_behind_the_loss(void **state)
+{
+    static const struct { const char *loss, *order; } of[] = { { "", "gkg" }, { "'loss':[1,1],", "kgk" }, { "'loss':[2,2],", "kgk" } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct model m;
+        struct plan p;
+        struct schedules z = { 0 };
+        struct begun b = { 0 };
+        char file[4000], said[2000] = "";
+        snprintf(file, sizeof file, APART, of[i].loss);
+        assert_int_equal(reads(file, &m, said, sizeof said), 0);
+        json_t *plan = json_pack("{s:i, s:o, s:s, s:s, s:s, s:i, s:i, s:s}", "dpx_plan", 1, "model", model_to_config(&m), "cluster", "8xh100", "strategy", "fsdp",
+                                 "dialect", "torch", "seq", 64, "micro_batch", 2, "precision", "fp32");
+        assert_int_equal(plan_from_json(plan, "apart", &p), 0);
+        assert_int_equal(lower(&p, 0, &z), 0);
+        sched_walk(&z, SCHED_STEADY, add_begun, &b);
+        assert_string_equal(b.order, of[i].order);
+        schedules_free(&z);
+        plan_free(&p);
+        json_decref(plan);
+        model_free(&m);
+    }
+}
+
+static void a_wrong_loss_is_refused(void **state)
+{
+    static const struct { const char *loss, *said; } wrong[] = {
+        { "'loss':1,", "expected [kernels of forward, kernels of backward]" }, { "'loss':[1],", "expected [kernels of forward, kernels of backward]" },
+        { "'loss':[1,3],", "loss: expected a number of its kernels" }, { "'loss':[-1,1],", "loss: expected a number of its kernels" } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct model m;
+        char file[4000], said[2000] = "";
+        snprintf(file, sizeof file, APART, wrong[i].loss);
+        assert_int_equal(reads(file, &m, said, sizeof said), -1);
+        if (!strstr(said, wrong[i].said))
+            fail_msg("expected \"%s\" in: %s", wrong[i].said, said);
+    }
 }
 
 /* ---- tensors that train, and get no gradient ---- */
@@ -278,10 +344,10 @@ static void groups_of_a_product_share_its_rows(void **state)
 
     (void)state;
     assert_int_equal(reads(FILE_OF("'dpx_model':1", W, U, "{'op':'_grouped_mm','class':'gemm','product':[4,'b*s',16,8],'grouped':'m','bytes':1}", A), &m, said, sizeof said), 0);
-    double whole = recorded_flops(m.recorded, 10, false);
+    double whole = recorded_flops(m.recorded, 10, REC_NOTHING);
     model_free(&m);
     assert_int_equal(reads(FILE_OF("'dpx_model':1", W, U, "{'op':'_grouped_mm','class':'gemm','bytes':1}", A), &m, said, sizeof said), 0);
-    assert_true(fabs(whole - recorded_flops(m.recorded, 10, false) - 2.0 * 10 * 16 * 8) < 1e-6);
+    assert_true(fabs(whole - recorded_flops(m.recorded, 10, REC_NOTHING) - 2.0 * 10 * 16 * 8) < 1e-6);
     assert_true(recorded_rough((enum rec_class)m.recorded->kernels[0].class) > 0);       /* what it computes is not said */
     model_free(&m);
 }
@@ -296,6 +362,7 @@ static void a_wrong_file_is_told_what_and_where(void **state)
         { FILE_OF("'dpx_model':1", "['u.w',[0,4]]", U, "", A), "tensors: u.w: shape" },
         { FILE_OF("'dpx_model':1", "['u.w',[1073741824,1073741824,8]]", U, "", A), "2^60" },
         { FILE_OF("'dpx_model':1", "['u.w',[4,4],'cold']", U, "", A), "\"frozen\"" },
+        { FILE_OF("'dpx_model':1", "['u.w',[4,4]],['v.w',[4]],['u.w',[4,4]]", U, "", A), "tensors: u.w stands there twice" },
         { FILE_OF("'dpx_model':1,'unused':['u.x']", W, U, "", A), "unused: row 0: expected the name of a tensor" },
         { FILE_OF("'dpx_model':1,'unused':['u.w','u.w']", W, U, "", A), "unused: row 1: this tensor stands twice" },
         { FILE_OF("'dpx_model':1", W, "['v','Linear']", "", A), "v has no tensor" },
@@ -398,6 +465,8 @@ int main(void)
         cmocka_unit_test(a_file_by_hand_is_a_model),
         cmocka_unit_test(a_sample_is_what_the_file_says),
         cmocka_unit_test(each_unit_runs_its_own_program),
+        cmocka_unit_test(the_root_gathers_ahead_behind_the_loss),
+        cmocka_unit_test(a_wrong_loss_is_refused),
         cmocka_unit_test(tensors_without_a_gradient_are_in_buckets_alone),
         cmocka_unit_test(tensors_without_a_gradient_are_told),
         cmocka_unit_test(groups_of_a_product_share_its_rows),

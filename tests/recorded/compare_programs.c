@@ -104,7 +104,7 @@ static bool has_step(const char *path, const char *strategy, const char *recompu
 
     if (model_load(path, &m) < 0)
         exit(2);
-    bool has = recorded_program(m.recorded, strcmp(strategy, "ddp") ? "bf16" : "autocast", !strcmp(recompute, "full"), false);
+    bool has = recorded_program(m.recorded, strcmp(strategy, "ddp") ? "bf16" : "autocast", !strcmp(recompute, "full") ? REC_WHOLE : REC_NOTHING, false);
     model_free(&m);
     return has;
 }

@@ -4,16 +4,21 @@
 B=${B:-build} PYTHON=${PYTHON:-python3}
 keep_answers
 here=tests/recorded
-names="nanogpt graph dlrm mlp shared routed counted"
+names="nanogpt graph dlrm mlp shared routed counted named attends keeps drops"
 if ! "$PYTHON" -c 'import torch, sys; sys.exit(not torch.version.cuda)' 2>/dev/null; then
     for name in $names; do skip "$name is recorded and planned" "$PYTHON has no torch with CUDA"; done
     skip 'gradients that meet are added in place' "$PYTHON has no torch with CUDA"
     skip 'what depends on the data is told' "$PYTHON has no torch with CUDA"
+    skip 'a step that stands for no other is refused' "$PYTHON has no torch with CUDA"
+    for it in 'a step that leaves another than it found is refused' 'which of two losses is meant is asked' 'parameters in fp16 are refused' \
+        'what the first step makes and keeps is as a buffer' 'what chance decides is told' 'parameters that a module takes of another have no stage 3'; do
+        skip "$it" "$PYTHON has no torch with CUDA"
+    done
     finish
 fi
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
-"$PYTHON" $here/record.py $here/zoo.py -o "$dir" --size 64 --precision bf16 --recompute none -- $names >"$dir/said" 2>"$dir/log"
+"$PYTHON" $here/record.py $here/zoo.py -o "$dir" --size 64 --precision bf16 --recompute none -- $names alternates replaces losses halves >"$dir/said" 2>"$dir/log"
 
 # What is wrong with one: it is recorded, dpxplan counts the parameters that PyTorch counts, and plans it.
 complaints() {
@@ -40,6 +45,20 @@ for name in routed counted; do
         [ "$n" -ge 4 ] || grep '"op":"mm"' "$dir/$name.json" | head -4
         grep -q '^"assumed": ' "$dir/$name.json" || echo "$name.json does not say what it assumes")"
 done
+check 'a step that stands for no other is refused' "$(
+    grep -q '^refused alternates: .*layers.0.* runs in one step and not in the next' "$dir/said" || grep alternates "$dir/said")"
+check 'a step that leaves another than it found is refused' "$(
+    grep -q '^refused replaces: .*add in the module makes a tensor that stays' "$dir/said" || grep replaces "$dir/said")"
+check 'which of two losses is meant is asked' "$(
+    grep -q '^refused losses: .*2 tensors of no dimension.*return (module, inputs, loss)' "$dir/said" || grep losses "$dir/said")"
+check 'parameters in fp16 are refused' "$(
+    grep -q '^refused halves: .*layers.0.0.weight is float16.*return the module in fp32' "$dir/said" || grep halves "$dir/said")"
+check 'what the first step makes and keeps is as a buffer' "$(
+    grep -q '"kept.0",\[256000\],"uint8"' "$dir/keeps.json" || grep -A3 '"buffers"' "$dir/keeps.json")"
+check 'what chance decides is told' "$(
+    grep -q '^"assumed": .*the middle of what chance draws' "$dir/drops.json" || grep '"assumed"' "$dir/drops.json")"
+check 'parameters that a module takes of another have no stage 3' "$(
+    grep -q 'not done *bf16, stage 3: .*asks for layers.0.self_attn.out_proj.weight' "$dir/attends.txt" || cat "$dir/attends.txt")"
 check 'a whole number that is not known is refused by name' "$(
     PYTHONPATH=lib "$PYTHON" -m dpx.record $here/zoo.py:counted -o "$dir/none.json" --size 64 --precision fp32 --recompute none 2>&1 |
         grep -q 'layers.0 reads a whole number .*zoo.py:.*--read' || echo 'no such line')"

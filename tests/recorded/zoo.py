@@ -156,6 +156,57 @@ def siglip():
     return model, lambda b, s: {"input_ids": ids(b, 64), "pixel_values": torch.zeros((b, 3, 224, 224)), "return_loss": True}
 
 
+VISION = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128)
+
+
+def llava():
+    from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
+    model = LlavaForConditionalGeneration(LlavaConfig(vision_config=CLIPVisionConfig(**VISION, image_size=56, patch_size=14),
+                                                      text_config=LlamaConfig(**SMALL), image_token_index=1000))
+    return model, lambda b, s: {"input_ids": with_image(b, s, 16, 1000), "pixel_values": torch.zeros((b, 3, 56, 56)), "labels": ids(b, s)}
+
+
+def with_image(b, s, tokens, token):
+    """Texts that begin with so many tokens of an image."""
+    text = ids(b, s)
+    text[:, 1:1 + tokens] = token
+    return text
+
+
+def seen(b, s):
+    """What the models of Qwen see: an image of 8 by 8 patches, 4 by 4 tokens, in each text; patches have two frames of 14 by 14 (16 by 16)."""
+    kinds = (with_image(b, s, 16, 1000) == 1000).int()
+    return {"input_ids": with_image(b, s, 16, 1000), "labels": ids(b, s), "image_grid_thw": torch.tensor([[1, 8, 8]] * b), "mm_token_type_ids": kinds}
+
+
+QWEN = dict(text_config=dict(SMALL, num_key_value_heads=2, rope_parameters={"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6]}),
+            image_token_id=1000, vision_start_token_id=1001, vision_end_token_id=1002, video_token_id=1003)
+
+
+def qwen2_vl():
+    from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
+    model = Qwen2VLForConditionalGeneration(Qwen2VLConfig(vision_config=dict(depth=2, embed_dim=64, hidden_size=128, num_heads=4), **QWEN))
+    return model, lambda b, s: dict(seen(b, s), pixel_values=torch.zeros((64 * b, 3 * 2 * 14 * 14)))
+
+
+def qwen3_vl():
+    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+    vision = dict(depth=2, hidden_size=64, out_hidden_size=128, num_heads=4, intermediate_size=128, num_position_embeddings=64, deepstack_visual_indexes=[0])
+    text = dict(QWEN, text_config=dict(QWEN["text_config"], head_dim=32))
+    model = Qwen3VLForConditionalGeneration(Qwen3VLConfig(vision_config=vision, **text))
+    return model, lambda b, s: dict(seen(b, s), pixel_values=torch.zeros((64 * b, 3 * 2 * 16 * 16)))
+
+
+def nemotron_h():
+    return causal("nemotron_h", "eager", **dict(SMALL, hybrid_override_pattern="M*-M", head_dim=32, num_key_value_heads=2, mamba_num_heads=8, mamba_head_dim=32,
+                                                ssm_state_size=16, n_groups=1, chunk_size=32, num_hidden_layers=4))
+
+
+def zamba2():
+    return causal("zamba2", "eager", **dict(SMALL, num_hidden_layers=4, mamba_d_state=16, mamba_headdim=32, n_mamba_heads=8, chunk_size=32, num_mem_blocks=1,
+                                            layers_block_type=["mamba", "hybrid"] * 2, num_key_value_heads=4, adapter_rank=8, attention_head_dim=64))
+
+
 # ---- torchvision, timm ----
 
 def vision(name, **how):
@@ -211,6 +262,21 @@ def beit():
     return timm_of("beit_base_patch16_224", depth=2)
 
 
+class Backbone(nn.Module):
+    """Faster R-CNN's: a ResNet, whose first layers are frozen, and its feature pyramid."""
+    def __init__(self):
+        super().__init__()
+        from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
+        self.backbone = resnet_fpn_backbone(backbone_name="resnet50", weights=None, trainable_layers=3)
+
+    def forward(self, x):
+        return sum(f.float().square().mean() for f in self.backbone(x).values())
+
+
+def faster_rcnn():
+    return Backbone(), lambda b, s: (torch.zeros((b, 3, s, s)),)
+
+
 # ---- diffusers ----
 
 def noised(model, channels, *more):
@@ -244,6 +310,33 @@ def sd3():
                                   caption_projection_dim=128, pooled_projection_dim=64, out_channels=4)
     return (*noised(model, 4, lambda b: torch.zeros((b, 77, 64)), lambda b: torch.zeros((b, 64))),
             lambda m, x: F.mse_loss(m(x[0], encoder_hidden_states=x[2], pooled_projections=x[3], timestep=x[1]).sample, x[4]))
+
+
+def unet_sdxl():
+    from diffusers import UNet2DConditionModel
+    model = UNet2DConditionModel(sample_size=32, block_out_channels=(32, 64), cross_attention_dim=64, attention_head_dim=(4, 8), layers_per_block=1,
+                                 transformer_layers_per_block=(1, 2), use_linear_projection=True, addition_embed_type="text_time", addition_time_embed_dim=32,
+                                 projection_class_embeddings_input_dim=6 * 32 + 64, down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+                                 up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"))
+    return (*noised(model, 4, lambda b: torch.zeros((b, 77, 64)), lambda b: torch.zeros((b, 64)), lambda b: torch.zeros((b, 6))),
+            lambda m, x: F.mse_loss(m(x[0], x[1], encoder_hidden_states=x[2], added_cond_kwargs={"text_embeds": x[3], "time_ids": x[4]}).sample, x[5]))
+
+
+def flux():
+    from diffusers import FluxTransformer2DModel
+    model = FluxTransformer2DModel(in_channels=16, num_layers=2, num_single_layers=2, attention_head_dim=32, num_attention_heads=4, joint_attention_dim=64,
+                                   pooled_projection_dim=64, axes_dims_rope=(8, 12, 12), guidance_embeds=False)
+    return (model, lambda b, s: (torch.zeros((b, s, 16)), torch.zeros((b, 64, 64)), torch.zeros((b, 64)), torch.zeros((b,)), torch.zeros((b, s, 16))),
+            lambda m, x: F.mse_loss(m(hidden_states=x[0], encoder_hidden_states=x[1], pooled_projections=x[2], timestep=x[3], img_ids=torch.zeros(x[0].shape[1], 3),
+                                      txt_ids=torch.zeros(64, 3)).sample, x[4]))
+
+
+def video_dit():
+    from diffusers import CogVideoXTransformer3DModel
+    model = CogVideoXTransformer3DModel(num_attention_heads=4, attention_head_dim=32, in_channels=4, out_channels=4, time_embed_dim=64, text_embed_dim=64, num_layers=2,
+                                        sample_width=32, sample_height=32, sample_frames=9, max_text_seq_length=32)
+    return (model, lambda b, s: (torch.zeros((b, 3, 4, s, s)), torch.zeros((b, 32, 64)), labels(b), torch.zeros((b, 3, 4, s, s))),
+            lambda m, x: F.mse_loss(m(x[0], encoder_hidden_states=x[1], timestep=x[2]).sample, x[3]))
 
 
 def vae():
@@ -385,6 +478,106 @@ def counted():
     return Routed(counts=True), lambda b, s: (torch.zeros((b, s, 64)),)
 
 
+class NamedExperts(nn.Module):
+    """Experts found by their names, as Switch's are: of each that a mask may find."""
+    def __init__(self, d=64, n=4):
+        super().__init__()
+        self.gate, self.experts = nn.Linear(d, n, bias=False), nn.ModuleDict({"expert_%d" % i: nn.Linear(d, d) for i in range(n)})
+
+    def forward(self, x):
+        at = F.one_hot(self.gate(x).argmax(-1), len(self.experts))
+        out = torch.zeros_like(x)
+        for i in (at.sum((0, 1)) > 0).nonzero():
+            out = out + self.experts[f"expert_{i[0]}"](x) * at[..., i]
+        return out
+
+
+class Names(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(NamedExperts() for _ in range(2))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + layer(x)
+        return x.float().square().mean()
+
+
+def named():
+    return Names(), lambda b, s: (torch.zeros((b, s, 64)),)
+
+
+class Alternates(MLP):
+    """Its first layer runs in every other step: no step stands for all."""
+    steps = 0
+
+    def forward(self, x):
+        self.steps += 1
+        for layer in self.layers[self.steps % 2:]:
+            x = layer(x)
+        return x.square().mean()
+
+
+def alternates():
+    return Alternates(), lambda b, s: (torch.zeros((b, s, 64)),)
+
+
+class Keeps(MLP):
+    """A table that the first forward makes, and that stays; a mean that is another tensor in each step."""
+    table = None
+
+    def __init__(self, replaces=False):
+        super().__init__()
+        self.replaces = replaces
+        self.register_buffer("mean", torch.zeros(64))
+
+    def forward(self, x):
+        if self.table is None:
+            self.table = torch.zeros(1000, 64, device=x.device)
+        if self.replaces:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean((0, 1))
+        return super().forward(x - self.mean + self.table[:x.shape[1]])
+
+
+def keeps():
+    return Keeps(), lambda b, s: (torch.zeros((b, s, 64)),)
+
+
+def replaces():
+    return Keeps(replaces=True), lambda b, s: (torch.zeros((b, s, 64)),)
+
+
+class Losses(MLP):
+    def forward(self, x):
+        return x.sum(), super().forward(x), super().forward(2 * x)
+
+
+def losses():
+    return Losses(), lambda b, s: (torch.zeros((b, s, 64)),)
+
+
+def halves():
+    return MLP().half(), lambda b, s: (torch.zeros((b, s, 64)),)
+
+
+class Drops(MLP):
+    """Layers run, or not, as chance has it."""
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x) if torch.rand(()) > 0.2 else x
+        return x.square().mean()
+
+
+def drops():
+    return Drops(), lambda b, s: (torch.zeros((b, s, 64)),)
+
+
+def attends():
+    """Its attention asks for its out_proj's weight: stage 3 gathers that as an external parameter."""
+    layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), lambda b, s: (torch.zeros((b, s, 64)),), lambda m, x: m(x[0]).square().mean()
+
+
 def shared():
     return Meets(), lambda b, s: (torch.zeros((b, s, 64)),)
 
@@ -393,10 +586,13 @@ OPTIONS = {
     "bert": TEXT, "roberta": TEXT, "deberta": TEXT, "electra": TEXT, "albert": TEXT, "distilbert": TEXT, "longformer": "--size 64,128,192 --step 64", "esm": TEXT,
     "modernbert": "--size 64,128,192", "t5": TEXT, "bart": TEXT, "mamba": "--size 32", "mamba2": "--size 64", "rwkv": "--size 16", "jamba": "--size 32",
     "switch": TEXT, "gptj": TEXT, "biogpt": TEXT, "vit": FIXED, "deit": FIXED, "dinov2": FIXED, "swin": FIXED, "segformer": "--size 64", "whisper": TEXT, "wav2vec2": "--size 16000",
-    "clip": FIXED, "siglip": FIXED, "resnet50": "--size 64,96,128", "convnext": "--size 64,96,128", "swin_v2": FIXED, "vit_b": FIXED, "efficientnet": "--size 64,96,128",
+    "clip": FIXED + " --batch 2,3,4", "siglip": FIXED + " --batch 2,3,4", "resnet50": "--size 64,96,128", "convnext": "--size 64,96,128", "swin_v2": FIXED, "vit_b": FIXED, "efficientnet": "--size 64,96,128",
     "mobilenet": "--size 64,96,128", "deeplab": "--size 64", "video_resnet": "--size 32,64,96", "mixer": FIXED, "beit": FIXED, "unet_sd": SIDE,
     "unet_ddpm": SIDE, "dit_diffusers": "--size 32", "sd3": "--size 32", "vae": SIDE, "nanogpt": TEXT, "dit": "--size 16,32,48,64,80 --step 16",
+    "llava": TEXT + " --batch 2", "qwen2_vl": TEXT, "qwen3_vl": TEXT, "nemotron_h": "--size 64", "zamba2": "--size 64", "faster_rcnn": "--size 64,96,128", "unet_sdxl": SIDE,
+    "flux": TEXT, "video_dit": "--size 32",
     "dlrm": "--size 8,16,24", "lstm": "--size 16", "graph": TEXT, "mlp": TEXT, "shared": TEXT,
+    "named": TEXT, "alternates": TEXT, "keeps": TEXT, "replaces": TEXT, "losses": TEXT, "halves": TEXT, "drops": TEXT, "attends": TEXT + " --stage3",
     "routed": TEXT + " --found Experts=1/4", "counted": TEXT + " --read Experts=b*s/4",
 }
 

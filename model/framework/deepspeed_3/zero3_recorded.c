@@ -214,25 +214,12 @@ static int add_units(struct builder *b, const struct rec_program *g, enum pass p
     return 0;
 }
 
-/* A gradient of the root's, in a unit's piece, would need a place in each unit. */
-static int check_gradients(const struct builder *b, const struct rec_program *g)
-{
-    for (int u = 0; u < b->r->nunits; u++) {
-        const struct rec_piece *p = &b->r->pieces[g->kind[g->of_unit[u]]];
-        for (int i = p->hook0[1]; i < p->hook0[1] + p->nhooks[1]; i++)
-            if (b->r->hooks[i].kind == REC_TAKE && b->r->hooks[i].of >= b->r->ntensors[u])
-                return fail("%s: the gradient of %s, which is of no unit, is complete in %s: what stage 3 does with it is not followed", b->r->name,
-                            b->d->m->tensors[b->r->hooks[i].of - b->r->ntensors[u]].name, b->r->unit[u]);
-    }
-    return 0;
-}
-
 static int build(struct builder *b, const struct rec_program *g)
 {
     for (int u = 0; u < b->r->nunits; u++)
         if (add_unit(b, g, u) < 0)
             return -1;
-    if (check_gradients(b, g) < 0 || add_pass(b, g->first, PIECE_EMBED, PASS_FORWARD, -1) < 0 || add_units(b, g, PASS_FORWARD) < 0 ||
+    if (add_pass(b, g->first, PIECE_EMBED, PASS_FORWARD, -1) < 0 || add_units(b, g, PASS_FORWARD) < 0 ||
         add_pass(b, g->last, PIECE_HEAD, PASS_FORWARD, -1) < 0)
         return -1;
     b->t->backward = b->t->nevents;
@@ -245,7 +232,7 @@ int z3_trace_recorded(const struct ds *d, struct z3_trace *t)
     const struct plan *p = d->p;
     const struct recorded *r = d->m->recorded;
     struct builder b = { .d = d, .r = r, .t = t, .of_unit = room_new((size_t)r->nunits, sizeof *b.of_unit) };
-    const struct rec_program *g = recorded_program(r, recorded_precision(p), p->recompute == RECOMPUTE_FULL, true);
+    const struct rec_program *g = recorded_program(r, recorded_precision(p), recorded_again(p), true);
     int rc = g ? build(&b, g) : fail("%s: it was not recorded under stage 3", r->name);
 
     free(b.root);

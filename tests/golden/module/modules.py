@@ -48,6 +48,13 @@ def nanogpt():
     return GPT(8192, 1024, 6, 256, 8, 0.1), lambda b, s: (ids(b, s), ids(b, s))
 
 
+operators = nanogpt         # recomputed by operator
+
+
+def gpt():
+    return GPT(8192, 1024, 4, 256, 8, 0.0), lambda b, s: (ids(b, s), ids(b, s))
+
+
 class Spare(GPT):
     """With parts that no loss reaches, in blocks and outside: their tensors train, and get no gradient."""
     def __init__(self, *shape):
@@ -60,6 +67,32 @@ class Spare(GPT):
 
 def spare():
     return Spare(8192, 1024, 4, 256, 8, 0.0), lambda b, s: (ids(b, s), ids(b, s))
+
+
+class Layer(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(d), nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
+
+    def forward(self, x):
+        return x + self.down(F.relu(self.up(self.norm(x))))
+
+
+class Classifier(nn.Module):
+    """Of bags of words."""
+    def __init__(self, vocab=8192, d=256, layers=4, kinds=10):
+        super().__init__()
+        self.words, self.layers, self.kinds = nn.Embedding(vocab, d), nn.ModuleList(Layer(d) for _ in range(layers)), nn.Linear(d, kinds)
+
+    def forward(self, x, y):
+        x = self.words(x).mean(1)
+        for layer in self.layers:
+            x = layer(x)
+        return F.cross_entropy(self.kinds(x), y)
+
+
+def classifier():
+    return Classifier(), lambda b, s: (ids(b, s), torch.zeros((b,), dtype=torch.long))
 
 
 # ---- transformers ----
@@ -188,13 +221,16 @@ def unet():
 # name: how it is recorded, and the points (batch, size) at which PyTorch's trackers saw it
 CASES = {
     "nanogpt": ("--stage3", [(7, 640), (3, 1000)]),
+    "operators": ("--size 640 --batch 7 --check 7:640 --recompute op", [(7, 640)]),
+    "gpt": ("--stage3 --precision bf16 --recompute none", []),
+    "classifier": ("--stage3 --precision bf16 --recompute none", []),
     "spare": ("", [(4, 512)]),
     "bert": ("--stage3 --checkpoint BertLayer", [(8, 512)]),
     "llama": ("--stage3 --checkpoint LlamaDecoderLayer", [(4, 1024)]),
     "vit": ("--size 224 --checkpoint ViTLayer", [(64, 224)]),
     "dit": ("--size 16,32,48,64,80 --step 16", [(32, 32), (8, 96)]),
     "t5": ("--step 4", [(16, 512)]),
-    "translator": ("--stage3", [(8, 256)]),
+    "translator": ("", [(8, 256)]),
     "resnet": ("--size 64,96,128", [(32, 224)]),
     "unet": ("--size 64,128,192,256,320", [(4, 128)]),
 }

@@ -18,6 +18,8 @@ from dpx_record.units import units_of
 CHECKPOINT = {name: options.split("--checkpoint ")[1].split()[0].split(",") for name, options in modules.OPTIONS.items() if "--checkpoint" in options}
 SMALL = dict(stage3_param_persistence_threshold=3000, reduce_bucket_size=300000, stage3_prefetch_bucket_size=200000, stage3_max_reuse_distance=400000)
 
+BUCKETS = dict(reduce_bucket_size=300000, allgather_bucket_size=400000)
+
 
 def case(module, stage=3, **more):
     return R.case(module, stage, more.pop("precision", "bf16"), **more)
@@ -31,6 +33,8 @@ CASES = {
     "bert-full": case("bert", recompute="full", **SMALL),
     "llama-small-w3": case("llama", world=3, **SMALL),
     "llama-full-acc3": case("llama", recompute="full", accumulation=3, **SMALL),
+    "translator-zero1-small-acc2-clip": case("translator", 1, accumulation=2, clip=1.0, **BUCKETS),
+    "translator-zero2-small-w3": case("translator", 2, world=3, **BUCKETS),
 }
 
 

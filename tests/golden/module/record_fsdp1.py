@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The collectives that FSDP1, HSDP of FSDP1 and FSDP2, and ZeroRedundancyOptimizer issue for modules of modules.py, as ../collectives/record_torch.py records
+"""The collectives that FSDP1, FSDP2, HSDP of either, DDP and ZeroRedundancyOptimizer issue for modules of modules.py, as ../collectives/record_torch.py records
 them: seen from one rank of a world whose other ranks do not exist.
 
     python record_fsdp1.py OUTDIR [CASE ...]            torch 2.15.0, transformers 5.24.0, torchvision"""
@@ -13,6 +13,7 @@ sys.path[:0] = [os.path.join(here, "..", "collectives"), os.path.join(here, ".."
 import record_torch as R
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, ShardingStrategy, fully_shard
 from torch.distributed.fsdp.wrap import CustomPolicy
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -22,7 +23,7 @@ import modules
 from dpx_record.step import Subject
 from dpx_record.units import units_of
 
-SIZE = {"translator": 16, "bert": 16}
+SIZE = {"vit": 224, "resnet": 64}        # else 16
 
 
 def case(module, api, world=4, accumulation=1, shard_group=None, **options):
@@ -35,6 +36,12 @@ CASES = {
     "translator-hsdp": case("translator", "fsdp2", shard_group=2),
     "translator-zero1": case("translator", "zero1", world=3),
     "bert-fsdp1": case("bert", "fsdp1", world=3),
+    "vit-ddp": case("vit", "ddp", world=3, bucket_cap_mb=1),
+    "resnet-ddp-acc2": case("resnet", "ddp", accumulation=2),
+    "translator-ddp": case("translator", "ddp", bucket_cap_mb=2),
+    "dit-fsdp2": case("dit", "fsdp2", world=3),
+    "llama-fsdp2-acc2": case("llama", "fsdp2", accumulation=2),
+    "vit-fsdp2": case("vit", "fsdp2"),
 }
 
 
@@ -43,18 +50,29 @@ def wrap(c, model, units):
     modules_of = {id(model.get_submodule(u)) for u in units}
     if c["api"] == "fsdp2":
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        mesh = R.hsdp_mesh(c["shard_group"])
+        mesh = R.hsdp_mesh(c["shard_group"]) if c["shard_group"] else init_device_mesh("cpu", (c["world"],))
         for u in units:
             fully_shard(model.get_submodule(u), mesh=mesh, mp_policy=policy)
         fully_shard(model, mesh=mesh, mp_policy=policy)
         return model
-    if c["api"] == "zero1":
-        return R.DistributedDataParallel(model)
+    if c["api"] in ("ddp", "zero1"):
+        return R.DistributedDataParallel(model, **options)
     strategy = options.pop("sharding_strategy", "FULL_SHARD")
     kw = {"device_mesh": R.hsdp_mesh(plan["shard_group"])} if "HYBRID" in strategy else {}
     prefetch = options.pop("backward_prefetch", "BACKWARD_PRE")
     return FullyShardedDataParallel(model, sharding_strategy=ShardingStrategy[strategy], device_id=torch.device("cpu"), mixed_precision=MixedPrecision(param_dtype=torch.bfloat16),
                                     auto_wrap_policy=CustomPolicy(lambda m: id(m) in modules_of), backward_prefetch=prefetch and BackwardPrefetch[prefetch], **kw, **options)
+
+
+@contextlib.contextmanager
+def without_sync(wrapped):
+    if hasattr(wrapped, "no_sync"):
+        with wrapped.no_sync():
+            yield
+    else:
+        wrapped.set_requires_gradient_sync(False)
+        yield
+        wrapped.set_requires_gradient_sync(True)
 
 
 def run(c, rank):
@@ -71,9 +89,9 @@ def run(c, rank):
         for _ in range(R.STEPS):
             R.log.clear()
             for micro in range(c["accumulation"]):
-                last, x = micro == c["accumulation"] - 1, subject.inputs_at(2, SIZE[c["module"]])
-                with contextlib.nullcontext() if last else wrapped.no_sync():
-                    with torch.autocast("cpu", torch.bfloat16) if c["api"] == "zero1" else contextlib.nullcontext():
+                last, x = micro == c["accumulation"] - 1, subject.inputs_at(2, SIZE.get(c["module"], 16))
+                with contextlib.nullcontext() if last else without_sync(wrapped):
+                    with torch.autocast("cpu", torch.bfloat16) if c["api"] in ("ddp", "zero1") else contextlib.nullcontext():
                         loss = subject.loss_of(wrapped, x)
                     loss.backward()
             optimizer.step()
@@ -85,14 +103,14 @@ def run(c, rank):
 
 
 def plan_of(c):
-    key = {"fsdp1": "fsdp", "fsdp2": "fsdp", "zero1": "zero1"}[c["api"]]
+    key = {"fsdp1": "fsdp", "fsdp2": "fsdp", "zero1": "zero1", "ddp": "ddp"}[c["api"]]
     plan = {"dpx_plan": 1, "model": "tests/golden/module/%s.json" % c["module"], "cluster": "1x%dxh100" % c["world"], "strategy": key,
-            "dialect": "torch-fsdp1" if c["api"] == "fsdp1" else "torch", "seq": SIZE[c["module"]], "micro_batch": 2, "accumulation": c["accumulation"], "sync_every_micro_step": False,
+            "dialect": "torch-fsdp1" if c["api"] == "fsdp1" else "torch", "seq": SIZE.get(c["module"], 16), "micro_batch": 2, "accumulation": c["accumulation"], "sync_every_micro_step": False,
             "precision": "bf16"}
     if c["shard_group"]:
         plan["shard_group"] = c["shard_group"]
     if c["options"]:
-        plan["fsdp"] = c["options"]
+        plan["ddp" if c["api"] == "ddp" else "fsdp"] = c["options"]
     return plan
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What PyTorch's own trackers say of a step of the modules of modules.py: FSDPMemTracker under FSDP2 (each unit, then the root; bf16, fp32 reduction), MemTracker
-under DDP (autocast), on 8 ranks of a fake process group, plain and with each unit under torch.utils.checkpoint.
+"""What PyTorch's own trackers say of a step of the modules of modules.py: FSDPMemTracker under FSDP2 and HSDP (each unit, then the root; bf16, fp32 reduction; two
+replicas of four), MemTracker under DDP (autocast), on 8 ranks of a fake process group, plain and with each unit under
+torch.utils.checkpoint, as a whole and (OP) by operator.
 
-    python record_peaks.py [NAME ...] > peaks.jsonl
+    python record_peaks.py [NAME ...] > peaks.jsonl         ONLY=hsdp, RECOMPUTE=op: those alone
 
 The trackers and what they are corrected by are those of ../memory/record_torch_memory.py (its README.md); dpx's own recorder is used for two things alone: to
 make modules without memory, and to name units."""
@@ -27,9 +28,10 @@ from dpx_record.recorder import tensors_in
 from dpx_record.step import Subject, checkpointed
 from dpx_record.units import units_of
 
-WORLD = 8
+WORLD, GROUP = 8, 4
 CHECKPOINT = {name: options.split("--checkpoint ")[1].split()[0].split(",") for name, options in modules.OPTIONS.items() if "--checkpoint" in options}
 
+OP = [name for name, options in modules.OPTIONS.items() if "op" in options.partition("--recompute ")[2].split(" ")[0].split(",")]
 UNUSED = ("spare",)         # modules with parameters that no gradient reaches
 
 
@@ -47,22 +49,23 @@ def peak(make, name, b, s, strategy, recompute):
     R.PLANNED["capability"] = 9
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=WORLD)
     try:
-        mesh = init_device_mesh("cuda", (WORLD,))
+        mesh = init_device_mesh("cuda", (WORLD // GROUP, GROUP), mesh_dim_names=("replicate", "shard")) if strategy == "hsdp" else init_device_mesh("cuda", (WORLD,))
         subject = Subject(build(make), name)
         model = subject.module
         with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"):
             to_fake(model, "cuda")
             model.train()
             units = units_of(model, None)
-            if recompute:
-                checkpointed(model, units, CHECKPOINT.get(name, ()))
-            if strategy == "fsdp":
+            if recompute != "none":
+                checkpointed(model, units, CHECKPOINT.get(name, ()), recompute)
+            if strategy != "ddp":
                 policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
                 for path in units:
                     fully_shard(model.get_submodule(path), mesh=mesh, mp_policy=policy, reshard_after_forward=True)
                 fully_shard(model, mesh=mesh, mp_policy=policy)
             else:
                 model = torch.nn.parallel.DistributedDataParallel(model, init_sync=False, find_unused_parameters=name in UNUSED)
+                R.register_hook(model, {})
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
             x, parts = subject.inputs_at(b, s), Parts(subject, model)
 
@@ -98,18 +101,20 @@ def main():
     print(json.dumps({"torch": torch.__version__, "models": {name: {"file": "tests/golden/module/%s.json" % name} for name in modules.CASES}}))
     for name in sys.argv[1:] or modules.CASES:
         for b, s in modules.CASES[name][1]:
-            for strategy in ("fsdp", "ddp"):
-                for recompute in (False, True):
+            for strategy in [x for x in ("fsdp", "hsdp", "ddp") if x == os.environ.get("ONLY", x)]:
+                for recompute in ("none", "full", "op")[:2 + (name in OP and strategy != "hsdp")]:
+                    if recompute != os.environ.get("RECOMPUTE", recompute):
+                        continue
                     try:
                         p = peak(getattr(modules, name), name, b, s, strategy, recompute)
                     except Exception as e:          # a tracker that fails is no witness
                         print("%s %s recompute %s: %s: %s" % (name, strategy, recompute, type(e).__name__, str(e)[:200]), file=sys.stderr)
                         continue
-                    plan = {"dpx_plan": 1, "model": name, "cluster": "8xh100", "strategy": strategy,
-                            "dialect": "torch", "seq": s, "micro_batch": b, "precision": "bf16", "recompute": "full" if recompute else "none"}
+                    plan = {"dpx_plan": 1, "model": name, "cluster": "8xh100", "strategy": strategy.replace("hsdp", "fsdp"), **({"shard_group": GROUP} if strategy == "hsdp" else {}),
+                            "dialect": "torch", "seq": s, "micro_batch": b, "precision": "bf16", "recompute": recompute}
                     if strategy == "ddp" and name in UNUSED:
                         plan["ddp"] = {"find_unused_parameters": True}
-                    print(json.dumps({"name": "%s %s b%d s%d%s" % (name, strategy, b, s, " recomputed" if recompute else ""), "plan": plan, "steady": p},
+                    print(json.dumps({"name": "%s %s b%d s%d%s" % (name, strategy, b, s, {"none": "", "full": " recomputed", "op": " recomputed by operator"}[recompute]), "plan": plan, "steady": p},
                                      separators=(",", ":")), flush=True)
 
 
