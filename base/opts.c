@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/answer.h"
 #include "base/fail.h"
 #include "base/opts_internal.h"
 #include "base/size.h"
@@ -20,6 +21,11 @@ void opts_version_note(const char *(*note)(void)) { version_note = note; }
 
 static void print_version(const char *command)
 {
+    if (answers_asked()) {
+        (void)answer_print(json_pack("{s:i, s:s#, s:s*}", "dpx", 1, "program", command, (int)strcspn(command, " "), "built",
+                                     version_note ? version_note() : NULL), 0);
+        return;
+    }
     printf("%.*s %s%s%s\n", (int)strcspn(command, " "), command, version_text(), version_note ? ", " : "",
            version_note ? version_note() : "");
 }
@@ -304,7 +310,7 @@ int opts_parse_program(const char *program, const char *about, const struct opt 
         opts_print_overview(program, about, opts);
         return OPTS_DONE;
     }
-    if (argc == 2 && (!strcmp(argv[1], "help") || !strcmp(argv[1], "version")))
+    if ((argc == 2 && !strcmp(argv[1], "help")) || (!strcmp(argv[1], "version") && (argc == 2 || answers_asked())))
         return long_option(&p, argv[1]);
     return opts_parse(program, about, opts, argc, argv);
 }

@@ -15,7 +15,7 @@ import sys
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 WHERE = pathlib.Path("docs/schemas")
-MAPS = {"at", "at_peak", "exposed_by", "frameworks", "away", "kinds", "live_bytes"}        # objects by names of things
+MAPS = {"at", "at_peak", "exposed_by", "frameworks", "away", "kinds", "live_bytes", "classes"}        # objects by names of things
 FILES = {"plan": "plan.schema.json", "best_plan": "plan.schema.json"}
 
 MODELS = ["gpt2", "llama-3.1-8b", "qwen3-8b", "opt-125m", "opt-1.3b", "gemma-2-2b", "llama-3.2-1b", "qwen3-0.6b"]
@@ -34,6 +34,7 @@ search --model gpt2 --cluster 4xrtx4090 --seq 1k --global-batch 64
 search --model qwen3-0.6b --cluster 4xrtx4090 --seq 1k --global-batch 64
 search --model gemma-2-2b --cluster 8xa100 --seq 4k --global-batch 16 --grid
 search --model llama-3.1-405b --cluster 1xrtx4090 --seq 4k --global-batch 8
+version
 eval demo/8b-fsdp.json --tokens 1T --price 2 --days 90
 eval demo/8b-fsdp.json --set cluster=rtx4090
 eval mixtral-8x7b --cluster 2x8xh100
@@ -96,13 +97,23 @@ SHAPES = {"explain": {"second": "two", "message": "oom", "run_id": "run"}, "dpxr
           "dpxcal-show": {"fits": "fits", "plans": "model"}, "dpxreport": {"trace": "kineto"}}
 
 
+#: What is asked, where the name of the schema's file does not spell it.
+SPELT = {"dpx-record": "dpx.record", "version": "--version"}
+
+
 def kind_of(words, doc, program="dpxplan"):
     if "error" in doc or "dpx_plan" in doc:
         return "error" if "error" in doc else "plan"
-    name = words[0] if program == "dpxplan" else f"{program}-{words[0]}" if program == "dpxcal" else program
+    if set(doc) - {"built"} == {"dpx", "program", "version", "frameworks"}:
+        return "version"
+    name = words[0] if program == "dpxplan" else f"{program}-{words[0]}" if program == "dpxcal" else program.replace(".", "-")
     if name == "list":
         return f"list-{words[1]}"
     return next((f"{name}-{of}" for key, of in SHAPES.get(name, {}).items() if key in doc), name)
+
+
+def asked_as(kind):
+    return SPELT.get(kind) or ("" if kind.startswith("dpx") else "dpxplan ") + kind.replace("-", " ")
 
 
 def ask(program, words):
@@ -197,7 +208,7 @@ def write(program, folder=None, n=600):
     for doc in itertools.chain.from_iterable(found.values()):
         for key in common:
             common[key] += [doc[key]] if isinstance(doc.get(key), dict) else []
-    schemas = {kind: titled(f"What {'' if kind.startswith('dpx') else 'dpxplan '}{kind.replace('-', ' ')} --json prints", shape(docs))
+    schemas = {kind: titled(f"What {asked_as(kind)} --json prints", shape(docs))
                for kind, docs in found.items() if kind != "plan"}
     for schema in schemas.values():                 # one printer writes these of every answer
         for key in common:

@@ -1,18 +1,17 @@
 """python -m dpx.record MODULE:FUNCTION -o model.json: see README.md."""
 import argparse
-import collections
 import importlib
 import json
 import math
 import os
-import resource
+import re
 import sys
 import time
 
 if __name__ == "__main__" or os.environ.get("DPX_RECORD"):
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from dpx_record import shim
+from dpx_record import outcome, report, shim
 
 VERSION = 1
 
@@ -28,10 +27,9 @@ def numbers(text):
 
 
 def points(text):
-    try:
-        return [tuple(int(x) for x in p.split(":")) for p in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError("%r: BATCH:SIZE, separated by commas, as 7:640" % text) from None
+    if not re.fullmatch("[1-9][0-9]*:[1-9][0-9]*(,[1-9][0-9]*:[1-9][0-9]*)*", text):
+        raise argparse.ArgumentTypeError("%r: BATCH:SIZE, separated by commas, as 7:640" % text)
+    return [tuple(int(x) for x in p.split(":")) for p in text.split(",")]
 
 
 def told(text):
@@ -43,8 +41,19 @@ def told(text):
     return text
 
 
+def capability(text):
+    if not re.fullmatch(r"[0-9]{1,2}\.[0-9]", text):
+        raise argparse.ArgumentTypeError("%r: a compute capability, as 9.0" % text)
+    return text
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise outcome.Refused(message)
+
+
 def options(argv):
-    a = argparse.ArgumentParser(prog="python -m dpx.record", description="Records a training step of a torch.nn.Module as a model that dpxplan reads.")
+    a = Parser(prog="python -m dpx.record", allow_abbrev=False, description="Records a training step of a torch.nn.Module as a model that dpxplan reads.")
     a.add_argument("what", metavar="MODULE:FUNCTION", help="FUNCTION() returns a module, (module, inputs) or (module, inputs, loss)")
     a.add_argument("-o", "--output", default="model.json", metavar="FILE", help="default: model.json")
     a.add_argument("--batch", type=numbers, default=[2, 3], metavar="N,N", help="batches to record at (default 2,3: bytes are linear in the batch)")
@@ -62,8 +71,9 @@ def options(argv):
     a.add_argument("--found", type=told, action="append", default=[], metavar="[CLASS=]SHARE", help="of the rows that a mask may find, where its values are not known, so many, "
                    "as 1/8 where 8 experts have each an even share (default: all); CLASS: within modules of that class")
     a.add_argument("--read", type=told, action="append", default=[], metavar="[CLASS=]N", help="a whole number that the module reads of its data, as a count: in b and s, as b*s/8")
-    a.add_argument("--gpu", default="9.0", metavar="CAPABILITY", help="compute capability that attention chooses its kernel for (default 9.0)")
+    a.add_argument("--gpu", type=capability, default="9.0", metavar="CAPABILITY", help="compute capability that attention chooses its kernel for (default 9.0)")
     a.add_argument("--name", default="", help="the model's name (default: the function's)")
+    a.add_argument("--json", action="store_true", help="what it found, or what is wrong, as one JSON document")
     out = a.parse_args(argv)
     out.precision, out.recompute = out.precision.split(","), out.recompute.split(",")
     for said, known in ((out.precision, ("bf16", "autocast", "fp32")), (out.recompute, ("none", "full", "op"))):
@@ -80,6 +90,11 @@ def options(argv):
     for _, s in out.check:
         if len(out.size) == 1 and s != out.size[0]:
             a.error("--check %d: the size is fixed at %d" % (s, out.size[0]))
+    if min(out.step, out.most) < 0:
+        a.error("--step and --most are positive numbers")
+    folder = os.path.dirname(os.path.abspath(out.output))
+    if os.path.isdir(out.output) or not os.access(folder, os.W_OK):
+        a.error("-o %s: no file can be written there" % out.output)
     return out
 
 
@@ -93,16 +108,14 @@ def function(what):
         sys.path.insert(0, os.path.dirname(os.path.abspath(module)))
         module = os.path.basename(module)[:-3]
     try:
-        return getattr(importlib.import_module(module), name)
+        loaded = importlib.import_module(module)
     except ModuleNotFoundError as e:
         raise Unrecordable("%s: %s" % (what, e)) from None
-    except AttributeError:
-        raise Unrecordable("%s: %s has no %s" % (what, module, name)) from None
-
-
-def said_of(precision, recompute, stage3):
-    """A program, in words."""
-    return precision + {"none": "", "full": ", recomputed", "op": ", recomputed by operator"}[recompute] + (", stage 3" if stage3 else "")
+    except (Exception, SystemExit) as e:        # of its own lines
+        raise Unrecordable("%s: %s" % (what, told_of(e))) from None
+    if not callable(getattr(loaded, name, None)):
+        raise Unrecordable("%s: %s has no function %s" % (what, module, name))
+    return getattr(loaded, name)
 
 
 class Variant:
@@ -112,7 +125,7 @@ class Variant:
         from dpx_record import fit, pieces
         from dpx_record.recorder import Unrecordable
         from dpx_record.step import Step
-        self.said = said_of(precision, recompute, stage3)
+        self.said = report.program_text(report.program(precision, recompute, stage3))
         grid, columns, inputs, self.first = [(b, s) for b in o.batch for s in o.size], [], [], None
         step_at = lambda b, s: Step(make, o.what, b, s, precision, recompute, o.unit, o.checkpoint, stage3=stage3, found=o.found, read=o.read)
         batch_of = lambda x: [n for k, n in sorted(x.live.items()) if x.r.what.get(k) == "input"]
@@ -228,50 +241,12 @@ def dumped(doc):
     return "\n".join(out) + "\n"
 
 
-def bytes_text(n):
-    return "%.2f GiB" % (n / 2**30) if n >= 2**30 else "%.1f MiB" % (n / 2**20) if n >= 2**20 else "%d bytes" % n
-
-
-def report(o, doc, variants, seconds):
-    """Ten lines that a person can check, and what it could not do."""
-    x, v = variants[0].first, variants[0]
-    count = sum(math.prod(t[1]) for t in doc["tensors"])
-    trains = sum(math.prod(t[1]) for t in doc["tensors"] if len(t) == 2)
-    kinds = collections.Counter(c for _, c in doc["units"])
-    print("module      %s, %d parameters in %d tensors%s%s" % (type(x.model).__name__, count, len(doc["tensors"]),
-          "" if trains == count else ", %d of them train" % trains, ", %d shared (%s)" % (len(doc["shared"]), doc["shared"][0][0]) if "shared" in doc else ""))
-    print("units       %d: %s, of %d different programs; first %s" % (len(doc["units"]), ", ".join("%d %s" % (n, c) for c, n in kinds.items()),
-          len(v.program["pieces"]) - 2, doc["units"][0][0]))
-    print("inputs      %s" % ", ".join("%s bytes" % t for t in v.writer.inputs))
-    print("largest     %s" % ", ".join("%s %s" % (t[0], "x".join(map(str, t[1]))) for t in sorted(doc["tensors"], key=lambda t: -math.prod(t[1]))[:3]))
-    by = collections.Counter(op["cls"] for op in x.r.ops)
-    print("operators   %d of a step: %s" % (len(x.r.ops), ", ".join("%d %s" % (n, c) for c, n in by.most_common())))
-    print("recorded    %s, at batch %s and size %s" % ("; ".join(v.said for v in variants), ",".join(map(str, o.batch)), ",".join(map(str, o.size))))
-    print("numbers     %d, in %d polynomials of degree %d in the batch and %d in the size" % (len(v.fitted.of), len(v.fitted.polynomials), *v.fitted.degree()))
-    print("checked     %s" % (", ".join("batch %d and size %d" % p for p in v.checked) + ": no number differs" if v.checked else "nothing: it was recorded at one batch and size"))
-    if "batch" in doc:
-        print("batch       %d alone" % doc["batch"])
-    print("sizes       %s" % ("%d alone" % doc["size"]["only"] if "only" in doc["size"] else ("any" if doc["size"]["step"] == 1 else "multiples of %d" % doc["size"]["step"]) + (" up to %d" % doc["size"]["most"] if "most" in doc["size"] else "")))
-    print("written     %s, %d bytes, in %.0f s with %s" % (o.output, os.path.getsize(o.output), seconds,
-          bytes_text(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)))
-    for (name, where), n in sorted({k: c for w in variants for k, c in w.first.r.unclassed.items()}.items()):
-        print("not known   %s in %s, %d times: it counts by its bytes" % (name, where, n))
-    for (said, where), n in x.r.assumed.items():
-        print("assumed     %s, %d times in %s: what a mask finds or a count is there depends on the data" % (said, n, where))
-    for where, n in x.r.values_read.items():
-        print("value read  %d times in %s: a number decides there what runs; it was taken as 1 (true)" % (n, where))
-    if "unused" in doc:
-        print("unused      %d parameters get no gradient: %s" % (len(doc["unused"]), ", ".join(doc["unused"][:3])))
-    for note in sorted({n for w in variants for n in w.writer.chain.notes})[:5]:
-        print("note        %s" % note)
-
-
-def place_of(e):
-    """Of an exception: the module, and the line of what is not PyTorch's or the recorder's."""
+def told_of(e):
+    """An exception in a line: the module, and the line of what is not PyTorch's or the recorder's."""
     import traceback
     from dpx_record.recorder import of_user
     lines = [f for f in traceback.extract_tb(e.__traceback__) if of_user(f.filename)]
-    return "%s%s" % (" (in %s)" % (e.dpx_in or "the module") if hasattr(e, "dpx_in") else "",
+    return "%s: %s%s%s" % (type(e).__name__, " ".join(str(e).split())[:300], " (in %s)" % (e.dpx_in or "the module") if hasattr(e, "dpx_in") else "",
                      ": %s:%d, %s" % (os.path.basename(lines[-1].filename), lines[-1].lineno, lines[-1].line) if lines else "")
 
 
@@ -284,15 +259,16 @@ def recorded(o, make):
             for stage3 in (False, True)[:1 + (precision in o.stage3 and recompute != "op")]:
                 try:
                     variants.append(Variant(o, make, precision, recompute, stage3))
-                except Exception as e:          # of the module's own code
-                    why = str(e) if isinstance(e, Unrecordable) else "%s: %s%s" % (type(e).__name__, " ".join(str(e).split())[:300], place_of(e))
-                    failed.append((said_of(precision, recompute, stage3), why))
+                except Exception as e:      # of the module, too
+                    why = str(e) if isinstance(e, Unrecordable) else told_of(e)
+                    failed.append(report.program(precision, recompute, stage3, why=why))
     if not variants:
-        raise Unrecordable("%s: %s" % (o.what, failed[0][1]))
+        raise Unrecordable("%s: %s" % (o.what, failed[0]["why"]))
     return variants, failed
 
 
 def run(o):
+    """Writes the file, and returns what to say of it."""
     shim.without_gpu()
     began = time.process_time()
     with shim.attention_of(o.gpu):
@@ -301,21 +277,21 @@ def run(o):
     doc = document(o, variants)
     with open(o.output, "w") as f:
         f.write(dumped(doc))
-    report(o, doc, variants, time.process_time() - began)
-    for said, why in failed:
-        print("not done    %s: %s" % (said, why))
+    return report.of(o, doc, variants, failed, time.process_time() - began)
 
 
 def main():
-    o = options(sys.argv[1:])
-    shim.preload()
-    from dpx_record.recorder import Unrecordable
+    outcome.begin(sys.argv[1:])
     try:
-        run(o)
-    except Unrecordable as e:
-        print("dpx.record: %s" % e, file=sys.stderr)
-        return 2
-    return 0
+        o = options(sys.argv[1:])
+        shim.preload()
+        outcome.alone()
+        found = run(o)
+    except outcome.Refused as e:
+        return outcome.refuse(e)
+    except OSError as e:
+        return outcome.refuse(outcome.Refused("%s: %s" % (e.filename or o.output, e.strerror or e), 1))
+    return outcome.give(found, report.lines(found))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from . import classes
+from .outcome import Refused
 from .values import FIXED, Told, Values, expression
 
 aten = torch.ops.aten
@@ -30,7 +31,7 @@ uses_of = torch._C._storage_Use_Count
 HELD = 4                                # _use_count() of a sum's first addend that nothing but the engine's buffer holds: its Python object and the call hold it too
 
 
-class Unrecordable(Exception):
+class Unrecordable(Refused):
     """What cannot be recorded, in one line that names the module or operator."""
 
 
@@ -50,7 +51,7 @@ def touched(t):
 
 def of_user(filename):
     """Is it neither PyTorch's nor the recorder's?"""
-    return not any(os.sep + folder + os.sep in filename for folder in ("torch", "dpx_record"))
+    return not any(os.sep + folder + os.sep in filename for folder in ("torch", "dpx_record")) and not filename.startswith("<frozen ")
 
 
 def users_line():
@@ -308,7 +309,7 @@ class Recorder(TorchDispatchMode):
         flops = classes.flops_of(func, args, kwargs, out) if cls in ("gemm", "attention", "conv", "custom", "?") else 0
         read, written = sum(operands.values()), sum(b for _, b in outs)
         if (flops is None and not any(products or [])) or cls == "?":
-            self.unclassed[("" if func.namespace == "aten" else func.namespace + ".") + name, owner[-1] if owner else "the module"] += 1
+            self.unclassed[("" if func.namespace == "aten" else func.namespace + ".") + name, owner and owner[-1] or "the module"] += 1
         self.ops.append(dict(name=("" if func.namespace == "aten" else func.namespace + ".") + name, cls={"?": "custom", "view": "copy"}.get(cls, cls),
                              ins=[n for n, _ in ins], outs=[n for n, _ in outs], products=[p for p in products or [] if p], flops=flops or 0, grouped=classes.shared_out(name, args),
                              bytes=classes.bytes_of(func, cls, read, ins[-1][1] if len(ins) > 1 else 0, written), owner=owner, back=back,

@@ -13,6 +13,8 @@ import sys
 import sysconfig
 import tempfile
 
+from dpx_record.outcome import Refused
+
 CODE = r"""
 #include <driver_types.h>
 int dpx_major, dpx_minor;
@@ -44,14 +46,16 @@ def preload():
         return
     compiler = shutil.which("cc") or shutil.which("gcc")
     if not compiler:
-        sys.exit("dpx.record: it needs a C compiler (cc), to stand in for the CUDA driver: install gcc")
+        raise Refused("it needs a C compiler (cc), to stand in for the CUDA driver: install gcc", 1)
     if not os.path.exists(os.path.join(HEADERS, "driver_types.h")):
-        sys.exit("dpx.record: %s has no driver_types.h: it needs PyTorch's CUDA build, as `pip install torch` has it on Linux" % HEADERS)
+        raise Refused("%s has no driver_types.h: it needs PyTorch's CUDA build, as `pip install torch` has it on Linux" % HEADERS, 1)
     folder = tempfile.mkdtemp(prefix="dpx-record-")
     source, library = os.path.join(folder, "shim.c"), os.path.join(folder, "shim.so")
     with open(source, "w") as f:
         f.write(CODE)
-    subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, source, "-I" + HEADERS], check=True)
+    made = subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, source, "-I" + HEADERS], stderr=subprocess.PIPE, text=True)
+    if made.returncode:
+        raise Refused("%s cannot build what stands in for the CUDA driver: %s" % (compiler, " ".join(made.stderr.split())[:300]), 1)
     env = dict(os.environ, DPX_SHIM=library, LD_PRELOAD=library, CUDA_VISIBLE_DEVICES="", TOKENIZERS_PARALLELISM="false",
                TRANSFORMERS_VERBOSITY="error")
     for key in ("OMP_NUM_THREADS", "HF_HUB_OFFLINE"):

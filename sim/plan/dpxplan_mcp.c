@@ -233,6 +233,8 @@ int cmd_mcp(int argc, char **argv)
     while ((n = getline(&line, &room, stdin)) >= 0) {
         if (n > LONGEST)
             send_error(NULL, INVALID_REQUEST, "a message has at most 64 MiB");
+        else if (strlen(line) != (size_t)n)
+            send_error(NULL, PARSE_ERROR, "a byte that is 0");
         else if (line[strspn(line, " \t\r\n")])
             take_message(line);
     }

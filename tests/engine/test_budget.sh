@@ -21,6 +21,7 @@ zcat "$PWD/tests/golden/kineto/fsdp2_h100_0.json.gz" | sed "s/\"rank\": *0/\"ran
 } >>"\$out/rank\$RANK.jsonl"
 END
 chmod +x "$dir/python"
+keep_answers
 step_of() { "$B/dpxplan" eval "$1" --db "$dir/db" --json 2>/dev/null | sed -n 's/^ *"step_s": \([0-9.e-]*\).*/\1/p' | head -1; }
 run() { "$B/dpxrun" "$@" --engine torch --device cuda --python "$dir/python" --steps 6 --db "$dir/db" >"$dir/out" 2>"$dir/err" </dev/null; }
 row() { sed -n '/^plan  /,$p' "$dir/out" | grep "$1.json"; }

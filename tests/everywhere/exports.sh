@@ -6,7 +6,8 @@ B=${B:-build}
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 # Tools that cannot be installed beside each other have a Python of their own: PYTHON_TORCHTITAN, PYTHON_TORCHTITAN_OLD,
-# PYTHON_AXOLOTL, PYTHON_LLAMAFACTORY, PYTHON_MEGATRON; MEGATRON=DIR is a checkout of Megatron-LM (its wheel lacks megatron/training/).
+# PYTHON_AXOLOTL, PYTHON_LLAMAFACTORY, PYTHON_MEGATRON; MEGATRON=DIR is a checkout of Megatron-LM (its wheel lacks megatron/training/),
+# MEGATRON_OLD=DIR one of core_v0.16.1.
 judge() {       # TOOL PYTHON
     "${2:-${PYTHON:-python3}}" tests/everywhere/judge.py "$B/dpxplan" "$1" 2>>"$tmp/err" | grep '	' >>"$tmp/lines"
 }
@@ -15,6 +16,7 @@ for tool in deepspeed accelerate torchtitan megatron axolotl llamafactory torch;
     judge $tool "$python"
 done
 judge torchtitan "${PYTHON_TORCHTITAN_OLD:-false}"
+[ -z "${MEGATRON_OLD-}" ] || (export MEGATRON="$MEGATRON_OLD"; judge megatron "${PYTHON_MEGATRON-}")
 while IFS='	' read -r name result; do
     case $result in
     ok) check "$name" '' ;;
@@ -23,6 +25,7 @@ while IFS='	' read -r name result; do
     esac
 done <"$tmp/lines"
 [ -n "${PYTHON_TORCHTITAN_OLD-}" ] || skip 'torchtitan 0.2.2' 'PYTHON_TORCHTITAN_OLD= has it'
-all=$([ -n "${PYTHON_TORCHTITAN_OLD-}" ] && echo 82 || echo 68)
+[ -n "${MEGATRON_OLD-}" ] || skip 'Megatron-LM 0.16.1' 'MEGATRON_OLD= has it'
+all=$((68 + ${PYTHON_TORCHTITAN_OLD:+14}+0 + ${MEGATRON_OLD:+19}+0))
 check "all $all were judged" "$([ "$(wc -l <"$tmp/lines")" = "$all" ] || tail -3 "$tmp/err")"
 finish

@@ -17,6 +17,7 @@
 # shellcheck source=tests/lab/lab.sh
 . tests/lab/lab.sh
 lab_begin 'goodput of a run that is killed'
+can_hold
 : "${SECONDS_KILLED:=600}" "${KILLS:=20}" "${EVERY:=10}" "${SEED:=1}"
 case $B in /*) ;; *) B=$PWD/$B ;; esac
 export LAB_SECONDS=100000 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -104,11 +105,12 @@ killed=0
 check 'a save is measured' "$(
     lab_run 1 "$B/dpxrun" "$lab_dir/plan.json" --steps $((6 * EVERY + 1)) --no-db --threads 1 --json --checkpoint-every "$EVERY" \
         --checkpoint-dir "$lab_dir/first" >"$lab_dir/first.json" 2>"$lab_dir/said" || head -n 5 "$lab_dir/said")"
+hold_answer "$lab_dir/first.json" dpxrun
 save_s=$(lab_figure "$lab_dir/first.json" save_s)
 
 bill() { "$B/dpxplan" bill "$lab_dir/plan.json" --samples 100m --every "$EVERY" --json "$@" 2>&1; }
 predict() {
-    bytes=$(bill --storage 1GB/s >"$lab_dir/bill.json"; lab_figure "$lab_dir/bill.json" bytes)
+    bytes=$(bill --storage 1GB/s >"$lab_dir/bill.json"; hold_answer "$lab_dir/bill.json" dpxplan bill; lab_figure "$lab_dir/bill.json" bytes)
     bill --storage "$(calc "$bytes / $save_s / 1e6")MB/s" --step "${step_s}s" --recover "$(calc "$recover_s - $save_s")s" \
         --mtbf "$(calc "2 * $SECONDS_KILLED / $KILLS")s" >"$lab_dir/bill.json"       # of one of two ranks; loading is added
     lab_figure "$lab_dir/bill.json" goodput

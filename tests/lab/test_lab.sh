@@ -15,6 +15,7 @@
 extent=${1:-bytes}
 case $extent in bytes|overlap) ;; *) echo "usage: $0 [bytes|overlap]" >&2; exit 2 ;; esac
 lab_begin 'the emulated cluster'
+can_hold
 lab_llama "$lab_dir/config.json"
 
 plan() {        # RANKS_A_NODE MICRO_BATCH STRATEGY MORE
@@ -31,7 +32,8 @@ steps() {       # RANKS_A_NODE STEPS ARGUMENT...
     slots=$1 n=$2
     shift 2
     lab_run "$slots" "$B/dpxrun" "$lab_dir/plan.json" --steps "$n" --no-db --json "$@" \
-        >"$lab_dir/$n.json" 2>"$lab_dir/said" || { echo "exit status $?"; head -n 20 "$lab_dir/said"; }
+        >"$lab_dir/$n.json" 2>"$lab_dir/said" || { echo "exit status $?"; head -n 20 "$lab_dir/said"; return; }
+    hold_answer "$lab_dir/$n.json" dpxrun
 }
 
 # What the run was to send from one rank to the next in a ring, as JSON has it, of `world` ranks:
@@ -85,6 +87,7 @@ predicted() {
 machines() {
     plan 1 1 ddp ''
     XDG_DATA_HOME=$lab_dir/none "$B/dpxplan" eval "$lab_dir/plan.json" --json >"$lab_dir/eval.json"
+    hold_answer "$lab_dir/eval.json" dpxplan eval
     planned_s=$(tr -d ' ,"' <"$lab_dir/eval.json" | sed -n 's/^step_s://p' | head -n 1)
     said_s=$(predicted)
     sed -i 's/"host": true, //' "$lab_dir/plan.json"

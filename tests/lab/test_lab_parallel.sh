@@ -11,6 +11,7 @@
 # shellcheck source=tests/lab/lab.sh
 . tests/lab/lab.sh
 lab_begin 'pipelines against tensor parallelism between two nodes'
+can_hold
 
 cat >"$lab_dir/config.json" <<'MODEL'
 { "model_type": "llama", "vocab_size": 512, "max_position_embeddings": 256, "hidden_size": 128,
@@ -34,6 +35,7 @@ steps() {       # RANKS_A_NODE NAME PARALLEL
     before=$(lab_sent)
     lab_run "$1" "$B/dpxrun" "$lab_dir/plan.json" --steps $STEPS --no-db --json >"$lab_dir/$2.json" 2>"$lab_dir/said" ||
         { echo "exit status $?"; head -n 20 "$lab_dir/said"; }
+    hold_answer "$lab_dir/$2.json" dpxrun
     echo $(($(lab_sent) - before)) >"$lab_dir/$2.sent"
 }
 

@@ -7,6 +7,7 @@
 # shellcheck source=tests/lab/lab.sh
 . tests/lab/lab.sh
 lab_begin 'codes between two nodes'
+can_hold
 
 # 13.2 million parameters P, in 16 bits: 26.4 MB.  Nothing stays whole, one micro-step: two gathers and a reduction of P, a step.
 lab_llama "$lab_dir/config.json" 512 1376
@@ -23,6 +24,7 @@ PLAN
     before=$(lab_sent)
     lab_run 2 "$B/dpxrun" "$lab_dir/plan.json" --steps "$2" --no-db --json >"$lab_dir/$1.json" 2>"$lab_dir/said" ||
         { echo "exit status $?"; head -n 20 "$lab_dir/said"; }
+    hold_answer "$lab_dir/$1.json" dpxrun
     echo $(($(lab_sent) - before)) >"$lab_dir/$1.sent"
 }
 

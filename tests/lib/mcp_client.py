@@ -83,6 +83,8 @@ def main(program, plan):
     expect(server.ask("tools/call", {"name": "fit", "arguments": 3})["error"]["code"] == -32602, "arguments that are no object")
     expect(server.ask("resources/list")["error"]["code"] == -32601, "an unknown method")
     expect(server.raw("}")["error"]["code"] == -32700, "what is no JSON")
+    for line in ("\0", '\0{"jsonrpc": "2.0", "id": 1, "method": "ping"}', '{"jsonrpc": "2.0", "id": 1, "method": "ping"}\0'):
+        expect(server.raw(line)["error"]["code"] == -32700, f"a byte that is 0 in {line!r}")
     expect(server.raw("[]")["error"]["code"] == -32600, "a batch")
     server.process.stdin.close()
     expect(server.process.wait(10) == 0 and not server.process.stdout.read() and not server.process.stderr.read(), "the end of its input ends it")

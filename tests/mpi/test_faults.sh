@@ -119,6 +119,7 @@ start sh -c '{ "$@"; echo $? >"$0"; } | :' "$dir/code" "$dir/dpxrun" "$dir/plan.
 check 'and a reader that goes away' "$(judge 20 0 'standard output: Broken pipe'; [ "$(cat "$dir/code")" = 1 ] || cat "$dir/code")"
 start "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db --json
 check 'a result arrives whole' "$(judge 20 0 ''; tail -n 1 "$dir/out" | grep -vx '}')"
+! can_hold || hold_answer "$dir/out" dpxrun
 
 # ---- the database ----
 

@@ -6,6 +6,7 @@
 # shellcheck source=tests/mpi/faults.sh
 . tests/mpi/faults.sh
 mkdir "$dir/files" "$dir/elsewhere"
+can_hold
 
 # DeepSpeed swaps tensors of 1 MiB and more: the partition of a sub-group is 1.1 MB on two ranks, and less on four.
 sed 's/"vocab_size": 97/"vocab_size": 8192/; s/"hidden_size": 36/"hidden_size": 144/; s/"intermediate_size": 80/"intermediate_size": 640/' \
@@ -31,6 +32,7 @@ run() {         # NAME ARGUMENT...: JSON to NAME.out
     shift
     timeout 100 "$dir/dpxrun" "$dir/$name.json" --steps 3 --no-db --json --offload-dir "$dir/files" "$@" >"$dir/$name.out" 2>"$dir/said" ||
         cat "$dir/said"
+    hold_answer "$dir/$name.out" dpxrun
     find "$dir/files" -mindepth 1 | sed 's/^/left: /'
 }
 losses() { sed -n '/"loss": \[/,/\]/p' "$dir/$1.out"; }

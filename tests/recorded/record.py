@@ -6,7 +6,6 @@
 A line for each: "recorded NAME" "refused NAME: why", as dpx.record says it, or "failed NAME: why", where the module
 could not be made.  Files that are there stay."""
 import contextlib
-import io
 import os
 import sys
 import time
@@ -16,25 +15,25 @@ sys.path[:0] = [os.path.join(here, "..", "..", "lib")]
 from dpx_record import shim
 
 shim.preload()
-from dpx_record import record
-from dpx_record.recorder import Unrecordable
+from dpx_record import record, report
+from dpx_record.outcome import Refused
 
 
 def one(path, name, folder, options):
     out = os.path.join(folder, name + ".json")
     if os.path.exists(out):
         return "there %s" % name
-    said, began = io.StringIO(), time.process_time()
+    began = time.process_time()
     try:
-        with contextlib.redirect_stdout(said):
-            record.run(record.options(["%s:%s" % (path, name), "-o", out, "--name", name] + options))
-    except Unrecordable as e:
+        with contextlib.redirect_stdout(sys.stderr):
+            found = record.run(record.options(["%s:%s" % (path, name), "-o", out, "--name", name] + options))
+    except Refused as e:
         return "refused %s: %s" % (name, e)
     except Exception as e:      # of the module's own making, as a package that is not there
         return "failed %s: %s: %s" % (name, type(e).__name__, " ".join(str(e).split())[:300])
     with open(os.path.join(folder, name + ".txt"), "w") as f:
-        f.write(said.getvalue())
-    lost = [line for line in said.getvalue().splitlines() if line.startswith("not done")]
+        f.write("\n".join(report.lines(found)) + "\n")
+    lost = [line for line in report.lines(found) if line.startswith("not done")]
     return "recorded %s in %.0f s%s" % (name, time.process_time() - began, "".join("\n    " + line for line in lost))
 
 

@@ -3,6 +3,7 @@
 # however many threads make it.
 . tests/check.sh
 B=${B:-build}
+keep_answers
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 

@@ -68,6 +68,20 @@ assert d["version"] and set(d["frameworks"]) == {"torch", "torch-fsdp1", "deepsp
 }
 check 'answers name the program and the frameworks that they follow' "$(rests 2>&1)"
 
+for p in dpxplan dpxrun dpxcal dpxreport; do
+    [ -x "$B/$p" ] || { skip "the version of $p is a document" 'it is not built'; continue; }
+    check "the version of $p is a document" "$(
+        for asked in 'version --json' '--version --json' '--json --version'; do
+            [ "$p $asked" != 'dpxplan --json --version' ] || continue       # its first word is a command
+            # shellcheck disable=SC2086
+            "$B/$p" $asked 2>&1 | python3 -c '
+import json, sys
+d = json.load(sys.stdin)
+text = "%s %s%s" % (d["program"], d["version"], ", " + d["built"] if "built" in d else "")
+assert sys.argv[1] == text and d["frameworks"]["torch"], (sys.argv[1], d)' "$("$B/$p" --version)" 2>&1 || echo "$asked"
+        done)"
+done
+
 # What explain says behind the peak of what a framework does here, eval's document says, too: a sentence of each kind.
 notes() {
     echo '{"dpx_plan": 1, "model": "moonlight-16b-a3b", "cluster": "8xh100", "strategy": "ddp", "dialect": "torch", "precision": "bf16", "seq": 512,
