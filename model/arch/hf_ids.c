@@ -223,7 +223,8 @@ static const struct { const char *id, *builtin; } ids[] = {
     { "Qwen/Qwen1.5-4B", "qwen1.5-4b" }, { "Qwen/Qwen1.5-4B-Chat", "qwen1.5-4b" }, { "Qwen/Qwen1.5-7B", "qwen1.5-7b" },
     { "Qwen/Qwen1.5-7B-Chat", "qwen1.5-7b" }, { "Qwen/Qwen1.5-14B", "qwen1.5-14b" }, { "Qwen/Qwen1.5-14B-Chat", "qwen1.5-14b" },
     { "trl-lib/qwen1.5-1.8b-sft", "qwen1.5-1.8b" }, { "unsloth/Qwen3-0.6B", "qwen3-0.6b" },
-    { "PrimeIntellect/Qwen3-0.6B", "qwen3-0.6b" }, { "PrimeIntellect/Qwen3-1.7B", "qwen3-1.7b" },      /* Qwen's with another template */
+    { "PrimeIntellect/Qwen3-0.6B", "qwen3-0.6b" }, { "PrimeIntellect/Qwen3-1.7B", "qwen3-1.7b" },      /* Qwen's with another template, */
+    { "PrimeIntellect/Qwen3-0.6B-Reverse-Text-SFT", "qwen3-0.6b" }, { "PrimeIntellect/Qwen3-1.7B-Wordle-SFT", "qwen3-1.7b" },  /* tuned */
     { "unsloth/Qwen3-0.6B-unsloth-bnb-4bit", "qwen3-0.6b" }, { "unsloth/Qwen3-0.6B-bnb-4bit", "qwen3-0.6b" },
     { "unsloth/Qwen3-1.7B", "qwen3-1.7b" }, { "unsloth/Qwen3-1.7B-unsloth-bnb-4bit", "qwen3-1.7b" },
     { "unsloth/Qwen3-1.7B-bnb-4bit", "qwen3-1.7b" }, { "unsloth/Qwen3-4B", "qwen3-4b" },
