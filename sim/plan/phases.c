@@ -180,7 +180,8 @@ static void do_update(struct phases *p, int k, int64_t own[])
     const struct phases_role *r = &p->role[s->role];
 
     p->times[k] = ceil_div(samples_of(p, s), plan_global_batch(&r->plan)) * s->epochs;
-    p->time[k] = as_long_as_they_are(p, &r->plan, times_of(&r->step, (double)p->times[k]));
+    struct cost all = times_of(&r->step, (double)p->times[k]);
+    p->time[k] = s->samples ? all : as_long_as_they_are(p, &r->plan, all);      /* so many are rows, which are full */
     own[k] = p->bytes[s->role].update;
 }
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/sim/test_cmd_phases_import.sh -- dpxplan phases of verl's PPO, OpenRLHF's, NeMo-RL's and reward models: who is there, in which batches, and what is refused.
+# tests/sim/test_cmd_phases_import.sh -- dpxplan phases of verl's PPO, OpenRLHF's, NeMo-RL's, prime-rl's and reward models: who is there, in which batches, and what is refused.
 . tests/check.sh
 B=${B:-build}
 tmp=$(mktemp -d) || exit 1
@@ -186,6 +186,151 @@ nemo() {
     says 'defaults: .*none.yaml' "$tmp/apart.yaml" --set defaults=none.yaml
 }
 check 'NeMo-RL: GRPO, DPO, SFT and reward models, with defaults and references to other keys' "$(nemo)"
+
+# ---- prime-rl ----
+
+# toml NAME: a file, whose text is standard input.
+toml() { cat >"$tmp/$1.toml"; }
+toml reverse <<'END'
+seq_len = 2048
+max_steps = 20
+[model]
+name = "PrimeIntellect/Qwen3-0.6B-Reverse-Text-SFT"
+[orchestrator]
+batch_size = 128
+group_size = 16
+[orchestrator.train.sampling]
+max_completion_tokens = 128
+[[orchestrator.train.source]]
+name = "reverse-text"
+[trainer.optim]
+lr = 3e-6
+[ckpt]
+[inference]
+END
+toml alphabet <<'END'
+seq_len = 2048
+[deployment]
+num_train_gpus = 2
+num_infer_gpus = 6
+[model]
+name = "Qwen/Qwen3-4B-Instruct-2507"
+[orchestrator]
+batch_size = 512
+group_size = 8
+max_off_policy_steps = 16
+[orchestrator.train.sampling]
+max_completion_tokens = 512
+[trainer.model.ac]
+freq = 1
+[trainer.model.lora]
+rank = 32
+alpha = 64
+[inference.vllm]
+gpu_memory_utilization = 0.7
+max_model_len = 2048
+enable_lora = true
+END
+toml math <<'END'
+[deployment]
+num_train_gpus = 2
+num_infer_gpus = 6
+[model]
+name = "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
+[orchestrator]
+batch_size = 512
+group_size = 16
+seq_len = 8192
+[orchestrator.train.sampling]
+max_completion_tokens = 8192
+[trainer.model]
+seq_len = 16384
+attn = "flash_attention_2"
+[inference.vllm]
+data_parallel_size = 6
+END
+toml nodes <<'END'
+seq_len = 8192
+[slurm]
+job_name = "general-agent"
+[deployment]
+type = "multi_node"
+num_train_nodes = 2
+num_infer_nodes = 1
+num_infer_replicas = 2
+nodes_per_fsdp_group = 1
+[model]
+name = "Qwen/Qwen3-4B-Instruct-2507"
+[orchestrator]
+batch_size = 256
+[trainer.model]
+optim_cpu_offload = false
+compile = "None"
+[weight_broadcast]
+type = "nccl"
+timeout = 3600
+[inference.vllm]
+tensor_parallel_size = 4
+max_num_seqs = 64
+END
+
+# 128 samples of 100 + 60 tokens are 20480, 10 rows of 2048; of the whole 2048 tokens 128 rows.  596,049,920 weights in fp32; no state is on a GPU between
+# steps.  1.5B: 512 of 16384 tokens in two GPUs' rows.
+primerl() {
+    prime() { file=$1 cluster=$2 want=$3; shift 3; "$dpxplan" phases "$tmp/$file.toml" --cluster "$cluster" "$@" --json >"$tmp/doc" 2>"$tmp/err"; rc=$?
+              [ $rc = "$want" ] || { echo "phases $file $*: exit $rc, not $want"; cat "$tmp/err"; }; }
+    refuses() { words=$1 file=$2; shift 2; "$dpxplan" phases "$tmp/$file.toml" "$@" >"$tmp/out" 2>"$tmp/err"; rc=$?
+                [ $rc = 2 ] && [ "$(grep -vc ': note: ' "$tmp/err")" = 1 ] || { echo "phases $file $*: exit $rc, not 2 with one line beside notes"; cat "$tmp/err"; }
+                grep -q -e "$words" "$tmp/err" || { echo "not said: $words"; cat "$tmp/err"; }; }
+    prime reverse 2xh100 0 --response 60,128,100
+    holds "[p['name'] for p in d['phases']] == ['weights', 'generate', 'update'] and d['plan']['asynchronous'] and d['plan']['prompt'] == 100"
+    holds "plan['policy']['train']['accumulation'] == 10 and plan['policy']['train']['recompute'] == 'offload' and plan['policy']['train']['kernels'] == 'torch-compile'"
+    holds "plan['policy']['train']['fsdp']['optimizer_offload'] and role['policy']['optimizer_bytes'] == 0 and role['policy']['empties_cache']"
+    holds "role['policy']['params_bytes'] == 596049920 * 4 and plan['engine']['gpu_memory_utilization'] == 0.9 and plan['engine']['version'] == '0.26'"
+    # the states that wait, two of fp32, are what the trainer pins beside 28 blocks' inputs of 2048 x 1024 in bf16, powers of two
+    holds "d['host_bytes_of_a_node'] > 2 * 4 * 596049920 + 28 * 2048 * 1024 * 2 and phase['update']['needed_bytes'] > 4 * 4 * 596049920"
+    prime reverse 2xh100 0 --response 60,128
+    holds "d['plan']['prompt'] == 1920 and plan['policy']['train']['accumulation'] == -(-128 * 1980 // 2048)"
+    prime reverse 2xh100 0 --set trainer.model.optim_cpu_offload=false trainer.model.ac_offloading=None --response 60,128,100
+    holds "role['policy']['optimizer_bytes'] >= 8 * 596049920 and plan['policy']['train']['recompute'] == 'full'"
+    prime reverse 2xh100 0 --set orchestrator.batch_size=null orchestrator.token_batch_size=16000 orchestrator.group_size=1 --response 60,128,100
+    holds "d['samples'] == 100 and plan['policy']['train']['accumulation'] == 8"
+    prime alphabet 8xh100 0 --response 300,512
+    holds "d['cluster']['world_size'] == 2 and plan['engine']['cluster']['gpus_per_node'] == 6 and plan['policy']['train']['lora']['rank'] == 32"
+    holds "plan['policy']['train']['kernels'] == 'torch-sdpa' and [p['name'] for p in d['phases']] == ['generate', 'update']"
+    for told in 'model.compile: blocks with adapters' 'weight_broadcast: adapters alone' 'enable_lora: the engine' 'max_off_policy_steps'; do
+        grep -q "$told" "$tmp/err" || echo "not told: $told"
+    done
+    prime math 8xh100 0 --response 2000,8192
+    holds "plan['policy']['train']['seq'] == 16384 and d['plan']['prompt'] == 8192 and plan['policy']['train']['accumulation'] == -(-512 * 10192 // (16384 * 2))"
+    prime nodes 4x8xh100 0 --response 500,2000,100
+    holds "d['cluster']['world_size'] == 16 and plan['policy']['train']['shard_group'] == 8 and plan['engine']['tensor'] == 4 and plan['engine']['max_num_seqs'] == 64"
+    "$dpxplan" import "$tmp/reverse.toml" --cluster 2xh100 -o "$tmp/r.json" 2>"$tmp/err" || cat "$tmp/err"
+    grep -q '"dpx_phases": 1' "$tmp/r.json" || echo 'import writes no phase plan'
+    "$dpxplan" phases "$tmp/reverse.toml" --cluster 2xh100 --set orchestrator.batchsize=2 inference.vllm.max_seqs=3 trainer.losses=1 trainer.model.sequence=2 --response 60,128 >"$tmp/out" 2>"$tmp/err"
+    for told in orchestrator.batchsize inference.vllm.max_seqs trainer.losses model.sequence; do
+        grep -q "$told" "$tmp/err" || echo "a key that nobody knows is not told: $told"
+    done
+    refuses 'deployment: 1 GPUs train and 1 generate, but --cluster has 8' reverse --cluster 8xh100
+    refuses 'say on which GPUs' reverse
+    refuses 'tensor_parallel_size: 4 does not divide 6' alphabet --cluster 8xh100 --set inference.vllm.tensor_parallel_size=4
+    refuses 'not a mean and a longest' reverse --cluster 2xh100 --response 60,128,-1
+    says 'this file says how long prompts are' "$tmp/ppo.yaml" --response 100,200,300
+    refuses 'inference: left out' reverse --cluster 2xh100 --set inference=None
+    refuses 'only write are not planned' nodes --cluster 4x8xh100 --set inference.deployment.type=disaggregated
+    refuses 'nixl: filesystem and nccl' nodes --cluster 4x8xh100 --set weight_broadcast.type=nixl
+    refuses 'quantised weights' reverse --cluster 2xh100 --set inference.vllm.quantization=fp8
+    refuses 'expert parallelism' reverse --cluster 2xh100 --set inference.vllm.enable_expert_parallel=true
+    refuses 'KV cache in host memory' reverse --cluster 2xh100 --set inference.kv_cache_offload.cpu.num_bytes=1000
+    refuses 'optim.type' reverse --cluster 2xh100 --set trainer.optim.type=muon
+    refuses 'full_offload' reverse --cluster 2xh100 --set trainer.model.full_offload=true
+    refuses 'compiled blocks beside cp' math --cluster 8xh100 --set trainer.model.cp=2
+    refuses 'vision encoder' reverse --cluster 2xh100 --set model.vlm.freeze_vision_encoder=true
+    refuses 'group_size' reverse --cluster 2xh100 --set orchestrator.group_size=7
+    refuses 'only one of batch_size' reverse --cluster 2xh100 --set orchestrator.token_batch_size=1000
+    refuses 'batch_size: expected a number' reverse --cluster 2xh100 --set orchestrator.batch_size=many
+}
+check 'prime-rl: trainer and vLLM apart, samples packed into rows' "$(primerl)"
 
 # ---- reward models ----
 
