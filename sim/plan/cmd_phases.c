@@ -80,12 +80,12 @@ static void cell_interval(struct columns *t, const struct cost *c)
     columns_cell(t, c->s > 0 ? "%.3g-%.3g %s" : "-", c->low_s * (seconds ? 1 : 1000), c->high_s * (seconds ? 1 : 1000), seconds ? "s" : "ms");
 }
 
-static void print_step(struct columns *t, const struct phases *p, int k)
+static void print_step(struct columns *t, const struct phases *p, int k, const struct moment *of, int largest)
 {
-    const struct moment *m = &p->moment[k];
+    const struct moment *m = &of[k];
     const struct cost *c = &p->time[k];
 
-    columns_cell(t, "%s%s", p->plan.step[k].name, k == p->largest ? " *" : "");
+    columns_cell(t, "%s%s", p->plan.step[k].name, k == largest ? " *" : "");
     columns_cell(t, "%s", c->s > 0 ? duration_text(c->s).s : "-");
     cell_interval(t, c);
     cell_gib(t, m->live);
@@ -100,7 +100,7 @@ static void print_steps(const struct phases *p, FILE *to)
 
     fputs("Memory of a GPU in GiB: what the trainers' process has, what the engine has, both with NCCL (needs), and that with what PyTorch's allocator keeps (reserved).\n", to);
     for (int k = 0; k < p->plan.nsteps; k++)
-        print_step(t, p, k);
+        print_step(t, p, k, p->moment, p->largest);
     columns_print(t, to, page_width(stdout));
     int64_t needed = p->moment[p->largest].needed;
     fprintf(to, "* The largest moment: %s of %s usable%s.\n", size_text(needed).s, size_text(p->available).s,
@@ -139,6 +139,25 @@ static void print_largest(const struct phases *p, FILE *to)
     fputs(".\n", to);
     if (p->host)
         fprintf(to, "  Host memory of a node: %s of %s for what sleeps there.\n", size_text(p->host).s, size_text(p->host_available).s);
+}
+
+/* The same of other GPUs: their roles' phases. */
+static void print_place(const struct phases *p, int i, FILE *to)
+{
+    const struct phases_place *m = &p->more[i];
+    struct columns *t = columns_new(step_columns, 7);
+    int64_t needed = m->moment[m->largest].needed;
+
+    fprintf(to, "\n%s, ", p->plan.place[i].name);
+    answer_cluster(&m->cluster, to);
+    fputs(":\n", to);
+    for (int k = 0; k < p->plan.nsteps; k++)
+        if (phase_place(&p->plan, &p->plan.step[k]) == i)
+            print_step(t, p, k, m->moment, m->largest);
+    columns_print(t, to, page_width(stdout));
+    fprintf(to, "* The largest moment: %s of %s usable.\n", size_text(needed).s, size_text(m->available).s);
+    if (m->host)
+        fprintf(to, "  Host memory of a node: %s of %s for what sleeps there.\n", size_text(m->host).s, size_text(m->host_available).s);
 }
 
 /* ---- the answer ---- */
@@ -253,6 +272,8 @@ static void print_answer(const struct phases *p, FILE *to)
     fputc('\n', to);
     print_steps(p, to);
     print_largest(p, to);
+    for (int i = 1; i < p->plan.nplaces; i++)
+        print_place(p, i, to);
     print_time(p, to);
     if (p->search)
         print_layouts(p, to);

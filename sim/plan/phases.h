@@ -58,6 +58,14 @@ struct phases_role {
     bool fits;                      /* alone */
 };
 
+/* GPUs beside the first ones, and what their roles hold. */
+struct phases_place {
+    struct cluster cluster;
+    struct moment  moment[PHASE_STEPS];
+    int     largest;
+    int64_t available, limit, host, host_available;
+};
+
 struct phases {
     json_t *doc;                    /* which the plan points into */
     char where[200];
@@ -65,6 +73,7 @@ struct phases {
     bool search;                    /* layouts were asked for */
     struct phase_plan plan;
     struct cluster cluster;
+    struct phases_place more[PHASE_PLACES];     /* by the plan's place[]; the first one is what follows here */
     struct phases_role role[PHASE_ROLES];
     struct role_bytes bytes[PHASE_ROLES];
     int engine;                     /* of the roles; -1: none */

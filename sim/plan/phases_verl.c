@@ -98,7 +98,7 @@ static void verl_reference(struct importing *in)
     json_object_set_new(plan, "sync_every_micro_step", json_false());
     json_object_set_new(fsdp, "cpu_offload", json_true());
     json_object_set_new(fsdp, "model_dtype", json_string("bf16"));
-    import_role(in, "reference", json_pack("{s:o}", "infer", plan));
+    import_role(in, "reference", json_pack("{s:o, s:b}", "infer", plan, "unpadded", import_flag(in, "actor_rollout_ref.model.use_remove_padding", false)));
 }
 
 /* Samples of a micro-step of log-probabilities: as stated, or the longest ones that its tokens hold; both are the actor's unless they are given. */
@@ -216,9 +216,10 @@ static int verl_critic(struct importing *in, int64_t *micro)
     import_numbers(plan, HEAD_VALUE);
     *micro = critic_micro(in, &p);
     plan_free(&p);
-    import_role(in, "critic", json_pack("{s:o, s:s, s:b}", "train", plan, "between",
+    import_role(in, "critic", json_pack("{s:o, s:s, s:b, s:b}", "train", plan, "between",
                                            offloaded(import_flag(in, CRITIC "model.fsdp_config.param_offload", false),
-                                                     import_flag(in, CRITIC "model.fsdp_config.optimizer_offload", false)), "empties_cache", 1));
+                                                     import_flag(in, CRITIC "model.fsdp_config.optimizer_offload", false)), "empties_cache", 1, "unpadded",
+                                           import_flag(in, CRITIC "model.use_remove_padding", false)));
     return 0;
 }
 
@@ -269,8 +270,8 @@ json_t *phases_verl(struct importing *in)
     if (verl_refuses(in) < 0 || verl_actor(in) < 0 || import_response(in, longest, &response) < 0)
         return NULL;
     bool adapts = in->actor.model.trainable < in->actor.model.params;
-    import_role(in, "actor", json_pack("{s:o, s:s, s:b}", "train", plan_to_json(&in->actor), "between", offloaded(params, states),
-                                    "empties_cache", 1));
+    import_role(in, "actor", json_pack("{s:o, s:s, s:b, s:b}", "train", plan_to_json(&in->actor), "between", offloaded(params, states), "empties_cache", 1, "unpadded",
+                                       import_flag(in, "actor_rollout_ref.model.use_remove_padding", false)));
     verl_engine(in, adapts);
     if (refers && !adapts) {
         verl_reference(in);
