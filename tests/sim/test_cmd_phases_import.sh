@@ -107,7 +107,24 @@ PY
     # apart: engines on GPUs of their own, actor and reference together
     ask "$tmp/ppo.sh" 0 --set algo.advantage.estimator=group_norm reward.remote_url=x train.colocate_all=false train.colocate_actor_ref=true train.async_enable=true vllm.enable_sleep=false
     holds "plan['engine']['cluster']['gpus_per_node'] == 8 and d['plan']['asynchronous'] and plan['engine']['sleep'] == 0"
-    says 'train.colocate_all: without it the critic' "$tmp/ppo.sh" --set train.colocate_all=false
+    # critic and reward model on four GPUs of their own: what is on other GPUs runs at the same time
+    ask "$tmp/ppo.sh" 0 --set train.colocate_all=false train.colocate_actor_ref=true train.colocate_critic_reward=true critic.num_gpus_per_node=4 \
+        reward.num_gpus_per_node=4 vllm.enable_sleep=false ds.enable_sleep=false
+    holds "sorted(d['plan']['places']) == ['critic'] and d['plan']['places']['critic']['gpus_per_node'] == 4 and plan['reward']['place'] == 'critic'"
+    holds "[p['name'] for p in d['places'][0]['phases']] == ['rewards', 'values', 'critic'] and phase['critic']['times'] == 4 and phase['values']['times'] == 16"
+    holds "0 <= role['critic']['params_bytes'] - (494032768 + 896) * 2 / 4 < 8 << 20"
+    python3 - "$tmp/doc" <<'PY'
+import json, sys
+d = json.load(open(sys.argv[1]))
+s = {p["name"]: p["time"]["s"] for p in d["phases"]}
+both = s["weights"] + s["generate"] + max(s["rewards"] + s["values"], s["log-probs"] + s["reference"]) + max(s["critic"], s["update"])
+if abs(both - d["iteration"]["s"]) > 1e-9 * both:
+    print("an iteration of", d["iteration"]["s"], "is not what the longer of two places takes,", both)
+PY
+    # each of them on eight GPUs
+    ask "$tmp/ppo.sh" 0 --set train.colocate_all=false vllm.enable_sleep=false ds.enable_sleep=false
+    holds "sorted(d['plan']['places']) == ['critic', 'reference', 'reward'] and [len(p['phases']) for p in d['places']] == [2, 1, 1]"
+    says 'critic.num_gpus_per_node: expected not more GPUs than a node' "$tmp/ppo.sh" --set train.colocate_all=false critic.num_gpus_per_node=16
     says 'ds.enable_sleep: without it actor and critic train at the same time' "$tmp/ppo.sh" --set ds.enable_sleep=false
     says 'algo.dynamic_filtering_enable' "$tmp/ppo.sh" --set algo.dynamic_filtering_enable=true
     says 'ds.ring_attn_size' "$tmp/ppo.sh" --set ds.ring_attn_size=2
@@ -143,6 +160,35 @@ policy:
     colocated: { enabled: true, resources: { gpus_per_node: null, num_nodes: null } }
 cluster: { gpus_per_node: 8, num_nodes: 1 }
 END
+cat >"$tmp/megatron.yaml" <<'END'
+defaults: base.yaml
+policy:
+  dtensor_cfg: { enabled: false }
+  megatron_cfg:
+    enabled: true
+    activation_checkpointing: true
+    tensor_model_parallel_size: 1
+    pipeline_model_parallel_size: 1
+    context_parallel_size: 1
+    sequence_parallel: false
+    apply_rope_fusion: true
+    bias_activation_fusion: true
+    gradient_accumulation_fusion: false
+    moe_permute_fusion: true
+    peft: { enabled: false }
+    optimizer: { optimizer: adam, bf16: true, params_dtype: float32, use_distributed_optimizer: true, use_precision_aware_optimizer: true, clip_grad: 1.0 }
+    distributed_data_parallel_config: { grad_reduce_in_fp32: false, overlap_grad_reduce: true, overlap_param_gather: true }
+END
+cat >"$tmp/ppo.yaml" <<'END'
+defaults: base.yaml
+ppo: { num_prompts_per_step: 32, num_generations_per_prompt: 16, ppo_epochs: 2, skip_reference_policy_logprobs_calculation: true }
+value:
+  model_name: Qwen/Qwen2.5-0.5B
+  train_global_batch_size: ${policy.train_global_batch_size}
+  train_micro_batch_size: 2
+  max_total_sequence_length: ${policy.max_total_sequence_length}
+  dtensor_cfg: { _v2: true, enabled: true, activation_checkpointing: true }
+END
 printf 'defaults: base.yaml\npolicy:\n  train_micro_batch_size: 8\n  generation: { colocated: { enabled: false, resources: { gpus_per_node: 4 } } }\n' >"$tmp/apart.yaml"
 sed '/^grpo/d; /^  generation/,/colocated/d' "$tmp/base.yaml" >"$tmp/rest.yaml"
 
@@ -177,10 +223,28 @@ nemo() {
     says 'beside sequence_packing' "$tmp/base.yaml" --set policy.dynamic_batching.enabled=true
     says 'max_model_len' "$tmp/base.yaml" --set policy.generation.vllm_cfg.max_model_len=other
     "$dpxplan" phases "$tmp/base.yaml" --cluster 8xh100 --set policy.train_micro_batchsize=2 2>&1 >"$tmp/out" | grep -q 'policy.train_micro_batchsize: not known' || echo 'a misspelt key is not told'
-    says 'policy.megatron_cfg.enabled: a policy on Megatron-LM' "$tmp/base.yaml" --set policy.megatron_cfg.enabled=true
+    says 'one of them must be true' "$tmp/base.yaml" --set policy.megatron_cfg.enabled=true
+    says 'one of them must be true' "$tmp/base.yaml" --set policy.dtensor_cfg.enabled=false
+    # 1,543,714,304 weights in bf16, whole on each GPU; what they lack to fp32, and two moments, over eight.  Gradients are there in the update alone: 2 bytes each
+    ask "$tmp/megatron.yaml" 0 --response 200,400
+    holds "0 <= role['policy']['params_bytes'] - 1543714304 * 2 <= 1 << 20 and 0 <= role['policy']['optimizer_bytes'] - 1543714304 * 10 / 8 <= 1 << 20"
+    holds "role['policy']['other_bytes'] < 1 << 20 and phase['update']['needed_bytes'] - phase['log-probs']['needed_bytes'] > 1543714304 * 2"
+    holds "plan['policy']['train']['dialect'] == 'megatron' and plan['policy']['frees_gradients'] and [p['name'] for p in d['phases']][-1] == 'update'"
+    ask "$tmp/megatron.yaml" 0 --response 200,400 --set policy.megatron_cfg.pipeline_model_parallel_size=2 policy.megatron_cfg.tensor_model_parallel_size=2
+    holds "phase['log-probs']['times'] == 64 and role['policy']['params_bytes'] < 1543714304"
+    says 'megatron_cfg.peft' "$tmp/megatron.yaml" --set policy.megatron_cfg.peft.enabled=true
+    says 'use_precision_aware_optimizer' "$tmp/megatron.yaml" --set policy.megatron_cfg.optimizer.use_precision_aware_optimizer=false
+    # a critic with keys of its own, which is updated in each epoch before the policy; neither is on the GPU while the other acts
+    ask "$tmp/ppo.yaml" 0 --response 200,400
+    holds "[p['name'] for p in d['phases']] == ['weights', 'generate', 'values', 'log-probs', 'critic 1', 'update 1', 'critic 2', 'update 2']"
+    holds "role['critic']['model'] == 'qwen2.5-0.5b:value' and role['critic']['between'] == 'host' and role['policy']['between'] == 'host'"
+    holds "0 <= role['critic']['params_bytes'] - (494032768 + 896 + 1) * 4 / 8 <= 65536 and phase['values']['times'] == 32"
+    says 'value: PPO' "$tmp/ppo.yaml" --set value=null
+    says 'a critic on Megatron-LM is not planned' "$tmp/ppo.yaml" --set value.megatron_cfg.enabled=true
+    says 'ppo.ppo_epochs: 9' "$tmp/ppo.yaml" --set ppo.ppo_epochs=9
     says 'policy.generation.backend: sglang' "$tmp/base.yaml" --set policy.generation.backend=sglang
     says 'grpo.use_dynamic_sampling' "$tmp/base.yaml" --set grpo.use_dynamic_sampling=true
-    says 'grpo, dpo, sft and rm are planned, not distillation' "$tmp/base.yaml" --set distillation={}
+    says 'grpo, ppo, dpo, sft and rm are planned, not distillation' "$tmp/base.yaml" --set distillation={}
     says 'colocated.resources' "$tmp/apart.yaml" --set policy.generation.colocated.resources.gpus_per_node=8
     says 'train_micro_batch_size' "$tmp/base.yaml" --set policy.train_micro_batch_size=some
     says 'defaults: .*none.yaml' "$tmp/apart.yaml" --set defaults=none.yaml
