@@ -99,8 +99,11 @@ static void print_steps(const struct phases *p, FILE *to)
     struct columns *t = columns_new(step_columns, 7);
 
     fputs("Memory of a GPU in GiB: what the trainers' process has, what the engine has, both with NCCL (needs), and that with what PyTorch's allocator keeps (reserved).\n", to);
-    for (int k = 0; k < p->plan.nsteps; k++)
-        print_step(t, p, k, p->moment, p->largest);
+    for (int k = 0; k < p->plan.nsteps; k++) {
+        int place = phase_place(&p->plan, &p->plan.step[k]);
+        if (place == 0 || place == PHASE_PLACES)
+            print_step(t, p, k, p->moment, p->largest);
+    }
     columns_print(t, to, page_width(stdout));
     int64_t needed = p->moment[p->largest].needed;
     fprintf(to, "* The largest moment: %s of %s usable%s.\n", size_text(needed).s, size_text(p->available).s,

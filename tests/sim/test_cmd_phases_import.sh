@@ -64,6 +64,27 @@ verl() {
 }
 check 'verl: PPO has a critic, whose head is one number' "$(verl)"
 
+# On Megatron-LM: 1,543,714,304 weights in bf16 of which half are on a GPU (the norms whole); the reference is cut the same way and has no gradients; offloading is
+# actor.megatron's.  ppo_megatron_trainer's critic is on Megatron-LM, too.
+megatron() {
+    cat >"$tmp/megatron.sh" <<'END'
+python3 -m verl.trainer.main_ppo --config-path=config --config-name='ppo_megatron_trainer.yaml' algorithm.adv_estimator=grpo \
+    data.train_batch_size=64 data.max_prompt_length=512 data.max_response_length=512 actor_rollout_ref.model.path=Qwen/Qwen2.5-1.5B-Instruct \
+    actor_rollout_ref.actor.ppo_mini_batch_size=32 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 actor_rollout_ref.actor.use_kl_loss=True \
+    actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4 \
+    actor_rollout_ref.rollout.tensor_model_parallel_size=2 actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.gpu_memory_utilization=0.6 \
+    actor_rollout_ref.rollout.n=4 actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4 trainer.n_gpus_per_node=8 trainer.nnodes=1
+END
+    ask "$tmp/megatron.sh" 0
+    holds "0 <= role['reference']['params_bytes'] - 1543714304 <= 1 << 20 and role['reference']['params_bytes'] == role['actor']['params_bytes']"
+    holds "role['reference']['between'] == 'device' and role['actor']['between'] == 'device' and role['actor']['other_bytes'] >= 2 * 1543714304 and phase['reference']['times'] == 16"
+    ask "$tmp/megatron.sh" 0 --set actor_rollout_ref.actor.megatron.param_offload=true actor_rollout_ref.actor.megatron.optimizer_offload=true
+    holds "role['actor']['between'] == 'host' and role['reference']['between'] == 'host' and plan['actor']['frees_gradients'] and role['actor']['other_bytes'] < 1 << 20"
+    says 'tensor_model_parallel_size: another number than the actor' "$tmp/megatron.sh" --set actor_rollout_ref.ref.megatron.tensor_model_parallel_size=4
+    says 'critic.strategy: megatron' "$tmp/megatron.sh" --set algorithm.adv_estimator=gae critic.model.path=Qwen/Qwen2.5-0.5B
+}
+check 'verl: an actor on Megatron-LM, its reference and what is offloaded' "$(megatron)"
+
 # ---- OpenRLHF ----
 
 cat >"$tmp/ppo.sh" <<'END'
