@@ -218,15 +218,29 @@ static void print_time(const struct phases *p, FILE *to)
 }
 
 static const struct column layout_columns[] = {
-    { "layout", false, 0 }, { "iteration", true, 0 }, { "90 %", true, 1 }, { "idle", true, 0 }, { "engine", false, 0 }, { "trainers wait on", false, 0 },
-    { "micro-batches", false, 1 }, { "needs", true, 0 },
+    { "layout", false, 0 }, { "iteration", true, 0 }, { "90 %", true, 1 }, { "idle", true, 0 }, { "engine", false, 0 }, { "trainers wait on", false, 2 },
+    { "micro-batches", false, 0 }, { "needs", true, 0 },
 };
-enum { LAYOUTS_SHOWN = 8 };
+enum { LAYOUTS_SHOWN = 8, LAYOUT_COLUMNS = sizeof layout_columns / sizeof *layout_columns, COLUMN_WAITS = 5, COLUMN_BATCHES = 6 };
+
+/* Where no row has other micro-batches than the plan, a narrow page leaves that column out first. */
+static void rank_columns(const struct phases_layout *l, int n, struct column c[LAYOUT_COLUMNS])
+{
+    bool others = false;
+
+    memcpy(c, layout_columns, sizeof layout_columns);
+    for (int i = 0; i < n && i < LAYOUTS_SHOWN; i++)
+        others |= l[i].forward_times > 1;
+    c[COLUMN_BATCHES].rank = others ? 0 : 3;
+    c[COLUMN_WAITS].rank = others ? 2 : 0;
+}
 
 static void print_layout(struct columns *t, const struct phases *p, const struct phases_layout *l)
 {
+    int64_t all = p->cluster.world_size + (role_is_apart(&p->plan.role[p->engine]) ? p->engine_cluster.world_size : 0);
+
     if (l->apart)
-        columns_cell(t, "%" PRId64 " + %" PRId64 " apart", p->cluster.world_size - l->engine_gpus, l->engine_gpus);
+        columns_cell(t, "%" PRId64 " + %" PRId64 " apart", all - l->engine_gpus, l->engine_gpus);
     else
         columns_cell(t, "together");
     columns_cell(t, "%s", duration_text(l->iteration.s).s);
@@ -249,7 +263,9 @@ static void print_layouts(const struct phases *p, FILE *to)
     int n = phases_search(p, l, &tried);
     progress_end(&watch);
     fprintf(to, "\nLayouts of the same GPUs: %d plans tried, %d layouts fit%s.\n", tried, n, n > LAYOUTS_SHOWN ? ", the fastest are" : "");
-    struct columns *t = columns_new(layout_columns, 8);
+    struct column c[LAYOUT_COLUMNS];
+    rank_columns(l, n, c);
+    struct columns *t = columns_new(c, LAYOUT_COLUMNS);
     for (int i = 0; i < n; i++) {
         if (i < LAYOUTS_SHOWN)
             print_layout(t, p, &l[i]);

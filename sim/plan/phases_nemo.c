@@ -136,15 +136,27 @@ static const char *const algorithms[] = { "grpo", "ppo", "dpo", "sft", "rm" };
 
 static bool has_section(const json_t *doc, const char *key) { return json_is_object(json_object_get(doc, key)); }
 
+/* A recipe over another one ("defaults") may say nothing but on which GPUs, or where its logs are. */
+static bool is_over_another(const json_t *doc)
+{
+    static const char *const any[] = { "policy", "cluster", "checkpointing", "logger", "data_plane", "ppo" };
+    bool is = false;
+
+    for (size_t i = 0; i < sizeof any / sizeof *any; i++)
+        is |= has_section(doc, any[i]);
+    return is && json_is_string(json_object_get(doc, "defaults"));
+}
+
 bool phases_is_nemo(const struct form_file *f)
 {
-    const json_t *policy = f->doc ? json_object_get(f->doc, "policy") : NULL;
-    bool any = json_is_object(policy) && json_is_string(json_object_get(f->doc, "defaults"));
+    bool any = false;
 
+    if (!f->doc || f->kind == FORM_TOML)
+        return false;
     for (int i = 0; i < NALGORITHMS; i++)
         any |= has_section(f->doc, algorithms[i]);
     any |= has_section(f->doc, "distillation") || form_value(f->doc, "policy.generation");
-    return f->kind != FORM_TOML && any && (json_is_object(policy) || (f->doc && json_is_string(json_object_get(f->doc, "defaults"))));
+    return (any && has_section(f->doc, "policy")) || is_over_another(f->doc);
 }
 
 static int algorithm_of(struct importing *in)

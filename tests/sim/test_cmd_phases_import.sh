@@ -226,6 +226,10 @@ nemo() {
     holds "phase['log-probs']['times'] == 16 and role['policy']['between'] == 'device' and d['plan'].get('asynchronous') is None"
     ask "$tmp/apart.yaml" 0 --response 200,400 --set grpo.async_grpo.enabled=true
     holds "d['plan']['asynchronous']"
+    # a file over another one that says where its logs are
+    printf 'defaults: apart.yaml\nlogger: { log_dir: logs/x }\n' >"$tmp/logs.yaml"
+    ask "$tmp/logs.yaml" 0 --response 200,400
+    holds "d['cluster']['world_size'] == 4 and plan['policy']['train']['micro_batch'] == 8"
     # a pair is two sequences in one batch
     { echo 'dpo: {}'; cat "$tmp/rest.yaml"; } >"$tmp/dpo.yaml"
     ask "$tmp/dpo.yaml" 0
@@ -388,6 +392,11 @@ primerl() {
     done
     prime math 8xh100 0 --response 2000,8192
     holds "plan['policy']['train']['seq'] == 16384 and d['plan']['prompt'] == 8192 and plan['policy']['train']['accumulation'] == -(-512 * 10192 // (16384 * 2))"
+    # an engine apart: other numbers of GPUs for it, as many samples in as many rows
+    prime math 8xh100 0 --response 2000,8192 --search
+    holds "len(d['search']['fit']) > 3 and all(l['layout'] == 'apart' for l in d['search']['fit'])"
+    holds "all(l['plan']['cluster']['gpus_per_node'] + l['engine_gpus'] == 8 for l in d['search']['fit'])"
+    holds "len({l['engine_gpus'] for l in d['search']['fit']}) >= 5 and all(l['plan']['phases'][-1]['samples'] >= 512 * 10192 / 16384 for l in d['search']['fit'])"
     prime nodes 4x8xh100 0 --response 500,2000,100
     holds "d['cluster']['world_size'] == 16 and plan['policy']['train']['shard_group'] == 8 and plan['engine']['tensor'] == 4 and plan['engine']['max_num_seqs'] == 64"
     "$dpxplan" import "$tmp/reverse.toml" --cluster 2xh100 -o "$tmp/r.json" 2>"$tmp/err" || cat "$tmp/err"
