@@ -106,6 +106,7 @@ static const struct { const char *id, *builtin; } ids[] = {
     { "NousResearch/Meta-Llama-3-8B-Instruct", "llama-3-8b" }, { "unsloth/llama-3-8b", "llama-3-8b" },
     { "unsloth/llama-3-8b-Instruct", "llama-3-8b" }, { "unsloth/llama-3-8b-bnb-4bit", "llama-3-8b" },
     { "unsloth/llama-3-8b-Instruct-bnb-4bit", "llama-3-8b" }, { "OpenRLHF/Llama-3-8b-sft-mixture", "llama-3-8b" },
+    { "OpenRLHF/Llama-3-8b-rm-700k", "llama-3-8b" }, { "OpenRLHF/Llama-3-8b-rm-mixture", "llama-3-8b" },
     { "sfairXC/FsfairX-LLaMA3-RM-v0.1", "llama-3-8b" }, { "meta-llama/Meta-Llama-Guard-2-8B", "llama-3-8b" },
     { "meta-llama/Meta-Llama-3-70B", "llama-3-70b" }, { "meta-llama/Meta-Llama-3-70B-Instruct", "llama-3-70b" },
     { "NousResearch/Meta-Llama-3-70B", "llama-3-70b" }, { "NousResearch/Meta-Llama-3-70B-Instruct", "llama-3-70b" },

@@ -32,12 +32,13 @@ static void print_model(const struct phases *p, int i, FILE *to)
     char words[PLAN_WORDS];
 
     plan_words(plan, words, sizeof words);
+    const char *where = r->place ? " (other GPUs, below)" : "";
     if (r->kind == ROLE_INFERS) {
-        fprintf(to, "  %s: %s without gradients, %s of weights on a GPU. Between phases %s%s.\n", r->name, plan->model.name, size_text(b->params).s,
+        fprintf(to, "  %s%s: %s without gradients, %s of weights on a GPU. Between phases %s%s.\n", r->name, where, plan->model.name, size_text(b->params).s,
                 between_words(r->between), r->own_process ? ", in a process of its own" : "");
         return;
     }
-    fprintf(to, "  %s: %s, %s.\n    %s of weights and %s of optimizer states on a GPU. Between phases %s, and PyTorch's cache %s%s.\n", r->name, plan->model.name, words,
+    fprintf(to, "  %s%s: %s, %s.\n    %s of weights and %s of optimizer states on a GPU. Between phases %s, and PyTorch's cache %s%s.\n", r->name, where, plan->model.name, words,
             size_text(b->params).s, size_text(b->states).s, between_words(r->between), r->empties ? "is emptied" : "stays",
             r->own_process ? "; it is a process of its own" : "");
 }
@@ -212,6 +213,8 @@ static void print_time(const struct phases *p, FILE *to)
     if (p->plan.asynchronous)
         fprintf(to, "  The shorter side, %s, waits for the other one: its GPUs are idle %.0f %% of the time.\n", duration_text(p->apart_s).s,
                 100 * (1 - p->apart_s / c->s));
+    else if (p->engine >= 0 && role_is_apart(&p->plan.role[p->engine]) && p->plan.nplaces > 1)
+        fprintf(to, "  All other GPUs are idle while the engine generates, its own %" PRId64 " the rest of the time.\n", p->engine_cluster.world_size);
     else if (p->engine >= 0 && role_is_apart(&p->plan.role[p->engine]))
         fprintf(to, "  The %" PRId64 " GPUs of the trainers are idle while the engine generates, its own %" PRId64 " the rest of the time.\n", p->cluster.world_size,
                 p->engine_cluster.world_size);
