@@ -177,7 +177,8 @@ static int read_place(const struct reading *r, const struct phase_plan *p, int *
 
 static int read_model(const struct reading *r, const struct phase_plan *p, struct phase_role *to)
 {
-    static const char *const known[] = { "train", "infer", "between", "empties_cache", "frees_gradients", "shares_weights", "own_process", "place", "unpadded", NULL };
+    static const char *const known[] = { "train", "infer", "between", "empties_cache", "frees_gradients", "shares_weights", "own_process", "place", "unpadded",
+                                         NULL };
     const json_t *train = json_object_get(r->j, "train"), *infer = json_object_get(r->j, "infer"), *between = json_object_get(r->j, "between");
     int where = WHERE_DEVICE;
 
@@ -190,7 +191,8 @@ static int read_model(const struct reading *r, const struct phase_plan *p, struc
     if (between && read_where(r, "between", between, &where) < 0)
         return -1;
     to->between = (enum role_where)where;
-    if (read_flag(r, "shares_weights", &to->shares) < 0 || read_flag(r, "own_process", &to->own_process) < 0 || read_flag(r, "frees_gradients", &to->frees) < 0 || read_flag(r, "unpadded", &to->unpadded) < 0)
+    if (read_flag(r, "shares_weights", &to->shares) < 0 || read_flag(r, "own_process", &to->own_process) < 0 ||
+        read_flag(r, "frees_gradients", &to->frees) < 0 || read_flag(r, "unpadded", &to->unpadded) < 0)
         return -1;
     if (to->shares && to->own_process)
         return wrong(r, "own_process", "left out of a role that shares weights: they are in another's process");

@@ -431,10 +431,6 @@ static void processes_keep_what_they_reserve(void **state)
 /* A critic on GPUs of its own: neither holds what the other has, and phases of one are nothing to the other's GPUs but what they keep. */
 static void places_share_no_memory(void **state)
 {
-    static const struct role_bytes apart[] = {
-        { .params = GIB(4), .states = GIB(8), .lost = GIB(1), .outside = GIB(1), .update = GIB(30), .update_reserved = GIB(36) },
-        { .params = GIB(2), .outside = GIB(1) }, { .awake = GIB(40), .loading = GIB(18), .asleep = GIB(3) },
-    };
     struct phase_plan p;
     struct moment m[3];
     json_t *doc;
@@ -444,10 +440,10 @@ static void places_share_no_memory(void **state)
               "\"reference\": { \"infer\": \"actor\", \"place\": \"other\" }, \"engine\": { \"engine\": \"vllm\", \"sleep\": 1 } }, " PHASES, &p, &doc);
     assert_int_equal(p.nplaces, 2);
     assert_int_equal(phase_place(&p, &p.step[1]), 1);
-    moments_of(&p, apart, own, 0, m);
+    moments_of(&p, bytes, own, 0, m);
     assert_int_equal(m[0].needed, GIB(36 + 1 + 40));
     assert_int_equal(m[2].needed, GIB(30 + 1 + 3));
-    moments_of(&p, apart, own, 1, m);
+    moments_of(&p, bytes, own, 1, m);
     assert_int_equal(m[1].live, own[1]);
     assert_int_equal(m[0].engine + m[1].engine + m[2].engine, 0);
     assert_int_equal(m[2].live, GIB(2));
