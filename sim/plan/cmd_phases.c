@@ -252,13 +252,14 @@ static void print_layout(struct columns *t, const struct phases *p, const struct
     columns_cell(t, "TP %" PRId64 ", %.1f%s", l->tensor, l->share, l->apart ? "" : l->sleep ? ", sleeps" : ", awake");
     columns_cell(t, "%s", l->between == WHERE_HOST ? "host" : "device");
     columns_cell(t, l->forward_times > 1 ? "x %" PRId64 ", forwards x %" PRId64 : "as given", l->update_times, l->forward_times);
-    cell_gib(t, l->needed);
+    columns_cell(t, "%.1f%s", (double)l->needed / 1073741824, l->tight ? ", tight" : "");
 }
 
 static void print_layouts(const struct phases *p, FILE *to)
 {
     struct phases_layout l[PHASE_LAYOUTS];
     struct progress watch;
+    bool tight = false;
     int tried;
 
     fflush(to);
@@ -275,6 +276,10 @@ static void print_layouts(const struct phases *p, FILE *to)
         json_decref(l[i].doc);
     }
     columns_print(t, to, page_width(stdout));
+    for (int i = 0; i < n; i++)
+        tight |= i < LAYOUTS_SHOWN && l[i].tight;
+    if (tight)
+        fputs("  Tight: PyTorch's allocator has to give back what it keeps, or less than usual stays free.\n", to);
     if (n)
         fputs("  Trainers + engines; apart is one step off the policy.  --json has each as a plan.\n", to);
 }

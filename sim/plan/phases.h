@@ -132,6 +132,7 @@ struct phases_layout {
     enum role_where between;        /* of roles that train */
     int64_t update_times, forward_times;    /* as many samples in a micro-step as the plan asked for */
     struct cost iteration;
+    bool    tight;                  /* it fits, but as phases.tight says */
     double  idle;                   /* share of GPU time in which nothing runs */
     int64_t needed;
 };

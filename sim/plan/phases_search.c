@@ -138,6 +138,7 @@ static void keep(struct layouts *l, json_t *doc, struct phases_layout of, const 
     of.iteration = q->iteration;
     of.idle = idle_of(q, of.apart ? of.engine_gpus : 0, trainers);
     of.needed = q->moment[q->largest].needed;
+    of.tight = q->tight;
     l->out[l->n++] = of;
 }
 

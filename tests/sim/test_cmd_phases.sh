@@ -197,6 +197,8 @@ layouts() {
     cp "$tmp/doc" "$tmp/found"
     holds "len(d['search']['fit']) >= 8 and [l['iteration']['s'] for l in d['search']['fit']] == sorted(l['iteration']['s'] for l in d['search']['fit'])"
     holds "{l['layout'] for l in d['search']['fit']} == {'together', 'apart'} and all(l['needed_bytes'] <= d['limit_bytes'] for l in d['search']['fit'])"
+    # a layout whose largest moment leaves less than the headroom free is tight
+    holds "all(l['tight'] for l in d['search']['fit'] if l['needed_bytes'] > d['usable_bytes'])"
     holds "all((l['idle'] == 0) == (l['layout'] == 'together') and 0 <= l['idle'] < 1 for l in d['search']['fit'])"
     for layout in together apart; do
         python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); l = next(l for l in d["search"]["fit"] if l["layout"] == sys.argv[2]); print(json.dumps(l["plan"])); print(l["iteration"]["s"], l["needed_bytes"], file=sys.stderr)' \
