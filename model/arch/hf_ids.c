@@ -106,6 +106,7 @@ static const struct { const char *id, *builtin; } ids[] = {
     { "NousResearch/Meta-Llama-3-8B-Instruct", "llama-3-8b" }, { "unsloth/llama-3-8b", "llama-3-8b" },
     { "unsloth/llama-3-8b-Instruct", "llama-3-8b" }, { "unsloth/llama-3-8b-bnb-4bit", "llama-3-8b" },
     { "unsloth/llama-3-8b-Instruct-bnb-4bit", "llama-3-8b" }, { "OpenRLHF/Llama-3-8b-sft-mixture", "llama-3-8b" },
+    { "OpenRLHF/Llama-3-8b-rm-700k", "llama-3-8b" }, { "OpenRLHF/Llama-3-8b-rm-mixture", "llama-3-8b" },
     { "sfairXC/FsfairX-LLaMA3-RM-v0.1", "llama-3-8b" }, { "meta-llama/Meta-Llama-Guard-2-8B", "llama-3-8b" },
     { "meta-llama/Meta-Llama-3-70B", "llama-3-70b" }, { "meta-llama/Meta-Llama-3-70B-Instruct", "llama-3-70b" },
     { "NousResearch/Meta-Llama-3-70B", "llama-3-70b" }, { "NousResearch/Meta-Llama-3-70B-Instruct", "llama-3-70b" },
@@ -223,7 +224,8 @@ static const struct { const char *id, *builtin; } ids[] = {
     { "Qwen/Qwen1.5-4B", "qwen1.5-4b" }, { "Qwen/Qwen1.5-4B-Chat", "qwen1.5-4b" }, { "Qwen/Qwen1.5-7B", "qwen1.5-7b" },
     { "Qwen/Qwen1.5-7B-Chat", "qwen1.5-7b" }, { "Qwen/Qwen1.5-14B", "qwen1.5-14b" }, { "Qwen/Qwen1.5-14B-Chat", "qwen1.5-14b" },
     { "trl-lib/qwen1.5-1.8b-sft", "qwen1.5-1.8b" }, { "unsloth/Qwen3-0.6B", "qwen3-0.6b" },
-    { "PrimeIntellect/Qwen3-0.6B", "qwen3-0.6b" }, { "PrimeIntellect/Qwen3-1.7B", "qwen3-1.7b" },      /* Qwen's with another template */
+    { "PrimeIntellect/Qwen3-0.6B", "qwen3-0.6b" }, { "PrimeIntellect/Qwen3-1.7B", "qwen3-1.7b" },      /* Qwen's with another template, */
+    { "PrimeIntellect/Qwen3-0.6B-Reverse-Text-SFT", "qwen3-0.6b" }, { "PrimeIntellect/Qwen3-1.7B-Wordle-SFT", "qwen3-1.7b" },  /* tuned */
     { "unsloth/Qwen3-0.6B-unsloth-bnb-4bit", "qwen3-0.6b" }, { "unsloth/Qwen3-0.6B-bnb-4bit", "qwen3-0.6b" },
     { "unsloth/Qwen3-1.7B", "qwen3-1.7b" }, { "unsloth/Qwen3-1.7B-unsloth-bnb-4bit", "qwen3-1.7b" },
     { "unsloth/Qwen3-1.7B-bnb-4bit", "qwen3-1.7b" }, { "unsloth/Qwen3-4B", "qwen3-4b" },

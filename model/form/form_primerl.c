@@ -1,5 +1,5 @@
 /* form_primerl.c -- prime-rl's fine-tuning (`sft @ sft.toml`; prime_rl/configs/sft.py and trainer.py, November 2026): [model], [data],
- * [optim].  Its runs of reinforcement learning are refused by name.
+ * [optim].  Its runs of reinforcement learning are phase plans (sim/plan/phases_primerl.c), whose trainer is read here.
  *
  * What its trainer does (prime_rl/trainer/model.py, sft/train.py): FSDP2, a unit a block; weights in model.optimization_dtype
  * (fp32), compute in bf16, gradients reduced in model.reduce_dtype (fp32).  Usual values decide much: every block is
@@ -25,8 +25,8 @@ static const struct form_row rows[] = {
     { "model.ep_comm_backend", ROW_READ, NULL }, { "model.deepep_num_sms", ROW_SILENT, NULL },
     { "model.deepep_token_chunk_size", ROW_SILENT, NULL },
     { "model.fused_lm_head_token_chunk_size", ROW_READ, NULL },
-    { "model.lora", ROW_REFUSED, "its adapters and frozen weights are kept in optimization_dtype, which a plan of adapters does not say" },
-    { "model.lora.*", ROW_REFUSED, "its adapters and frozen weights are kept in optimization_dtype, which a plan of adapters does not say" },
+    { "model.lora", ROW_READ, NULL }, { "model.lora.rank", ROW_READ, NULL }, { "model.lora.alpha", ROW_READ, NULL },
+    { "model.lora.dropout", ROW_READ, NULL }, { "model.lora.target_modules", ROW_READ, NULL }, { "model.lora.modules_to_save", ROW_READ, NULL },
     { "model.vlm", ROW_REFUSED, "models with a vision encoder are not planned" },
     { "model.vlm.*", ROW_REFUSED, "models with a vision encoder are not planned" },
     { "model.quantization.*", ROW_REFUSED, "its float8 of blocks is not modelled" },
@@ -67,7 +67,7 @@ static const struct form_row rows[] = {
 /* Runs of reinforcement learning have an orchestrator beside the trainer. */
 static bool is_rl(const struct form_file *f)
 {
-    return json_is_object(json_object_get(f->doc, "orchestrator")) && json_object_get(f->doc, "seq_len");
+    return json_is_object(json_object_get(f->doc, "orchestrator")) && json_is_object(json_object_get(f->doc, "trainer"));
 }
 
 /* A [data] with a batch is many programs'. */
@@ -83,8 +83,7 @@ static bool claims(const struct form_file *f)
 
 static int check(const struct form_file *f)
 {
-    return is_rl(f) ? fail("%s: orchestrator: a run of reinforcement learning is not planned: rollouts decide how many micro-batches a step has",
-                           f->path) : 0;
+    return is_rl(f) ? fail("%s: orchestrator: a run of reinforcement learning is a phase plan: dpxplan phases, or dpxplan import FILE --cluster", f->path) : 0;
 }
 
 static const char *model(const struct form_file *f)
@@ -99,6 +98,10 @@ static bool is_none(const struct form_reading *r, const char *path)
 
     return word && (!strcmp(word, "None") || !strcmp(word, "null") || !strcmp(word, "none"));
 }
+
+static const char *const dtypes[] = { "float32", "bfloat16", NULL };
+
+static bool has_lora(const struct form_reading *r) { return form_value(r->file->doc, "model.lora") && !is_none(r, "model.lora"); }
 
 /* GPUs and nodes that the file states must be the cluster's. */
 static void note_deployment(struct form_reading *r, const struct plan *p)
@@ -175,15 +178,36 @@ static void read_recompute(struct form_reading *r)
         notes_add(r->notes, "model.ac_offloading is usual: inputs of recomputed blocks wait in host memory");
 }
 
-/* Blocks are compiled, but a plan's are not beside activations on the host or positions on several ranks. */
+/* Of a block that is checkpointed and compiled AOTAutograd saves inputs alone, as of one that is not compiled, and the rotary tables
+ * (tests/golden/offload/hooks.py).  A plan's blocks are not compiled beside positions on several ranks, or adapters. */
 static void read_compile(struct form_reading *r)
 {
-    bool on = !is_none(r, "model.compile"), away = !is_none(r, "model.ac_offloading"), cut = form_count(r, "model.cp", 1) > 1;
+    bool on = !is_none(r, "model.compile"), cut = form_count(r, "model.cp", 1) > 1, lora = has_lora(r);
 
-    form_set(r, "kernels", json_string(on && !away && !cut ? "torch-compile" : "torch-sdpa"));
-    if (on && (away || cut))
-        form_fail(r, "model.compile%s: compiled blocks beside %s are not planned: set one of them to \"None\"",
-                  form_value(r->file->doc, "model.compile") ? "" : " (usual)", away ? "ac_offloading" : "cp");
+    form_set(r, "kernels", json_string(on && !cut && !lora ? "torch-compile" : "torch-sdpa"));
+    if (on && cut)
+        form_fail(r, "model.compile%s: compiled blocks beside cp are not planned: set one of them to \"None\"",
+                  form_value(r->file->doc, "model.compile") ? "" : " (usual)");
+    if (on && lora)
+        notes_add(r->notes, "model.compile: blocks with adapters are planned uncompiled: they take more memory and time than compiled ones");
+}
+
+/* The base's weights and the adapters are in optimization_dtype both (lora.py: apply_lora_to_model()). */
+static void read_lora(struct form_reading *r)
+{
+    const json_t *targets = form_value(r->file->doc, "model.lora.target_modules"), *saved = form_value(r->file->doc, "model.lora.modules_to_save");
+
+    if (!has_lora(r))
+        return;
+    form_set(r, "train", json_string("lora"));
+    form_set(r, "lora.rank", json_integer(form_count(r, "model.lora.rank", 16)));
+    form_set(r, "lora.alpha", json_real(form_number(r, "model.lora.alpha", 32)));
+    form_set(r, "lora.dropout", json_real(form_number(r, "model.lora.dropout", 0)));
+    form_set(r, "lora.target_modules", targets ? json_deep_copy(targets) : json_string("all-linear"));
+    if (json_array_size(saved) > 0)
+        form_set(r, "lora.modules_to_save", json_deep_copy(saved));
+    if (form_word(r, "model.optimization_dtype", dtypes, 0) == 0)
+        form_set(r, "fsdp.model_dtype", json_string("fp32"));
 }
 
 static void read_optimizer(struct form_reading *r)
@@ -201,8 +225,7 @@ static void read_optimizer(struct form_reading *r)
         notes_add(r->notes, "optim: fused AdamW on the host is planned as a loop over tensors");
     }
     if (away && !cpu)
-        form_fail(r, "model.optim_cpu_offload%s: optimizer states that wait in host memory but in the optimizer's step are not planned: false is",
-                  form_value(r->file->doc, "model.optim_cpu_offload") ? "" : " (usual)");
+        form_set(r, "fsdp.optimizer_offload", json_true());
 }
 
 /* The head's products come in chunks of tokens and of the vocabulary, forward and again in backward: no logits are kept. */
@@ -220,7 +243,6 @@ static void read_head(struct form_reading *r)
 
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
-    static const char *const dtypes[] = { "float32", "bfloat16", NULL };
     struct form_reading r;
 
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
@@ -237,12 +259,13 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     read_batch(&r, p);
     read_recompute(&r);
     read_compile(&r);
+    read_lora(&r);
     read_optimizer(&r);
     read_head(&r);
     return form_end(&r, p);
 }
 
 const struct form form_primerl = {
-    .name = "prime-rl", .sign = "TOML: [data] batch_size and seq_len, [model] optimization_dtype; [orchestrator] with seq_len",
+    .name = "prime-rl", .sign = "TOML: [data] batch_size and seq_len, [model] optimization_dtype; [orchestrator] and [trainer]",
     .claims = claims, .check = check, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
 };

@@ -242,11 +242,18 @@ static void read_adapters(struct form_reading *r, bool two)
 }
 
 /* The config that the words are over: hydra's option, or the first of a file's defaults. */
-static const char *base_config(struct form_reading *r)
+static const char *base_config(const struct form_file *f)
 {
-    const char *first = json_string_value(json_array_get(form_value(r->file->doc, "defaults"), 0));
+    const char *first = json_string_value(json_array_get(form_value(f->doc, "defaults"), 0)), *named = json_string_value(form_value(f->doc, "config_name"));
 
-    return form_text(r, "config_name", first && strcmp(first, "_self_") != 0 ? first : "ppo_trainer");
+    return named ? named : first && strcmp(first, "_self_") != 0 ? first : "ppo_trainer";
+}
+
+bool verl_is_megatron(const struct form_file *f)
+{
+    const char *strategy = json_string_value(form_value(f->doc, ACTOR "strategy"));
+
+    return strstr(base_config(f), "megatron") || form_value(f->doc, "actor_rollout_ref.actor.megatron") || (strategy && !strcmp(strategy, "megatron"));
 }
 
 /* The file's number of ranks beside the cluster's, unless a variable says it that is set where the script runs. */
@@ -272,7 +279,7 @@ static void note_ranks(struct form_reading *r, const struct plan *p)
 static void read_rest(struct form_reading *r, const struct plan *p)
 {
     static const char *const optimizers[] = { "AdamW", NULL }, *const from[] = { "torch.optim", NULL }, *const dtypes[] = { "bfloat16", "bf16", NULL };
-    const char *config = base_config(r);
+    const char *config = base_config(r->file);
 
     form_word(r, ACTOR "optim.optimizer", optimizers, 0);
     form_word(r, ACTOR "optim.optimizer_impl", from, 0);
@@ -292,7 +299,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     struct form_reading r;
 
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
-    if (strstr(base_config(&r), "megatron") || form_value(f->doc, "actor_rollout_ref.actor.megatron") || !strcmp(form_text(&r, ACTOR "strategy", ""), "megatron")) {
+    if (verl_is_megatron(f)) {
         notes_add(notes, "the plan is the actor's update alone: generation, log-probabilities, rewards and the engine's share of the memory are not in it");
         return verl_read_megatron(&r, p);
     }

@@ -6,6 +6,9 @@
 
 #define VERL_ACTOR "actor_rollout_ref.actor."
 
+/* Is the actor on Megatron-LM?  The base config, or a key of the file, says it. */
+bool verl_is_megatron(const struct form_file *f);
+
 /* An actor on Megatron-LM (form_verl_megatron.c): `r` is begun, with the form's rows; ends it.  0, or -1 reported. */
 int verl_read_megatron(struct form_reading *r, struct plan *p);
 

@@ -98,6 +98,27 @@ static int check_reshard_key(const struct plan *p, const char *where, const char
     return 0;
 }
 
+/* Its states are torch.optim.AdamW's. */
+static int check_states(const struct plan *p, const char *where)
+{
+    static const char *const key = "fsdp.optimizer_offload";
+
+    if (!p->fsdp.optimizer_offload)
+        return 0;
+    if (p->fsdp.cpu_offload)
+        return fail("%s: %s: with fsdp.cpu_offload the states are the host's already: set one of them to false", where, key);
+    if (p->kernels == KERNELS_DPX)
+        return fail("%s: %s: kernels \"dpx\" keep states on the device: take torch-sdpa, torch-compile or torch-eager", where, key);
+    if (p->optimizer != OPTIMIZER_ADAMW)
+        return fail("%s: %s: the states of adamw alone are modelled there", where, key);
+    return 0;
+}
+
+static int check_fsdp2(const struct plan *p, const char *where)
+{
+    return check_dtype(p, where) < 0 ? -1 : check_states(p, where);
+}
+
 static int check_reshard(const struct plan *p, const char *where)
 {
     if (check_reshard_key(p, where, "reshard_after_forward", p->fsdp.reshard_after_forward) < 0)
@@ -269,7 +290,7 @@ const struct framework framework_fsdp2 = {
     .unit = UNIT_BLOCK, .units = OF_UNIT(UNIT_MODEL) | OF_UNIT(UNIT_BLOCKS) | OF_UNIT(UNIT_BLOCK) | OF_UNIT(UNIT_HALF_BLOCK),
     .units_text = "model, <n> blocks, block, half-block", .unit_tries = fsdp2_units, .nunit_tries = sizeof fsdp2_units / sizeof *fsdp2_units,
     .reduce_dtype = fsdp2_reduce_dtype, .model_dtype = in_16_bits, .sequence = true, .context_method = CONTEXT_ALL_GATHER, .ends_count = true,
-    .mixtures = MIXTURES_ANY, .check_expert_ranks = titan_check_experts, .check = check_dtype, .check_group = check_reshard,
+    .mixtures = MIXTURES_ANY, .check_expert_ranks = titan_check_experts, .check = check_fsdp2, .check_group = check_reshard,
     .check_optimizer = check_dtensor_optimizer, .check_tensor = titan_check_tensor, .check_context = titan_check_context,
     .check_pipeline = titan_check_pipeline, .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B),
     .recipe = recipe, .wide_adapters = fsdp2_wide_adapters, .autocasts_adapters = true,

@@ -101,6 +101,7 @@ struct fsdp_options {
     int     model_dtype;            /* DT_BF16: model.to(bfloat16), states likewise; -1: fp32 parameters; with adapters: plan_has_wide_adapters() */
     bool    cpu_offload;                /* FSDP2 CPUOffloadPolicy, FSDP1 CPUOffload(offload_params=True) */
     bool    pin_memory;                 /* FSDP2, with cpu_offload */
+    bool    optimizer_offload;          /* FSDP2: states are on the device in the optimizer's step alone (prime-rl's optim_cpu_offload) */
     bool    float8_all_gather, float8_precomputed;  /* FSDP2: enable_fsdp_float8_all_gather, precompute_float8_dynamic_scale_for_fsdp */
 };
 

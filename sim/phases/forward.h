@@ -8,7 +8,10 @@
  *
  * Memory is that of the steady schedule's forward entries, less what training alone has: gradients and their buffers, optimizer states, and
  * the inputs that blocks keep for backward, but one.  The head's forward is counted as in training: what it keeps for backward may
- * be freed earlier, so that the figure is an upper bound there.  Time is that until the last of these entries is done. */
+ * be freed earlier, so that the figure is an upper bound there.  Time is that until the last of these entries is done.
+ *
+ * Through a pipeline one micro-step takes all stages' time; the next ones come as fast as the stage that takes longest.  Memory is its fullest
+ * stage's. */
 #ifndef DPX_FORWARD_H
 #define DPX_FORWARD_H
 
@@ -20,7 +23,7 @@ struct forward {
     int64_t peak;                   /* with them */
     int64_t outside;                /* NCCL */
     int64_t host;                   /* of a node: what the plan itself keeps there (cpu_offload) */
-    struct cost time;               /* of one micro-step */
+    struct cost time, next;         /* of one micro-step; of each other one behind it */
 };
 
 /* What a rank of a training plan holds at the end of its first micro-step's forward, all of its own included. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 static bool is_model(const struct phase_role *r) { return r->kind != ROLE_IS_ENGINE; }
+static bool is_here(const struct phase_plan *p, int i, int place) { return p->role[i].place == place; }
 
 static enum role_where where_of(const struct phase_plan *p, const struct phase_step *s, int i)
 {
@@ -54,13 +55,15 @@ static int64_t asleep_on_host(const struct phase_plan *p, const struct role_byte
     return s->does == DOES_UPDATE || states ? 0 : b->states;
 }
 
-static int64_t moved_between(const struct phase_plan *p, const struct role_bytes *role, const struct phase_step *from, const struct phase_step *to)
+static int64_t moved_between(const struct phase_plan *p, const struct role_bytes *role, int place, const struct phase_step *from, const struct phase_step *to)
 {
     int64_t sum = 0;
 
     for (int i = 0; i < p->nroles; i++) {
         int64_t before = asleep_on_host(p, &role[i], from, i), now = asleep_on_host(p, &role[i], to, i);
         bool handed = to->to == i;          /* its weights are written anew */
+        if (!is_here(p, i, place))
+            continue;
         sum += now > before ? now - before : handed ? 0 : before - now;
     }
     return sum;
@@ -75,12 +78,14 @@ static int64_t live_of(const struct phase_plan *p, const struct role_bytes *b, i
     return !acts(s, i) ? on_device(b, w) : own + (all || !states ? 0 : b->states);
 }
 
-static void take_stock(const struct phase_plan *p, const struct role_bytes *role, int64_t own, const struct phase_step *s, struct moment *m)
+static void take_stock(const struct phase_plan *p, const struct role_bytes *role, int64_t own, int place, const struct phase_step *s, struct moment *m)
 {
     int64_t shared = 0;
 
     for (int i = 0; i < p->nroles; i++) {
         const struct role_bytes *b = &role[i];
+        if (!is_here(p, i, place))
+            continue;
         m->host += asleep_on_host(p, b, s, i);
         if (!is_model(&p->role[i])) {
             m->engine += engine_bytes(p, s, b, i);
@@ -97,12 +102,12 @@ static void take_stock(const struct phase_plan *p, const struct role_bytes *role
 }
 
 /* What stays on the device of a process behind a phase, and what is lost beside it. */
-static int64_t persists(const struct phase_plan *p, const struct role_bytes *role, int process)
+static int64_t persists(const struct phase_plan *p, const struct role_bytes *role, int place, int process)
 {
     int64_t sum = 0;
 
     for (int i = 0; i < p->nroles; i++)
-        if (is_model(&p->role[i]) && process_of(p, i) == process) {
+        if (is_model(&p->role[i]) && is_here(p, i, place) && process_of(p, i) == process) {
             int64_t there = on_device(&role[i], p->role[i].between);
             sum += there + (there > 0 ? role[i].lost : 0);
         }
@@ -110,47 +115,47 @@ static int64_t persists(const struct phase_plan *p, const struct role_bytes *rol
 }
 
 /* One process in one phase; returns what it hands on to the next one. */
-static int64_t pass(const struct phase_plan *p, const struct role_bytes *role, int64_t own, const struct phase_step *s, int process, int64_t carried,
+static int64_t pass(const struct phase_plan *p, const struct role_bytes *role, int64_t own, int place, const struct phase_step *s, int process, int64_t carried,
                     struct moment *m)
 {
-    bool does = s->role >= 0 && s->does != DOES_GENERATE && process_of(p, s->role) == process;
+    bool does = s->role >= 0 && s->does != DOES_GENERATE && is_here(p, s->role, place) && process_of(p, s->role) == process;
     int64_t lost = does && s->does == DOES_UPDATE ? role[s->role].update_reserved - role[s->role].update : 0, live = 0;
 
     for (int i = 0; i < p->nroles; i++)
-        live += is_model(&p->role[i]) && process_of(p, i) == process ? live_of(p, &role[i], own, s, i) : 0;
+        live += is_model(&p->role[i]) && is_here(p, i, place) && process_of(p, i) == process ? live_of(p, &role[i], own, s, i) : 0;
     int64_t now = live + (lost > 0 ? lost : 0), reserved = carried > now ? carried : now;
     m->reserved += reserved;
     m->needed += does ? live : reserved;
-    return does && p->role[s->role].empties ? persists(p, role, process) : reserved;
+    return does && p->role[s->role].empties ? persists(p, role, place, process) : reserved;
 }
 
 enum { PROCESSES = PHASE_ROLES + 1 };
 
-static void walk(const struct phase_plan *p, const struct role_bytes *role, const int64_t *own, int64_t carried[PROCESSES], struct moment *m)
+static void walk(const struct phase_plan *p, const struct role_bytes *role, const int64_t *own, int place, int64_t carried[PROCESSES], struct moment *m)
 {
     for (int k = 0; k < p->nsteps; k++) {
         m[k].reserved = 0;
         m[k].needed = m[k].outside + m[k].engine;
         for (int i = 0; i < PROCESSES; i++)
-            carried[i] = pass(p, role, own[k], &p->step[k], i, carried[i], &m[k]);
+            carried[i] = pass(p, role, own[k], place, &p->step[k], i, carried[i], &m[k]);
         m[k].taken = m[k].reserved + m[k].outside + m[k].engine;
     }
 }
 
-void moments_of(const struct phase_plan *p, const struct role_bytes *role, const int64_t *own, struct moment *out)
+void moments_of(const struct phase_plan *p, const struct role_bytes *role, const int64_t *own, int place, struct moment *out)
 {
     int64_t carried[PROCESSES], before[PROCESSES];
 
     memset(out, 0, (size_t)p->nsteps * sizeof *out);
     for (int k = 0; k < p->nsteps; k++)
-        take_stock(p, role, own[k], &p->step[k], &out[k]);
+        take_stock(p, role, own[k], place, &p->step[k], &out[k]);
     for (int k = 0; k < p->nsteps; k++)
-        out[k].moved = moved_between(p, role, &p->step[(k + p->nsteps - 1) % p->nsteps], &p->step[k]);
+        out[k].moved = moved_between(p, role, place, &p->step[(k + p->nsteps - 1) % p->nsteps], &p->step[k]);
     for (int i = 0; i < PROCESSES; i++)
-        carried[i] = persists(p, role, i);
+        carried[i] = persists(p, role, place, i);
     for (int i = 0; i < PHASE_STEPS; i++) {     /* it never falls, and is the same from the second time on */
         memcpy(before, carried, sizeof before);
-        walk(p, role, own, carried, out);
+        walk(p, role, own, place, carried, out);
         if (!memcmp(before, carried, sizeof before))
             break;
     }

@@ -44,9 +44,9 @@ struct moment {
     int64_t moved;                  /* to and from host memory since the phase before, of one rank */
 };
 
-/* `own[i]`: bytes of the acting role at the peak of phase i, its parameters and rest included and states not; of an update all.  `p`, `role`:
+/* Of the GPUs of one place.  `own[i]`: bytes of the acting role at the peak of phase i, its parameters and rest included and states not; of an update all.  `p`, `role`:
  * as many as the plan has. */
-void moments_of(const struct phase_plan *p, const struct role_bytes *role, const int64_t *own, struct moment *out);
+void moments_of(const struct phase_plan *p, const struct role_bytes *role, const int64_t *own, int place, struct moment *out);
 
 /* The phase that needs most. */
 int  moments_largest(const struct phase_plan *p, const struct moment *m);

@@ -162,9 +162,23 @@ static int read_engine(const struct reading *r, struct phase_role *to)
     return 0;
 }
 
-static int read_model(const struct reading *r, struct phase_role *to)
+/* The name of other GPUs. */
+static int read_place(const struct reading *r, const struct phase_plan *p, int *to)
 {
-    static const char *const known[] = { "train", "infer", "between", "empties_cache", "shares_weights", "own_process", NULL };
+    const json_t *v = json_object_get(r->j, "place");
+
+    for (int i = 1; json_is_string(v) && i < p->nplaces; i++)
+        if (!strcmp(p->place[i].name, json_string_value(v))) {
+            *to = i;
+            return 0;
+        }
+    return v ? wrong(r, "place", "a name of \"places\"") : 0;
+}
+
+static int read_model(const struct reading *r, const struct phase_plan *p, struct phase_role *to)
+{
+    static const char *const known[] = { "train", "infer", "between", "empties_cache", "frees_gradients", "shares_weights", "own_process", "place", "unpadded",
+                                         NULL };
     const json_t *train = json_object_get(r->j, "train"), *infer = json_object_get(r->j, "infer"), *between = json_object_get(r->j, "between");
     int where = WHERE_DEVICE;
 
@@ -177,10 +191,15 @@ static int read_model(const struct reading *r, struct phase_role *to)
     if (between && read_where(r, "between", between, &where) < 0)
         return -1;
     to->between = (enum role_where)where;
-    if (read_flag(r, "shares_weights", &to->shares) < 0 || read_flag(r, "own_process", &to->own_process) < 0)
+    if (read_flag(r, "shares_weights", &to->shares) < 0 || read_flag(r, "own_process", &to->own_process) < 0 ||
+        read_flag(r, "frees_gradients", &to->frees) < 0 || read_flag(r, "unpadded", &to->unpadded) < 0)
         return -1;
     if (to->shares && to->own_process)
         return wrong(r, "own_process", "left out of a role that shares weights: they are in another's process");
+    if (read_place(r, p, &to->place) < 0)
+        return -1;
+    if (to->frees && to->kind != ROLE_TRAINS)
+        return wrong(r, "frees_gradients", "of a role that trains");
     if (to->shares && to->kind != ROLE_INFERS)
         return wrong(r, "shares_weights", "of a role that infers");
     return read_flag(r, "empties_cache", &to->empties);
@@ -204,6 +223,23 @@ static void follow_names(struct phase_plan *p)
     }
 }
 
+static int read_places_of(const json_t *places, const char *file, struct phase_plan *p)
+{
+    const char *name;
+    json_t *v;
+
+    p->place[p->nplaces++].cluster = p->cluster;
+    if (places && !json_is_object(places))
+        return fail("%s: places: an object of clusters by name", file);
+    json_object_foreach((json_t *)(uintptr_t)places, name, v) {
+        if (p->nplaces == PHASE_PLACES || !*name || strlen(name) >= PHASE_NAME || (!json_is_string(v) && !json_is_object(v)))
+            return fail("%s: places: at most %d clusters beside \"cluster\", with names of up to %d letters", file, PHASE_PLACES - 1, PHASE_NAME - 1);
+        snprintf(p->place[p->nplaces].name, PHASE_NAME, "%s", name);
+        p->place[p->nplaces++].cluster = v;
+    }
+    return 0;
+}
+
 static int read_roles(const json_t *roles, const char *file, struct phase_plan *p)
 {
     const char *name;
@@ -218,7 +254,7 @@ static int read_roles(const json_t *roles, const char *file, struct phase_plan *
             return fail("%s: roles: at most %d objects with names of up to %d letters", file, PHASE_ROLES, PHASE_NAME - 1);
         struct phase_role *to = &p->role[p->nroles++];
         snprintf(to->name, sizeof to->name, "%s", name);
-        if ((json_object_get(j, "engine") ? read_engine(&r, to) : read_model(&r, to)) < 0)
+        if ((json_object_get(j, "engine") ? read_engine(&r, to) : read_model(&r, p, to)) < 0)
             return -1;
         engines += to->kind == ROLE_IS_ENGINE;
         trainers += to->kind == ROLE_TRAINS;
@@ -271,13 +307,13 @@ static int read_seconds(const struct reading *r, struct phase_step *s)
 static int check_step_keys(const struct reading *r, const struct phase_step *s)
 {
     static const char *const all[] = { "name", "generate", "forward", "update", "hand_over", "to", "micro_batch", "epochs", "bucket_bytes", "samples",
-                                       "where", "time", "beside", "beside_forwards", "held_bytes", NULL };
-    static const char *const own[][9] = {
-        [DOES_GENERATE]  = { "name", "where", "generate", "samples" },
-        [DOES_FORWARD]   = { "name", "where", "forward", "samples", "micro_batch" },
-        [DOES_UPDATE]    = { "name", "where", "update", "samples", "epochs", "beside", "beside_forwards", "held_bytes" },
-        [DOES_HAND_OVER] = { "name", "where", "hand_over", "to", "bucket_bytes" },
-        [DOES_NOTHING]   = { "name", "where", "time" },
+                                       "where", "time", "beside", "beside_forwards", "held_bytes", "with_before", NULL };
+    static const char *const own[][10] = {
+        [DOES_GENERATE]  = { "name", "where", "with_before", "generate", "samples" },
+        [DOES_FORWARD]   = { "name", "where", "with_before", "forward", "samples", "micro_batch" },
+        [DOES_UPDATE]    = { "name", "where", "with_before", "update", "samples", "epochs", "beside", "beside_forwards", "held_bytes" },
+        [DOES_HAND_OVER] = { "name", "where", "with_before", "hand_over", "to", "bucket_bytes" },
+        [DOES_NOTHING]   = { "name", "where", "with_before", "time" },
     };
     const char *key, *does = s->does == DOES_NOTHING ? "a phase in which no role acts" : verbs[s->does];
     json_t *v;
@@ -338,6 +374,12 @@ static int read_step(const struct reading *r, struct phase_plan *p, struct phase
         return wrong(r, "update", "a role that trains");
     if (s->does == DOES_NOTHING && read_seconds(r, s) < 0)
         return -1;
+    if (read_flag(r, "with_before", &s->with_before) < 0)
+        return -1;
+    if (s->with_before && s == p->step)
+        return wrong(r, "with_before", "false of the first phase");
+    if (s->beside >= 0 && p->role[s->beside].place != p->role[s->role].place)
+        return wrong(r, "beside", "a role on the same GPUs");
     return read_count(r, "micro_batch", 1, &s->micro_batch) < 0 || read_count(r, "epochs", 1, &s->epochs) < 0 ||
            read_count(r, "bucket_bytes", 1, &s->bucket) < 0 || read_count(r, "held_bytes", 1, &s->held) < 0 ||
            read_count(r, "beside_forwards", 1, &s->forwards) < 0 || read_count(r, "samples", 1, &s->samples) < 0 ? -1 : read_places(r, p, s);
@@ -396,10 +438,15 @@ static int check_acting(const struct phase_plan *p, const char *file)
     return 0;
 }
 
+int phase_place(const struct phase_plan *p, const struct phase_step *s)
+{
+    return s->role < 0 ? 0 : role_is_apart(&p->role[s->role]) ? PHASE_PLACES : p->role[s->role].place;
+}
+
 int phase_plan_read(const json_t *doc, const char *where, struct phase_plan *out)
 {
     static const char *const known[] = { "$schema", "dpx_phases", "cluster", "framework", "samples", "of_prompt", "prompt", "response", "roles", "phases",
-                                         "asynchronous", NULL };
+                                         "asynchronous", "places", NULL };
     struct reading r = { where, "", doc };
     const char *framework = json_string_value(json_object_get(doc, "framework"));
 
@@ -415,7 +462,7 @@ int phase_plan_read(const json_t *doc, const char *where, struct phase_plan *out
         return wrong(&r, "framework", "a text");
     if (!out->cluster)
         return fail("%s: cluster: say on which GPUs, as \"8xh100\"", where);
-    if (read_roles(json_object_get(doc, "roles"), where, out) < 0 || read_steps(json_object_get(doc, "phases"), where, out) < 0 ||
+    if (read_places_of(json_object_get(doc, "places"), where, out) < 0 || read_roles(json_object_get(doc, "roles"), where, out) < 0 || read_steps(json_object_get(doc, "phases"), where, out) < 0 ||
         read_count(&r, "samples", 1, &out->samples) < 0 || read_count(&r, "of_prompt", 1, &out->of_prompt) < 0 ||
         read_number(&r, "prompt", 0, &out->prompt) < 0 || read_flag(&r, "asynchronous", &out->asynchronous) < 0 || read_lengths(&r, out) < 0)
         return -1;

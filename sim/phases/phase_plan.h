@@ -14,6 +14,8 @@
  * A role trains, infers (an inference-only copy: no gradient, no states), or is an engine.  Those that train or infer are one process
  * a GPU, with one allocator, whose state goes from phase to phase.  A copy that "shares_weights" has none of its own.  "between" is where a role is while others act: "device" (all of it),
  * "states on host", "weights on host", "host"; a phase may say otherwise for itself: "where": { "reference": "device" }.  An engine with a "cluster" of its own is apart.
+ * "places": { "critics": "4xh100" } are further GPUs; a role with "place": "critics" is there.  A phase "with_before" begins with the one before it: what
+ * shares GPUs takes turns, other phases run at the same time.
  * What a plan of a role leaves out: dpx_plan and cluster. */
 #ifndef DPX_PHASE_PLAN_H
 #define DPX_PHASE_PLAN_H
@@ -23,7 +25,7 @@
 #include "sim/phases/engine.h"
 #include "sim/phases/generate.h"
 
-enum { PHASE_ROLES = 8, PHASE_STEPS = 24, PHASE_NAME = 40 };
+enum { PHASE_ROLES = 8, PHASE_STEPS = 24, PHASE_NAME = 40, PHASE_PLACES = 4 };
 
 enum role_kind { ROLE_TRAINS, ROLE_INFERS, ROLE_IS_ENGINE };
 enum role_where { WHERE_DEVICE, WHERE_STATES_AWAY, WHERE_HOST, WHERE_WEIGHTS_AWAY, NWHERE };
@@ -34,7 +36,10 @@ struct phase_role {
     const json_t *plan;             /* of a role that trains or infers: an object, or the name of a file */
     enum role_where between;
     bool empties;                   /* torch.cuda.empty_cache() behind each of its phases */
+    int  place;                     /* of place[]; an engine's that is not apart: 0 */
     bool own_process;               /* of a role that trains or infers: an allocator, communicators and a CUDA context of its own */
+    bool unpadded;                  /* of a role that trains or infers: samples are as long as they are, without padding */
+    bool frees;                     /* of a role that trains: gradient buffers are there in its updates alone */
     bool shares;                    /* of a role that infers: its weights are another role's (adapters switched off) */
     struct engine engine;
     const json_t *model, *cluster;  /* of an engine; NULL: those of the first role that trains */
@@ -53,6 +58,7 @@ struct phase_step {
     int64_t epochs;                 /* of an update: times that each response is seen */
     int64_t bucket;                 /* of a hand over; 0: a tensor at a time */
     int64_t samples;                /* 0: all responses */
+    bool    with_before;            /* it begins with the phase before */
     double  seconds;                /* of a phase in which no role acts: as stated */
     int     where[PHASE_ROLES];     /* enum role_where; -1: as between phases */
 };
@@ -60,6 +66,8 @@ struct phase_step {
 struct phase_plan {
     const json_t *cluster;
     char framework[24];             /* who runs it, for the words */
+    struct { char name[PHASE_NAME]; const json_t *cluster; } place[PHASE_PLACES];   /* the first one is the plan's "cluster" */
+    int nplaces;
     struct phase_role role[PHASE_ROLES];
     int nroles;
     struct phase_step step[PHASE_STEPS];
@@ -78,5 +86,7 @@ const char *role_where_name(enum role_where w);
 const char *phase_does_name(enum phase_does d);
 /* Whether an engine has GPUs of its own. */
 static inline bool role_is_apart(const struct phase_role *r) { return r->kind == ROLE_IS_ENGINE && r->cluster != NULL; }
+/* The GPUs on which a phase runs: of place[], or PHASE_PLACES of an engine that is apart. */
+int phase_place(const struct phase_plan *p, const struct phase_step *s);
 
 #endif

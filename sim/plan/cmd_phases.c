@@ -32,12 +32,13 @@ static void print_model(const struct phases *p, int i, FILE *to)
     char words[PLAN_WORDS];
 
     plan_words(plan, words, sizeof words);
+    const char *where = r->place ? " (other GPUs, below)" : "";
     if (r->kind == ROLE_INFERS) {
-        fprintf(to, "  %s: %s without gradients, %s of weights on a GPU. Between phases %s%s.\n", r->name, plan->model.name, size_text(b->params).s,
+        fprintf(to, "  %s%s: %s without gradients, %s of weights on a GPU. Between phases %s%s.\n", r->name, where, plan->model.name, size_text(b->params).s,
                 between_words(r->between), r->own_process ? ", in a process of its own" : "");
         return;
     }
-    fprintf(to, "  %s: %s, %s.\n    %s of weights and %s of optimizer states on a GPU. Between phases %s, and PyTorch's cache %s%s.\n", r->name, plan->model.name, words,
+    fprintf(to, "  %s%s: %s, %s.\n    %s of weights and %s of optimizer states on a GPU. Between phases %s, and PyTorch's cache %s%s.\n", r->name, where, plan->model.name, words,
             size_text(b->params).s, size_text(b->states).s, between_words(r->between), r->empties ? "is emptied" : "stays",
             r->own_process ? "; it is a process of its own" : "");
 }
@@ -80,12 +81,12 @@ static void cell_interval(struct columns *t, const struct cost *c)
     columns_cell(t, c->s > 0 ? "%.3g-%.3g %s" : "-", c->low_s * (seconds ? 1 : 1000), c->high_s * (seconds ? 1 : 1000), seconds ? "s" : "ms");
 }
 
-static void print_step(struct columns *t, const struct phases *p, int k)
+static void print_step(struct columns *t, const struct phases *p, int k, const struct moment *of, int largest)
 {
-    const struct moment *m = &p->moment[k];
+    const struct moment *m = &of[k];
     const struct cost *c = &p->time[k];
 
-    columns_cell(t, "%s%s", p->plan.step[k].name, k == p->largest ? " *" : "");
+    columns_cell(t, "%s%s", p->plan.step[k].name, k == largest ? " *" : "");
     columns_cell(t, "%s", c->s > 0 ? duration_text(c->s).s : "-");
     cell_interval(t, c);
     cell_gib(t, m->live);
@@ -99,8 +100,11 @@ static void print_steps(const struct phases *p, FILE *to)
     struct columns *t = columns_new(step_columns, 7);
 
     fputs("Memory of a GPU in GiB: what the trainers' process has, what the engine has, both with NCCL (needs), and that with what PyTorch's allocator keeps (reserved).\n", to);
-    for (int k = 0; k < p->plan.nsteps; k++)
-        print_step(t, p, k);
+    for (int k = 0; k < p->plan.nsteps; k++) {
+        int place = phase_place(&p->plan, &p->plan.step[k]);
+        if (place == 0 || place == PHASE_PLACES)
+            print_step(t, p, k, p->moment, p->largest);
+    }
     columns_print(t, to, page_width(stdout));
     int64_t needed = p->moment[p->largest].needed;
     fprintf(to, "* The largest moment: %s of %s usable%s.\n", size_text(needed).s, size_text(p->available).s,
@@ -139,6 +143,25 @@ static void print_largest(const struct phases *p, FILE *to)
     fputs(".\n", to);
     if (p->host)
         fprintf(to, "  Host memory of a node: %s of %s for what sleeps there.\n", size_text(p->host).s, size_text(p->host_available).s);
+}
+
+/* The same of other GPUs: their roles' phases. */
+static void print_place(const struct phases *p, int i, FILE *to)
+{
+    const struct phases_place *m = &p->more[i];
+    struct columns *t = columns_new(step_columns, 7);
+    int64_t needed = m->moment[m->largest].needed;
+
+    fprintf(to, "\n%s, ", p->plan.place[i].name);
+    answer_cluster(&m->cluster, to);
+    fputs(":\n", to);
+    for (int k = 0; k < p->plan.nsteps; k++)
+        if (phase_place(&p->plan, &p->plan.step[k]) == i)
+            print_step(t, p, k, m->moment, m->largest);
+    columns_print(t, to, page_width(stdout));
+    fprintf(to, "* The largest moment: %s of %s usable.\n", size_text(needed).s, size_text(m->available).s);
+    if (m->host)
+        fprintf(to, "  Host memory of a node: %s of %s for what sleeps there.\n", size_text(m->host).s, size_text(m->host_available).s);
 }
 
 /* ---- the answer ---- */
@@ -190,21 +213,37 @@ static void print_time(const struct phases *p, FILE *to)
     if (p->plan.asynchronous)
         fprintf(to, "  The shorter side, %s, waits for the other one: its GPUs are idle %.0f %% of the time.\n", duration_text(p->apart_s).s,
                 100 * (1 - p->apart_s / c->s));
+    else if (p->engine >= 0 && role_is_apart(&p->plan.role[p->engine]) && p->plan.nplaces > 1)
+        fprintf(to, "  All other GPUs are idle while the engine generates, its own %" PRId64 " the rest of the time.\n", p->engine_cluster.world_size);
     else if (p->engine >= 0 && role_is_apart(&p->plan.role[p->engine]))
         fprintf(to, "  The %" PRId64 " GPUs of the trainers are idle while the engine generates, its own %" PRId64 " the rest of the time.\n", p->cluster.world_size,
                 p->engine_cluster.world_size);
 }
 
 static const struct column layout_columns[] = {
-    { "layout", false, 0 }, { "iteration", true, 0 }, { "90 %", true, 1 }, { "idle", true, 0 }, { "engine", false, 0 }, { "trainers wait on", false, 0 },
-    { "micro-batches", false, 1 }, { "needs", true, 0 },
+    { "layout", false, 0 }, { "iteration", true, 0 }, { "90 %", true, 1 }, { "idle", true, 0 }, { "engine", false, 0 }, { "trainers wait on", false, 2 },
+    { "micro-batches", false, 0 }, { "needs", true, 0 },
 };
-enum { LAYOUTS_SHOWN = 8 };
+enum { LAYOUTS_SHOWN = 8, LAYOUT_COLUMNS = sizeof layout_columns / sizeof *layout_columns, COLUMN_WAITS = 5, COLUMN_BATCHES = 6 };
+
+/* Where no row has other micro-batches than the plan, a narrow page leaves that column out first. */
+static void rank_columns(const struct phases_layout *l, int n, struct column c[LAYOUT_COLUMNS])
+{
+    bool others = false;
+
+    memcpy(c, layout_columns, sizeof layout_columns);
+    for (int i = 0; i < n && i < LAYOUTS_SHOWN; i++)
+        others |= l[i].forward_times > 1;
+    c[COLUMN_BATCHES].rank = others ? 0 : 3;
+    c[COLUMN_WAITS].rank = others ? 2 : 0;
+}
 
 static void print_layout(struct columns *t, const struct phases *p, const struct phases_layout *l)
 {
+    int64_t all = p->cluster.world_size + (role_is_apart(&p->plan.role[p->engine]) ? p->engine_cluster.world_size : 0);
+
     if (l->apart)
-        columns_cell(t, "%" PRId64 " + %" PRId64 " apart", p->cluster.world_size - l->engine_gpus, l->engine_gpus);
+        columns_cell(t, "%" PRId64 " + %" PRId64 " apart", all - l->engine_gpus, l->engine_gpus);
     else
         columns_cell(t, "together");
     columns_cell(t, "%s", duration_text(l->iteration.s).s);
@@ -213,13 +252,14 @@ static void print_layout(struct columns *t, const struct phases *p, const struct
     columns_cell(t, "TP %" PRId64 ", %.1f%s", l->tensor, l->share, l->apart ? "" : l->sleep ? ", sleeps" : ", awake");
     columns_cell(t, "%s", l->between == WHERE_HOST ? "host" : "device");
     columns_cell(t, l->forward_times > 1 ? "x %" PRId64 ", forwards x %" PRId64 : "as given", l->update_times, l->forward_times);
-    cell_gib(t, l->needed);
+    columns_cell(t, "%.1f%s", (double)l->needed / 1073741824, l->tight ? ", tight" : "");
 }
 
 static void print_layouts(const struct phases *p, FILE *to)
 {
     struct phases_layout l[PHASE_LAYOUTS];
     struct progress watch;
+    bool tight = false;
     int tried;
 
     fflush(to);
@@ -227,13 +267,19 @@ static void print_layouts(const struct phases *p, FILE *to)
     int n = phases_search(p, l, &tried);
     progress_end(&watch);
     fprintf(to, "\nLayouts of the same GPUs: %d plans tried, %d layouts fit%s.\n", tried, n, n > LAYOUTS_SHOWN ? ", the fastest are" : "");
-    struct columns *t = columns_new(layout_columns, 8);
+    struct column c[LAYOUT_COLUMNS];
+    rank_columns(l, n, c);
+    struct columns *t = columns_new(c, LAYOUT_COLUMNS);
     for (int i = 0; i < n; i++) {
         if (i < LAYOUTS_SHOWN)
             print_layout(t, p, &l[i]);
         json_decref(l[i].doc);
     }
     columns_print(t, to, page_width(stdout));
+    for (int i = 0; i < n; i++)
+        tight |= i < LAYOUTS_SHOWN && l[i].tight;
+    if (tight)
+        fputs("  Tight: PyTorch's allocator has to give back what it keeps, or less than usual stays free.\n", to);
     if (n)
         fputs("  Trainers + engines; apart is one step off the policy.  --json has each as a plan.\n", to);
 }
@@ -253,6 +299,8 @@ static void print_answer(const struct phases *p, FILE *to)
     fputc('\n', to);
     print_steps(p, to);
     print_largest(p, to);
+    for (int i = 1; i < p->plan.nplaces; i++)
+        print_place(p, i, to);
     print_time(p, to);
     if (p->search)
         print_layouts(p, to);

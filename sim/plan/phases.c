@@ -138,6 +138,13 @@ static void take_room(const struct phases_asked *a, struct phases *p)
     p->available = cluster_available(c);
     if (a->host_memory)
         p->cluster.node.memory = a->host_memory;
+    for (int i = 1; i < p->plan.nplaces; i++) {
+        struct phases_place *m = &p->more[i];
+        m->limit = m->cluster.memory - m->cluster.context;
+        m->available = cluster_available(&m->cluster);
+        if (a->host_memory)
+            m->cluster.node.memory = a->host_memory;
+    }
 }
 
 /* Seconds of `times` of them. */
@@ -146,14 +153,22 @@ static struct cost times_of(const struct cost *one, double times)
     return (struct cost){ .s = one->s * times, .low_s = one->low_s * times, .high_s = one->high_s * times, .basis = one->basis };
 }
 
-/* Samples are planned as long as they may be; a framework that leaves padding out takes as much less as they are shorter on average, so that
- * the interval's lower end is of those. */
-static struct cost as_long_as_they_are(const struct phases *p, const struct plan *plan, struct cost c)
+static struct cost sum_of(const struct cost *a, const struct cost *b)
 {
-    double tokens = p->plan.prompt + p->plan.response.mean;
+    return (struct cost){ .s = a->s + b->s, .low_s = a->low_s + b->low_s, .high_s = a->high_s + b->high_s, .basis = basis_worst(a->basis, b->basis) };
+}
 
-    if (p->plan.response.mean > 0 && tokens < (double)plan->seq)
-        c.low_s *= tokens / (double)plan->seq;
+/* Samples are planned as long as they may be; a framework that leaves padding out takes as much less as they are shorter on average.  Where it is
+ * not said that it does, that is the interval's lower end alone; where it is, what does not shrink with the tokens (launches, collectives) is
+ * why the upper end stays. */
+static struct cost as_long_as_they_are(const struct phases *p, int role, struct cost c)
+{
+    double tokens = p->plan.prompt + p->plan.response.mean, share = tokens / (double)p->role[role].plan.seq;
+
+    if (p->plan.response.mean > 0 && share < 1) {
+        c.low_s *= share;
+        c.s *= p->plan.role[role].unpadded ? share : 1;
+    }
     return c;
 }
 
@@ -169,7 +184,8 @@ static int do_forward(struct phases *p, int k, const char *db, int64_t own[])
     if (phases_role_forward(p, k, s->role, micro, db, &f) < 0)
         return -1;
     p->times[k] = ceil_div(samples_of(p, s), micro * ranks);
-    p->time[k] = as_long_as_they_are(p, plan, times_of(&f.time, (double)p->times[k]));
+    struct cost rest = times_of(&f.next, (double)(p->times[k] - 1));
+    p->time[k] = as_long_as_they_are(p, s->role, sum_of(&f.time, &rest));
     own[k] = f.peak + p->bytes[s->role].other;
     return 0;
 }
@@ -180,7 +196,8 @@ static void do_update(struct phases *p, int k, int64_t own[])
     const struct phases_role *r = &p->role[s->role];
 
     p->times[k] = ceil_div(samples_of(p, s), plan_global_batch(&r->plan)) * s->epochs;
-    p->time[k] = as_long_as_they_are(p, &r->plan, times_of(&r->step, (double)p->times[k]));
+    struct cost all = times_of(&r->step, (double)p->times[k]);
+    p->time[k] = s->samples ? all : as_long_as_they_are(p, s->role, all);      /* so many are rows, which are full */
     own[k] = p->bytes[s->role].update;
 }
 
@@ -196,8 +213,7 @@ static int do_beside(struct phases *p, int k, const char *db, int64_t own[])
         return -1;
     struct cost all = times_of(&f.time, (double)(p->times[k] * r->plan.accumulation * s->forwards));
     int64_t both = r->kept + s->held + f.peak - f.params;
-    p->time[k] = (struct cost){ .s = p->time[k].s + all.s, .low_s = p->time[k].low_s + all.low_s, .high_s = p->time[k].high_s + all.high_s,
-                                .basis = basis_worst(p->time[k].basis, all.basis) };
+    p->time[k] = sum_of(&p->time[k], &all);
     own[k] = both > own[k] ? both : own[k];
     return 0;
 }
@@ -207,8 +223,9 @@ static int do_hand_over(struct phases *p, int k, int64_t own[])
     const struct phase_step *s = &p->plan.step[k];
     const struct plan *plan = &p->role[s->role].plan;
     const struct phase_role *engine = &p->plan.role[s->to];
+    bool apart = role_is_apart(engine) || p->plan.role[s->role].place != engine->place;
 
-    if (handover_of(plan, &engine->engine, dtype_bytes(plan_recipe(plan).kept), role_is_apart(engine), s->bucket, &p->handover) < 0)
+    if (handover_of(plan, &engine->engine, dtype_bytes(plan_recipe(plan).kept), apart, s->bucket, &p->handover) < 0)
         return -1;
     p->hands_over = true;
     p->time[k] = p->handover.time;
@@ -253,7 +270,7 @@ static int serve(struct phases *p, const int64_t own[])
     const struct phase_role *r = &p->plan.role[p->engine];
     struct role_bytes *b = &p->bytes[p->engine];
 
-    moments_of(&p->plan, p->bytes, own, p->moment);
+    moments_of(&p->plan, p->bytes, own, 0, p->moment);
     if (engine_memory_of(&r->engine, &p->engine_model, &p->engine_cluster, role_is_apart(r) ? 0 : others_of(p), &p->served) < 0)
         return -1;
     b->awake = p->served.awake;
@@ -282,20 +299,52 @@ static void do_generate(struct phases *p, int k)
 }
 
 /* What has to come or go before a phase begins. */
-static void add_moves(struct phases *p)
+static void add_moves_of(struct phases *p, int place, const struct moment *m)
 {
-    const struct plan *any = &p->role[first_trainer(&p->plan)].plan;
+    const struct plan *any = NULL;
 
-    for (int k = 0; k < p->plan.nsteps; k++) {
-        if (p->moment[k].moved == 0)
+    for (int i = 0; i < p->plan.nroles && !any; i++)
+        any = p->role[i].planned && p->plan.role[i].place == place ? &p->role[i].plan : NULL;
+    for (int k = 0; any && k < p->plan.nsteps; k++) {
+        if (m[k].moved == 0)
             continue;
-        struct cost c = space_cost_moved(any, p->moment[k].moved), *to = &p->time[k];
+        struct cost c = space_cost_moved(any, m[k].moved);
         p->moves_s += c.s;
-        *to = (struct cost){ .s = to->s + c.s, .low_s = to->low_s + c.low_s, .high_s = to->high_s + c.high_s, .basis = basis_worst(to->basis, c.basis) };
+        p->time[k] = sum_of(&p->time[k], &c);
     }
 }
 
+static void add_moves(struct phases *p)
+{
+    add_moves_of(p, 0, p->moment);
+    for (int i = 1; i < p->plan.nplaces; i++)
+        add_moves_of(p, i, p->more[i].moment);
+}
+
 /* ---- the answer ---- */
+
+static struct cost longer_of(const struct cost *a, const struct cost *b)
+{
+    return (struct cost){ .s = fmax(a->s, b->s), .low_s = fmax(a->low_s, b->low_s), .high_s = fmax(a->high_s, b->high_s), .basis = basis_worst(a->basis, b->basis) };
+}
+
+static bool is_meanwhile(const struct phases *p, int k) { return p->plan.asynchronous && p->plan.step[k].does == DOES_GENERATE; }
+
+/* Phases that begin together, from *k on: those on the same GPUs take turns, and the longest of the places decides. */
+static struct cost together_from(const struct phases *p, int *k)
+{
+    struct cost at[PHASE_PLACES + 1], all = { .s = 0 };
+
+    memset(at, 0, sizeof at);
+    do {
+        struct cost *to = &at[phase_place(&p->plan, &p->plan.step[*k])];
+        if (!is_meanwhile(p, *k))
+            *to = sum_of(to, &p->time[*k]);
+    } while (++*k < p->plan.nsteps && p->plan.step[*k].with_before);
+    for (int i = 0; i <= PHASE_PLACES; i++)
+        all = longer_of(&all, &at[i]);
+    return all;
+}
 
 /* Phases err alike: their intervals add.  Apart and asynchronous, the longer side decides. */
 static void add_times(struct phases *p)
@@ -303,29 +352,36 @@ static void add_times(struct phases *p)
     struct cost side[2];
 
     memset(side, 0, sizeof side);
-    for (int k = 0; k < p->plan.nsteps; k++) {
-        struct cost *to = &side[p->plan.asynchronous && p->plan.step[k].does == DOES_GENERATE];
-        to->s += p->time[k].s;
-        to->low_s += p->time[k].low_s;
-        to->high_s += p->time[k].high_s;
-        to->basis = basis_worst(to->basis, p->time[k].basis);
+    for (int k = 0; k < p->plan.nsteps; k++)
+        side[1] = is_meanwhile(p, k) ? sum_of(&side[1], &p->time[k]) : side[1];
+    for (int k = 0; k < p->plan.nsteps;) {
+        struct cost some = together_from(p, &k);
+        side[0] = sum_of(&side[0], &some);
     }
-    p->iteration = (struct cost){ .s = fmax(side[0].s, side[1].s), .low_s = fmax(side[0].low_s, side[1].low_s), .high_s = fmax(side[0].high_s, side[1].high_s),
-                                  .basis = basis_worst(side[0].basis, side[1].basis) };
+    p->iteration = longer_of(&side[0], &side[1]);
     p->apart_s = fmin(side[0].s, side[1].s);
 }
 
 /* Host memory of a node in its fullest phase: what sleeps there, and what plans keep there themselves. */
-static int take_host(struct phases *p)
+static int take_host_of(const struct phases *p, int place, const struct cluster *c, const struct moment *m, int64_t *host, int64_t *available)
 {
     int64_t rank = 0, own = 0;
 
     for (int k = 0; k < p->plan.nsteps; k++)
-        rank = p->moment[k].host > rank ? p->moment[k].host : rank;
+        rank = m[k].host > rank ? m[k].host : rank;
     for (int i = 0; i < p->plan.nroles; i++)
-        own += p->plan.role[i].kind == ROLE_IS_ENGINE ? 0 : p->bytes[i].host;
-    p->host = rank * p->cluster.gpus_per_node + own;
-    return p->host == 0 ? 0 : cluster_host_memory(&p->cluster, &p->host_available);
+        own += p->plan.role[i].kind == ROLE_IS_ENGINE || p->plan.role[i].place != place ? 0 : p->bytes[i].host;
+    *host = rank * c->gpus_per_node + own;
+    return *host == 0 ? 0 : cluster_host_memory(c, available);
+}
+
+static int take_host(struct phases *p)
+{
+    int rc = take_host_of(p, 0, &p->cluster, p->moment, &p->host, &p->host_available);
+
+    for (int i = 1; i < p->plan.nplaces && rc == 0; i++)
+        rc = take_host_of(p, i, &p->more[i].cluster, p->more[i].moment, &p->more[i].host, &p->more[i].host_available);
+    return rc;
 }
 
 static void judge_engine(struct phases *p)
@@ -343,6 +399,25 @@ static void judge_engine(struct phases *p)
         snprintf(p->why_not, sizeof p->why_not, "%s needs %s of %s on its own GPUs", engine_kind_name(r->engine.kind), size_text(m->awake).s, size_text(limit).s);
 }
 
+/* GPUs beside the first ones. */
+static void judge_place(struct phases *p, int i)
+{
+    const struct phases_place *m = &p->more[i];
+    int64_t needed = m->moment[m->largest].needed;
+    const char *name = p->plan.place[i].name;
+
+    if (p->why_not[0])
+        return;
+    if (needed > m->limit)
+        snprintf(p->why_not, sizeof p->why_not, "on %s \"%s\" needs %s of a GPU's %s: %s too much", name, p->plan.step[m->largest].name, size_text(needed).s,
+                 size_text(m->limit).s, size_text(needed - m->limit).s);
+    else if (m->host > m->host_available)
+        snprintf(p->why_not, sizeof p->why_not, "on %s %s sleep in the host memory of a node, which has %s", name, size_text(m->host).s,
+                 size_text(m->host_available).s);
+    for (int k = 0; k < p->plan.nsteps; k++)
+        p->tight |= m->moment[k].taken > m->available;
+}
+
 static void judge(struct phases *p)
 {
     const struct moment *m = &p->moment[p->largest];
@@ -355,6 +430,8 @@ static void judge(struct phases *p)
         judge_engine(p);
     if (!p->why_not[0] && p->host > p->host_available)
         snprintf(p->why_not, sizeof p->why_not, "%s sleep in the host memory of a node, which has %s", size_text(p->host).s, size_text(p->host_available).s);
+    for (int i = 1; i < p->plan.nplaces; i++)
+        judge_place(p, i);
     p->fits = !p->why_not[0];
     for (int k = 0; k < p->plan.nsteps; k++)
         p->tight |= p->moment[k].taken > p->available;
@@ -364,15 +441,16 @@ static void judge(struct phases *p)
 /* Room is left for the context of one process of the trainers. */
 static void take_contexts(struct phases *p)
 {
-    bool first = false;
+    bool first[PHASE_PLACES] = { false };
 
     for (int i = 0; i < p->plan.nroles; i++)
-        first |= p->plan.role[i].kind != ROLE_IS_ENGINE && !p->plan.role[i].own_process;
+        first[p->plan.role[i].place] |= p->plan.role[i].kind != ROLE_IS_ENGINE && !p->plan.role[i].own_process;
     for (int i = 0; i < p->plan.nroles; i++) {
+        int place = p->plan.role[i].place;
         if (p->plan.role[i].kind == ROLE_IS_ENGINE || !p->plan.role[i].own_process)
             continue;
-        p->bytes[i].context = first ? p->cluster.gpu.context : 0;
-        first = true;
+        p->bytes[i].context = first[place] ? (place ? p->more[place].cluster : p->cluster).gpu.context : 0;
+        first[place] = true;
     }
 }
 
@@ -387,8 +465,12 @@ static int figures(const struct phases_asked *a, struct phases *p, bool timed)
             return -1;
     if (do_steps(p, a->db, own) < 0 || (p->engine >= 0 && serve(p, own) < 0))
         return -1;
-    moments_of(&p->plan, p->bytes, own, p->moment);
+    moments_of(&p->plan, p->bytes, own, 0, p->moment);
     p->largest = moments_largest(&p->plan, p->moment);
+    for (int i = 1; i < p->plan.nplaces; i++) {
+        moments_of(&p->plan, p->bytes, own, i, p->more[i].moment);
+        p->more[i].largest = moments_largest(&p->plan, p->more[i].moment);
+    }
     for (int k = 0; k < p->plan.nsteps; k++)
         if (p->plan.step[k].does == DOES_GENERATE)
             do_generate(p, k);
@@ -445,9 +527,24 @@ static int check_batches(const struct phases *p)
     return 0;
 }
 
+/* GPUs that no role is on would be paid for and said to be nobody's. */
+static int open_places(struct phases *p)
+{
+    for (int i = 1; i < p->plan.nplaces; i++) {
+        bool used = false;
+        for (int k = 0; k < p->plan.nroles; k++)
+            used |= p->plan.role[k].place == i;
+        if (!used)
+            return fail("%s: places: no role is on \"%s\"", p->where, p->plan.place[i].name);
+        if (load_cluster(p->plan.place[i].cluster, p->where, &p->more[i].cluster) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int open_plan(struct phases *p)
 {
-    if (phase_plan_read(p->doc, p->where, &p->plan) < 0 || load_cluster(p->plan.cluster, p->where, &p->cluster) < 0)
+    if (phase_plan_read(p->doc, p->where, &p->plan) < 0 || load_cluster(p->plan.cluster, p->where, &p->cluster) < 0 || open_places(p) < 0)
         return -1;
     p->engine = find_engine(&p->plan);
     for (int i = 0; i < p->plan.nroles; i++)
@@ -468,9 +565,14 @@ int phases_answer(const struct phases_asked *a, struct phases *out)
         phases_free(out);
         return EXIT_MISUSE;
     }
-    if (a->search && (out->engine < 0 || role_is_apart(&out->plan.role[out->engine]))) {
+    if (a->search && out->plan.nplaces > 1) {
         phases_free(out);
-        fail("%s: --search tries an engine beside the trainers and apart: give a plan whose engine has no \"cluster\" of its own", out->where);
+        fail("%s: --search tries layouts of one set of GPUs: give a plan without \"places\"", out->where);
+        return EXIT_MISUSE;
+    }
+    if (a->search && (out->engine < 0 || !phases_all_gpus(out, &(struct cluster){ .nodes = 0 }))) {
+        phases_free(out);
+        fail("%s: --search tries an engine beside the trainers and apart: give a plan with an engine whose GPUs and theirs are one node, or nodes of one size", out->where);
         return EXIT_MISUSE;
     }
     notes_print(&out->notes, out->where);

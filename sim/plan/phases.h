@@ -33,14 +33,14 @@ struct phases_asked {
 #define PHASES_OPTS(a) \
     OPTS_EXAMPLE("dpxplan phases demo/grpo.json"), \
     OPTS_EXAMPLE("dpxplan phases demo/verl-grpo.yaml --cluster 8xh100 --response 300,1024"), \
-    { "FILE", "a phase plan (\"dpx_phases\": 1), or a recipe of TRL, LLaMA-Factory, axolotl, verl, OpenRLHF or NeMo-RL; - is standard input", .str = &(a).plan.path, \
+    { "FILE", "a phase plan (\"dpx_phases\": 1), or a recipe of TRL, LLaMA-Factory, axolotl, verl, OpenRLHF, NeMo-RL or prime-rl; - is standard input", .str = &(a).plan.path, \
       .doc = &(a).plan.doc, .positional = true, .required = true }, \
     { "cluster", "where FILE is a recipe: on which GPUs, such as 8xh100", .str = &(a).plan.cluster, .doc = &(a).plan.cluster_doc, \
       .names = cluster_builtin, .value = "CLUSTER", .often = true }, \
     { "model", "likewise: its model, where the file names none", .str = &(a).plan.model, .doc = &(a).plan.model_doc, .names = model_builtin, .value = "MODEL" }, \
     { "seq", "likewise: tokens of a sample, where the file does not say", .length = &(a).plan.seq, .min = 1 }, \
-    { "response", "likewise: tokens of a response on average and at most, such as 700,2048; left out: all as long as they may be", .str = &(a).response, \
-      .value = "MEAN,LONGEST", .often = true }, \
+    { "response", "likewise: tokens of a response on average and at most, such as 700,2048, and of a prompt where the file does not say (prime-rl); " \
+      "left out: all as long as they may be", .str = &(a).response, .value = "MEAN,LONGEST", .often = true }, \
     { "set", "change keys of FILE, such as roles.engine.sleep=1, or of verl's actor_rollout_ref.rollout.n=8", .pairs = &(a).set, .often = true }, \
     { "search", "other layouts of the same GPUs: engine and trainers together or apart, who sleeps where, the engine's ranks and share, micro-batches", .flag = &(a).search }, \
     { "accelerate", "likewise: accelerate's config that TRL's goes with, which says who shares what", .str = &(a).accelerate, .doc = &(a).accelerate_doc, \
@@ -58,6 +58,14 @@ struct phases_role {
     bool fits;                      /* alone */
 };
 
+/* GPUs beside the first ones, and what their roles hold. */
+struct phases_place {
+    struct cluster cluster;
+    struct moment  moment[PHASE_STEPS];
+    int     largest;
+    int64_t available, limit, host, host_available;
+};
+
 struct phases {
     json_t *doc;                    /* which the plan points into */
     char where[200];
@@ -65,6 +73,7 @@ struct phases {
     bool search;                    /* layouts were asked for */
     struct phase_plan plan;
     struct cluster cluster;
+    struct phases_place more[PHASE_PLACES];     /* by the plan's place[]; the first one is what follows here */
     struct phases_role role[PHASE_ROLES];
     struct role_bytes bytes[PHASE_ROLES];
     int engine;                     /* of the roles; -1: none */
@@ -123,12 +132,15 @@ struct phases_layout {
     enum role_where between;        /* of roles that train */
     int64_t update_times, forward_times;    /* as many samples in a micro-step as the plan asked for */
     struct cost iteration;
+    bool    tight;                  /* it fits, but as phases.tight says */
     double  idle;                   /* share of GPU time in which nothing runs */
     int64_t needed;
 };
-enum { PHASE_LAYOUTS = 48 };
+enum { PHASE_LAYOUTS = 64 };
+/* All GPUs of a plan: the trainers' and those of an engine that is apart.  false: these are not of one kind, in one node or in nodes of one size. */
+bool phases_all_gpus(const struct phases *p, struct cluster *out);
 /* Layouts of the same GPUs that fit, the fastest first: engine and trainers together, the engine asleep or not, trainers on the host or not;
- * or apart, one step off; the fastest two with larger micro-batches too.  The engine has the largest share that fits.  Returns how many; *tried: plans that were evaluated. */
+ * or apart, one step off (of a plan whose engine is apart, these alone); the fastest two with larger micro-batches too.  The engine has the largest share that fits.  Returns how many; *tried: plans that were evaluated. */
 int phases_search(const struct phases *p, struct phases_layout out[PHASE_LAYOUTS], int *tried);
 
 /* ---- phases_import.c ---- */

@@ -26,23 +26,21 @@ bool phases_beside(const struct form_file *f)
 {
     const struct form *form = f->doc ? form_of_quietly(f) : NULL;
 
-    return phases_is_dpo(f) || phases_is_kto(f) || phases_is_reward(f) || phases_is_nemo(f) || is_ppo(f, form)
+    return phases_is_dpo(f) || phases_is_primerl(f) || phases_is_kto(f) || phases_is_reward(f) || phases_is_nemo(f) || is_ppo(f, form)
         || (form == &form_trl && phases_is_trl(f) && recipe_refers(f->doc, RECIPE_TRL));
 }
 
-/* Whose recipe it is, of which no form here claims all sections.  NULL: none's. */
+/* Whose recipe it is.  NULL: none's. */
 static const char *whose(const struct form_file *f)
 {
     const struct form *form = form_of_quietly(f);
 
-    if (json_is_object(json_object_get(f->doc, "orchestrator")))
-        return "prime-rl";
     return form && form != &form_trl && form != &form_verl ? form->name : NULL;
 }
 
 void phases_not_read(const struct form_file *f)
 {
-    static const char read[] = "phases are read from TRL's GRPO, verl's PPO and GRPO, OpenRLHF's train_ppo_ray, NeMo-RL's configs, from DPO of TRL, LLaMA-Factory "
+    static const char read[] = "phases are read from TRL's GRPO, verl's PPO and GRPO, OpenRLHF's train_ppo_ray, NeMo-RL's configs, prime-rl's rl, from DPO of TRL, LLaMA-Factory "
                                "and axolotl, and from KTO and reward models of TRL and axolotl";
     const char *name = whose(f);
 
@@ -117,7 +115,8 @@ const char *import_text(struct importing *in, const char *path, const char *usua
 static void say_rest(const json_t *said)
 {
     static const char *const followed[] = { "loss_type is not given", "the plan is the", "GRPO has no reference model", "use_kl_loss is not in the plan", "param_offload is not in the plan",
-                                            "optimizer_offload is not in the plan", "gpu_memory_utilization is not in the plan", "critic.model.path is not in the plan" };
+                                            "optimizer_offload is not in the plan", "gpu_memory_utilization is not in the plan", "critic.model.path is not in the plan",
+                                            "use_remove_padding is not in the plan" };
     size_t i;
     json_t *line;
 
@@ -142,6 +141,7 @@ int import_plan(struct importing *in, json_t *doc, bool named, struct plan *out)
     args.cluster_doc = in->cluster ? in->cluster : in->a->plan.cluster_doc;
     args.seq = in->a->plan.seq;
     form_from_doc(doc, in->f->path, &f);
+    f.kind = in->f->kind == FORM_TOML ? FORM_TOML : f.kind;
     f.launch = json_incref(in->f->launch);
     f.words = json_incref(in->f->words);                /* the program that a command runs: forms refuse those that they do not read */
     f.launcher = json_incref(in->f->launcher);
@@ -162,10 +162,19 @@ void import_phase(struct importing *in, json_t *phase) { json_array_append_new(i
 int import_response(struct importing *in, int64_t longest, json_t **out)
 {
     double mean = (double)longest, most = (double)longest;
-    int read = 0;
+    const char *given = in->a->response, *rest = NULL;
+    int read = 0, more = 0;
+    double prompt = -1;
 
-    if (in->a->response && (sscanf(in->a->response, "%lf,%lf%n", &mean, &most, &read) != 2 || in->a->response[read] || !(mean >= 1) || !(most >= mean)))
-        return fail("--response: \"%.40s\" is not a mean and a longest, as 700,2048", in->a->response);
+    if (given && sscanf(given, "%lf,%lf%n", &mean, &most, &read) == 2)
+        rest = given + read;
+    if (rest && *rest == ',' && sscanf(rest, ",%lf%n", &prompt, &more) == 1)
+        rest += more;
+    if (given && (!rest || *rest || !(mean >= 1) || !(most >= mean) || (more && !(prompt >= 0 && prompt <= 1e12))))
+        return fail("--response: \"%.40s\" is not a mean and a longest, as 700,2048", given);
+    if (more && in->prompt != -1)
+        return fail("--response: %.40s: this file says how long prompts are: a mean and a longest", given);
+    in->prompt = prompt;
     if (most > (double)longest)
         return fail("--response: %g tokens at most, but the file has %" PRId64, most, longest);
     if (!in->a->response)
@@ -218,6 +227,8 @@ static json_t *(*reader_of(const struct form_file *f))(struct importing *in)
 
     if (phases_is_nemo(f))
         return phases_nemo;
+    if (phases_is_primerl(f))
+        return phases_primerl;
     if (form == &form_verl)
         return phases_verl;
     if (is_ppo(f, form))
@@ -229,7 +240,7 @@ bool phases_imports(const struct form_file *f) { return reader_of(f) != NULL; }
 
 json_t *phases_import(const struct phases_asked *a, const struct form_file *f, struct notes *notes)
 {
-    struct importing in = { .a = a, .f = f, .notes = notes, .roles = json_object(), .phases = json_array() };
+    struct importing in = { .a = a, .f = f, .notes = notes, .roles = json_object(), .phases = json_array(), .prompt = phases_is_primerl(f) ? -1 : -2 };
     json_t *doc = reader_of(f)(&in);
 
     if (in.failed) {

@@ -14,6 +14,7 @@ struct importing {
     json_t *roles, *phases;         /* of the document */
     const json_t *cluster;          /* of what trains, where that is not all of --cluster; NULL: it is */
     struct plan actor;              /* the model that trains */
+    double prompt;                  /* tokens of one that --response states; -1: it does not */
     bool failed;                    /* a value was refused, which is reported */
 };
 
@@ -32,7 +33,7 @@ int  import_actor(struct importing *in, json_t *doc);
 /* The document: these take `role` and `phase`. */
 void import_role(struct importing *in, const char *name, json_t *role);
 void import_phase(struct importing *in, json_t *phase);
-/* --response, or all as long as they may be.  0, or -1 reported. */
+/* --response, or all as long as they may be; its third number goes to in->prompt.  0, or -1 reported. */
 int  import_response(struct importing *in, int64_t longest, json_t **out);
 /* The LONGEST of --response, 0 where none is asked for.  And where samples are in the data, as `whose` has it: 0, or -1 reported if it is given. */
 int64_t import_longest(const struct importing *in);
@@ -49,6 +50,7 @@ json_t *phases_reward(struct importing *in);
 json_t *phases_verl(struct importing *in);
 json_t *phases_openrlhf(struct importing *in);
 json_t *phases_nemo(struct importing *in);
+json_t *phases_primerl(struct importing *in);
 
 /* Is it one of theirs? */
 bool phases_is_trl(const struct form_file *f);
@@ -56,5 +58,6 @@ bool phases_is_dpo(const struct form_file *f);
 bool phases_is_kto(const struct form_file *f);
 bool phases_is_reward(const struct form_file *f);
 bool phases_is_nemo(const struct form_file *f);
+bool phases_is_primerl(const struct form_file *f);
 
 #endif

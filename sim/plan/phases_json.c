@@ -29,10 +29,10 @@ static json_t *role_json(const struct phases *p, int i)
     return j;
 }
 
-static json_t *phase_json(const struct phases *p, int k)
+static json_t *phase_json(const struct phases *p, int k, const struct moment *of)
 {
     const struct phase_step *s = &p->plan.step[k];
-    const struct moment *m = &p->moment[k];
+    const struct moment *m = &of[k];
 
     return json_pack("{s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", s->name, "does", phase_does_name(s->does), "role",
                      s->role >= 0 ? json_string(p->plan.role[s->role].name) : json_null(), "time", cost_json(&p->time[k]), "times", (json_int_t)p->times[k],
@@ -68,12 +68,30 @@ static json_t *layouts_json(const struct phases *p)
     int tried, n = phases_search(p, l, &tried);
 
     for (int i = 0; i < n; i++)
-        json_array_append_new(rows, json_pack("{s:s, s:I, s:I, s:f, s:i, s:s, s:I, s:I, s:o, s:f, s:I, s:o}", "layout", l[i].apart ? "apart" : "together", "engine_gpus",
+        json_array_append_new(rows, json_pack("{s:s, s:b, s:I, s:I, s:f, s:i, s:s, s:I, s:I, s:o, s:f, s:I, s:o}", "layout", l[i].apart ? "apart" : "together", "tight", l[i].tight, "engine_gpus",
                                               (json_int_t)l[i].engine_gpus, "tensor", (json_int_t)l[i].tensor, "share", l[i].share, "sleep", l[i].sleep,
                                               "between", role_where_name(l[i].between), "micro_batch_times", (json_int_t)l[i].update_times,
                                               "forward_micro_batch_times", (json_int_t)l[i].forward_times, "iteration", cost_json(&l[i].iteration), "idle", l[i].idle,
                                               "needed_bytes", (json_int_t)l[i].needed, "plan", l[i].doc));
     return json_pack("{s:i, s:o}", "tried", tried, "fit", rows);
+}
+
+/* GPUs beside the first ones. */
+static json_t *places_json(const struct phases *p)
+{
+    json_t *places = json_array();
+
+    for (int i = 1; i < p->plan.nplaces; i++) {
+        const struct phases_place *m = &p->more[i];
+        json_t *phases = json_array();
+        for (int k = 0; k < p->plan.nsteps; k++)
+            if (phase_place(&p->plan, &p->plan.step[k]) == i)
+                json_array_append_new(phases, phase_json(p, k, m->moment));
+        json_array_append_new(places, json_pack("{s:s, s:o, s:s, s:I, s:I, s:I, s:o}", "name", p->plan.place[i].name, "cluster", evaluation_cluster_json(&m->cluster),
+                                                "largest", p->plan.step[m->largest].name, "usable_bytes", (json_int_t)m->available, "limit_bytes",
+                                                (json_int_t)m->limit, "host_bytes_of_a_node", (json_int_t)m->host, "phases", phases));
+    }
+    return places;
 }
 
 json_t *phases_json(const struct phases *p)
@@ -85,7 +103,7 @@ json_t *phases_json(const struct phases *p)
     for (int i = 0; i < p->plan.nroles; i++)
         json_array_append_new(roles, role_json(p, i));
     for (int k = 0; k < p->plan.nsteps; k++)
-        json_array_append_new(phases, phase_json(p, k));
+        json_array_append_new(phases, phase_json(p, k, p->moment));
     for (int i = 0; i < n; i++)
         json_array_append_new(changes, json_pack("{s:s, s:I}", "change", c[i].words, "needed_bytes", (json_int_t)c[i].needed));
     json_t *j = json_pack("{s:i, s:o, s:b, s:b, s:o, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "dpx", 1, "cluster", evaluation_cluster_json(&p->cluster), "fits",
@@ -96,6 +114,7 @@ json_t *phases_json(const struct phases *p)
     json_object_set_new(j, "generation", generation_json(p));
     json_object_set_new(j, "hand_over", handover_json(p));
     json_object_set_new(j, "changes", changes);
+    json_object_set_new(j, "places", places_json(p));
     json_object_set(j, "plan", p->doc);
     json_object_set_new(j, "search", p->search ? layouts_json(p) : json_null());
     return j;

@@ -1,9 +1,9 @@
-/* phases_nemo.c -- phase plans of NeMo-RL's configs (examples/configs, August 2026): grpo, dpo, sft and rm.
+/* phases_nemo.c -- phase plans of NeMo-RL's configs (examples/configs, August 2026): grpo, ppo, dpo, sft and rm.
  *
  * A recipe says what differs from another file ("defaults"), and values may be other keys' ("${policy.model_name}"): both are followed here.
  *
  * The policy (models/automodel/setup.py) is NeMo Automodel's: FSDP2, weights in fp32, compute in bf16, gradients reduced in fp32, so that its form
- * reads the keys of policy.dtensor_cfg under its own names.  A Megatron-LM policy (policy.megatron_cfg.enabled) is refused.
+ * reads the keys of policy.dtensor_cfg under its own names; or Megatron-LM's (phases_nemo_megatron.c).
  *
  * GRPO (algorithms/grpo.py).  Where generation shares the GPUs, the optimizer's states go to host memory before weights are handed over and the model
  * behind it, caches are emptied each time (offload_before_refit(), offload_after_refit()); log-probabilities have the model on the GPU and the states
@@ -11,9 +11,12 @@
  * (use_reference_model()).  vLLM sleeps at level 1, in a process of its own (vllm_worker.py).  Elsewhere the engine has
  * policy.generation.colocated.resources: some GPUs of one node, or nodes.
  *
+ * PPO (algorithms/ppo.py) has a critic too, the section "value" with the policy's keys, in workers of its own.  Policy and critic are in host memory
+ * whenever they do not act; each epoch updates the critic, then the policy.
+ *
  * DPO and the reward model: a sample is a chosen and a rejected sequence in one batch (dpo.py, rm.py); DPO's reference log-probabilities come in a
  * forward before each step (add_ref_logprobs_to_data()). */
-#include "sim/plan/phases_import.h"
+#include "sim/plan/phases_nemo.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -128,35 +131,50 @@ static void resolve(json_t *root, json_t *in, int depth)
 
 /* ---- what it is ---- */
 
-enum algorithm { GRPO, DPO, SFT, RM, NALGORITHMS };
-static const char *const algorithms[] = { "grpo", "dpo", "sft", "rm" };
+enum algorithm { GRPO, PPO, DPO, SFT, RM, NALGORITHMS };
+static const char *const algorithms[] = { "grpo", "ppo", "dpo", "sft", "rm" };
 
 static bool has_section(const json_t *doc, const char *key) { return json_is_object(json_object_get(doc, key)); }
 
+/* A recipe over another one ("defaults") may say nothing but on which GPUs, or where its logs are. */
+static bool is_over_another(const json_t *doc)
+{
+    static const char *const any[] = { "policy", "cluster", "checkpointing", "logger", "data_plane", "ppo" };
+    bool is = false;
+
+    for (size_t i = 0; i < sizeof any / sizeof *any; i++)
+        is |= has_section(doc, any[i]);
+    return is && json_is_string(json_object_get(doc, "defaults"));
+}
+
 bool phases_is_nemo(const struct form_file *f)
 {
-    const json_t *policy = f->doc ? json_object_get(f->doc, "policy") : NULL;
-    bool any = json_is_string(json_object_get(f->doc, "defaults"));
+    bool any = false;
 
+    if (!f->doc || f->kind == FORM_TOML)
+        return false;
     for (int i = 0; i < NALGORITHMS; i++)
         any |= has_section(f->doc, algorithms[i]);
-    any |= has_section(f->doc, "ppo") || has_section(f->doc, "distillation") || form_value(f->doc, "policy.generation");
-    return f->kind != FORM_TOML && json_is_object(policy) && any;
+    any |= has_section(f->doc, "distillation") || form_value(f->doc, "policy.generation");
+    return (any && has_section(f->doc, "policy")) || is_over_another(f->doc);
 }
 
 static int algorithm_of(struct importing *in)
 {
-    for (int i = 0; i < NALGORITHMS; i++)
-        if (has_section(in->f->doc, algorithms[i]) && !has_section(in->f->doc, "ppo") && !has_section(in->f->doc, "distillation"))
+    bool distils = has_section(in->f->doc, "distillation");
+
+    for (int i = 0; i < NALGORITHMS && !distils; i++)
+        if (has_section(in->f->doc, algorithms[i]) && (i != GRPO || !has_section(in->f->doc, "ppo")))
             return i;
-    return fail("%s: of NeMo-RL grpo, dpo, sft and rm are planned, not %s", in->f->path, has_section(in->f->doc, "ppo") ? "ppo" : has_section(in->f->doc, "distillation") ? "distillation" : "this one");
+    return fail("%s: of NeMo-RL grpo, ppo, dpo, sft and rm are planned, not %s", in->f->path, distils ? "distillation" : "this one");
 }
 
 /* What is on and not planned. */
 static int refuses(struct importing *in)
 {
     static const struct { const char *path, *why; } never[] = {
-        { POLICY "megatron_cfg.enabled", "a policy on Megatron-LM is not read: policy.dtensor_cfg is" }, { POLICY "draft.enabled", "a draft model is not planned" },
+        { POLICY "draft.enabled", "a draft model is not planned" },
+        { "ppo.use_dynamic_sampling", "how many batches are generated until enough groups differ is not known beforehand" },
         { "grpo.use_dynamic_sampling", "how many batches are generated until enough groups differ is not known beforehand" },
         { "env.reward_model.enabled", "a reward model on GPUs of its own is not planned" }, { POLICY "quantization.enabled", "quantised weights are not planned" },
         { "reward_model.enabled", "a reward model on GPUs of its own is not planned" },
@@ -165,18 +183,21 @@ static int refuses(struct importing *in)
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         if (import_flag(in, never[i].path, false))
             return fail("%s: %s: %s", in->f->path, never[i].path, never[i].why);
-    if (!import_flag(in, CFG "enabled", false))
-        return fail("%s: " CFG "enabled: a policy of PyTorch's (DTensor) is planned, and this file has none", in->f->path);
+    if (import_flag(in, CFG "enabled", false) == import_flag(in, POLICY "megatron_cfg.enabled", false))
+        return fail("%s: " CFG "enabled, megatron_cfg.enabled: one of them must be true", in->f->path);
     if (form_value(in->f->doc, CFG "custom_parallel_plan"))
         return fail("%s: " CFG "custom_parallel_plan: a parallel plan of one's own is not planned", in->f->path);
     if (strcmp(import_text(in, POLICY "precision", "bfloat16"), "bfloat16") != 0)
         return fail("%s: " POLICY "precision: %.20s: bfloat16 is planned", in->f->path, import_text(in, POLICY "precision", ""));
     if (import_flag(in, POLICY "sequence_packing.enabled", false) && import_flag(in, POLICY "dynamic_batching.enabled", false))
         return fail("%s: " POLICY "dynamic_batching.enabled: NeMo-RL refuses it beside sequence_packing", in->f->path);
-    if (import_count(in, "grpo.batch_multiplier", 1, 1) > 1)
-        return fail("%s: grpo.batch_multiplier: more responses than are trained on are not planned", in->f->path);
-    if (import_flag(in, "grpo.async_grpo.enabled", false) && import_flag(in, GEN "colocated.enabled", true))
-        return fail("%s: grpo.async_grpo.enabled: NeMo-RL has it with " GEN "colocated.enabled: false alone", in->f->path);
+    for (size_t i = 0; i < 2; i++) {
+        static const char *const multiplier[] = { "grpo.batch_multiplier", "ppo.batch_multiplier" }, *const async[] = { "grpo.async_grpo.enabled", "ppo.async_ppo.enabled" };
+        if (import_count(in, multiplier[i], 1, 1) > 1)
+            return fail("%s: %s: more responses than are trained on are not planned", in->f->path, multiplier[i]);
+        if (import_flag(in, async[i], false) && import_flag(in, GEN "colocated.enabled", true))
+            return fail("%s: %s: NeMo-RL has it with " GEN "colocated.enabled: false alone", in->f->path, async[i]);
+    }
     if (form_value(in->f->doc, "env.reward_model.model_name"))
         return fail("%s: env.reward_model: a reward model on GPUs of its own is not planned", in->f->path);
     return in->failed ? -1 : 0;
@@ -210,7 +231,7 @@ static void tell_unknown(struct importing *in)
         }
     if (form_value(in->f->doc, POLICY "logprob_chunk_size"))
         notes_add(in->notes, POLICY "logprob_chunk_size: log-probabilities in chunks keep less than the plan counts");
-    if (!import_flag(in, CFG "_v2", false))
+    if (import_flag(in, CFG "enabled", false) && !import_flag(in, CFG "_v2", false))
         notes_add(in->notes, CFG "_v2: the older worker is planned as the newer one: both shard with FSDP2 from weights in fp32");
 }
 
@@ -287,13 +308,74 @@ static int read_policy(struct importing *in, int64_t sequences)
 {
     if (import_count(in, POLICY "max_total_sequence_length", 1, 0) == 0)
         return fail("%s: " POLICY "max_total_sequence_length: not given", in->f->path);
+    if (nemo_is_megatron(in)) {
+        int64_t samples = sequences * import_count(in, POLICY "train_global_batch_size", 1, 1);
+        return nemo_megatron(in, samples, sequences * micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), &in->actor);
+    }
     json_t *doc = as_automodel(in, sequences);
     int rc = in->failed ? -1 : import_actor(in, doc);
     json_decref(doc);
     return rc;
 }
 
-/* ---- GRPO ---- */
+/* Packed or grouped samples are run without padding. */
+static void set_unpadded(struct importing *in, json_t *role)
+{
+    if (import_flag(in, POLICY "sequence_packing.enabled", false) || import_flag(in, POLICY "dynamic_batching.enabled", false))
+        json_object_set_new(role, "unpadded", json_true());
+}
+
+/* The policy's role.  Its gradients under Megatron-LM are there in updates alone. */
+static void add_policy(struct importing *in, bool stays)
+{
+    json_t *role = json_pack("{s:o, s:s, s:b}", "train", plan_to_json(&in->actor), "between", stays ? "device" : "host", "empties_cache", 1);
+
+    if (nemo_is_megatron(in))
+        json_object_set_new(role, "frees_gradients", json_true());
+    set_unpadded(in, role);
+    import_role(in, "policy", role);
+}
+
+/* ---- the critic ---- */
+
+/* The section "value" has the policy's keys: it is read in its place.  *micro: samples of its forward. */
+static int read_critic(struct importing *in, int64_t *micro)
+{
+    const struct form_file *before = in->f;
+    struct form_file f = *in->f;
+    struct plan p = { .seq = 0 };
+    int rc = -1;
+
+    if (!has_section(in->f->doc, "value"))
+        return fail("%s: value: PPO's critic: the section is not there", in->f->path);
+    if (import_flag(in, "value.megatron_cfg.enabled", false))
+        return fail("%s: value.megatron_cfg.enabled: a critic on Megatron-LM is not planned: under value.dtensor_cfg it is", in->f->path);
+    f.doc = json_pack("{s:O}", "policy", json_object_get(in->f->doc, "value"));
+    in->f = &f;
+    if (import_count(in, POLICY "max_total_sequence_length", 1, 0) == 0)
+        fail("%s: value.max_total_sequence_length: not given", f.path);
+    else {
+        json_t *doc = as_automodel(in, 1);
+        rc = in->failed ? -1 : import_plan(in, doc, true, &p);
+        json_decref(doc);
+        *micro = rc == 0 ? micro_of(in, POLICY "logprob_batch_size", "logprob_mb_tokens", p.micro_batch) : 0;
+    }
+    bool packs = import_flag(in, POLICY "sequence_packing.enabled", false) || import_flag(in, POLICY "dynamic_batching.enabled", false);
+    in->f = before;
+    json_decref(f.doc);
+    if (rc == 0) {
+        json_t *plan = plan_to_json(&p);
+        import_numbers(plan, HEAD_VALUE);
+        json_t *role = json_pack("{s:o, s:s, s:b, s:b}", "train", plan, "between", "host", "empties_cache", 1, "own_process", 1);
+        if (packs)
+            json_object_set_new(role, "unpadded", json_true());
+        import_role(in, "critic", role);
+    }
+    plan_free(&p);
+    return rc;
+}
+
+/* ---- GRPO and PPO ---- */
 
 /* GPUs of the engine alone; 0: it shares the trainers'.  -1: reported. */
 static int64_t engine_gpus(struct importing *in, const struct cluster *c)
@@ -348,44 +430,91 @@ static void log_probs(struct importing *in, const char *name, int64_t micro)
     import_phase(in, phase);
 }
 
-static void grpo_phases(struct importing *in)
+/* A key of the section "grpo" or "ppo". */
+static int64_t count_of(struct importing *in, enum algorithm a, const char *key, int64_t least, int64_t usual)
+{
+    char path[80];
+
+    snprintf(path, sizeof path, "%s.%s", algorithms[a], key);
+    return import_count(in, path, least, usual);
+}
+
+static bool refers(struct importing *in, enum algorithm a)
+{
+    return a == PPO ? !import_flag(in, "ppo.skip_reference_policy_logprobs_calculation", false) :
+                      import_number(in, "loss_fn.reference_policy_kl_penalty", 0) > 0;
+}
+
+/* Updates of an iteration: of PPO the critic's and the policy's in turns. */
+static int add_updates(struct importing *in, enum algorithm a)
+{
+    int64_t epochs = a == PPO ? import_count(in, "ppo.ppo_epochs", 1, 4) : 1;
+    char name[2][32];
+
+    if (epochs > 8)
+        return fail("%s: ppo.ppo_epochs: %" PRId64 ": up to 8 are planned", in->f->path, epochs);
+    for (int64_t i = 1; i <= epochs; i++) {
+        snprintf(name[0], sizeof name[0], "critic %" PRId64, i);
+        snprintf(name[1], sizeof name[1], "update %" PRId64, i);
+        if (a == PPO)
+            import_phase(in, json_pack("{s:s, s:s}", "name", name[0], "update", "critic"));
+        import_phase(in, json_pack("{s:s, s:s}", "name", epochs > 1 ? name[1] : "update", "update", "policy"));
+    }
+    return 0;
+}
+
+/* `values`: samples of the critic's forward. */
+static int rl_phases(struct importing *in, enum algorithm a, int64_t values)
 {
     int64_t micro = micro_of(in, POLICY "logprob_batch_size", "logprob_mb_tokens", in->actor.micro_batch);
-    bool refers = import_number(in, "loss_fn.reference_policy_kl_penalty", 0) > 0;
 
     import_phase(in, json_pack("{s:s, s:s, s:s}", "name", "weights", "hand_over", "policy", "to", "engine"));
     import_phase(in, json_pack("{s:s, s:s}", "name", "generate", "generate", "engine"));
-    if (!import_flag(in, "loss_fn.force_on_policy_ratio", false) || form_value(in->f->doc, "grpo.seq_logprob_error_threshold"))
+    if (a == PPO)
+        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "values", "forward", "critic", "micro_batch", (json_int_t)values));
+    if (a == PPO || !import_flag(in, "loss_fn.force_on_policy_ratio", false) || form_value(in->f->doc, "grpo.seq_logprob_error_threshold"))
         log_probs(in, "log-probs", micro);
-    if (refers) {
+    if (refers(in, a)) {
         log_probs(in, "reference", micro);
         notes_add(in->notes, "the reference's weights wait in host memory and take the policy's place in its forward: their copies' time and host memory are not counted");
     }
-    import_phase(in, json_pack("{s:s, s:s}", "name", "update", "update", "policy"));
+    return add_updates(in, a);
 }
 
-static json_t *grpo(struct importing *in, const struct cluster *all, int64_t apart)
+static bool is_async(struct importing *in)
 {
-    int64_t prompts = import_count(in, "grpo.num_prompts_per_step", 1, 0), n = import_count(in, "grpo.num_generations_per_prompt", 1, 1);
+    return import_flag(in, "grpo.async_grpo.enabled", false) || import_flag(in, "ppo.async_ppo.enabled", false);
+}
+
+static json_t *rl(struct importing *in, enum algorithm a, const struct cluster *all, int64_t apart)
+{
+    int64_t prompts = count_of(in, a, "num_prompts_per_step", 1, 0), n = count_of(in, a, "num_generations_per_prompt", 1, 1), values = 0;
     int64_t seq = import_count(in, POLICY "max_total_sequence_length", 1, 0), longest = import_count(in, GEN "max_new_tokens", 1, seq);
     json_t *response = NULL;
 
     if (prompts == 0)
-        import_refuse(in, "grpo.num_prompts_per_step", "a whole number from 1 on");
+        import_refuse(in, a == PPO ? "ppo.num_prompts_per_step" : "grpo.num_prompts_per_step", "a whole number from 1 on");
     int64_t window = import_count(in, VLLM "max_model_len", 1, seq), most = window < seq ? window : seq;
     longest = longest < most ? longest : most;
     int64_t asked = import_longest(in);
     if (in->failed || engine_refuses(in) < 0 || import_response(in, longest, &response) < 0)
         return NULL;
-    if (import_count(in, "grpo.max_rollout_turns", 1, 1) > 1)
-        notes_add(in->notes, "grpo.max_rollout_turns: responses are planned as written at once: the time of environments between turns is not in it");
-    import_role(in, "policy", json_pack("{s:o, s:s, s:b}", "train", plan_to_json(&in->actor), "between", apart ? "device" : "host", "empties_cache", 1));
+    if (count_of(in, a, "max_rollout_turns", 1, 1) > 1)
+        notes_add(in->notes, "%s.max_rollout_turns: responses are planned as written at once: the time of environments between turns is not in it", algorithms[a]);
+    add_policy(in, apart && a == GRPO);
+    if (a == PPO && read_critic(in, &values) < 0) {
+        json_decref(response);
+        return NULL;
+    }
     add_engine(in, all, apart);
-    grpo_phases(in);
+    if (rl_phases(in, a, values) < 0) {
+        json_decref(response);
+        return NULL;
+    }
     json_t *doc = import_document(in, "NeMo-RL", prompts * n, n, seq - (asked > 0 && asked < longest ? asked : longest), response);
-    if (apart && import_count(in, "grpo.async_grpo.max_trajectory_age_steps", 1, 1) > 1)
-        notes_add(in->notes, "grpo.async_grpo.max_trajectory_age_steps: responses of several steps before are planned as one step off");
-    if (apart && import_flag(in, "grpo.async_grpo.enabled", false))
+    if (apart && is_async(in) && import_count(in, a == PPO ? "ppo.async_ppo.max_trajectory_age_steps" : "grpo.async_grpo.max_trajectory_age_steps", 1, 1) > 1)
+        notes_add(in->notes, "max_trajectory_age_steps: responses of several steps before are planned as one step off");
+    if (apart && is_async(in))
         json_object_set_new(doc, "asynchronous", json_true());
     return doc;
 }
@@ -404,7 +533,10 @@ static json_t *trained(struct importing *in, enum algorithm a)
         import_numbers(plan, HEAD_SCORE);
     if (a != SFT)
         notes_add(in->notes, "each sample is a chosen and a rejected sequence, which run as one batch");
-    import_role(in, "policy", json_pack("{s:o}", "train", plan));
+    json_t *role = json_pack("{s:o}", "train", plan);
+    if (nemo_is_megatron(in))
+        json_object_set_new(role, "frees_gradients", json_true());
+    import_role(in, "policy", role);
     if (a == DPO) {
         import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", "policy", "micro_batch", (json_int_t)in->actor.micro_batch));
         notes_add(in->notes, "the reference's weights wait in host memory and take the policy's place in its forward: their copies' time and host memory are not counted");
@@ -427,14 +559,15 @@ static json_t *planned(struct importing *in)
     }
     if (named_cluster(in->a->plan.cluster, in->a->plan.cluster_doc, &all) < 0)
         return NULL;
-    int64_t apart = a == GRPO ? engine_gpus(in, &all) : 0;
+    bool generates = a == GRPO || a == PPO;
+    int64_t apart = generates ? engine_gpus(in, &all) : 0;
     if (apart < 0)
         return NULL;
     tell_unknown(in);
     unread_ranks(in->notes, "cluster", import_count(in, "cluster.gpus_per_node", 1, 0) * import_count(in, "cluster.num_nodes", 1, 1), all.world_size);
     if (apart)
         in->cluster = part = phases_part_of(&all, all.world_size - apart);
-    json_t *doc = read_policy(in, a == DPO || a == RM ? 2 : 1) < 0 ? NULL : a == GRPO ? grpo(in, &all, apart) : trained(in, (enum algorithm)a);
+    json_t *doc = read_policy(in, a == DPO || a == RM ? 2 : 1) < 0 ? NULL : generates ? rl(in, (enum algorithm)a, &all, apart) : trained(in, (enum algorithm)a);
     json_decref(part);
     return doc;
 }

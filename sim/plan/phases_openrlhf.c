@@ -6,8 +6,9 @@
  * actor's (cli/train_ppo_ray.py).  Both have a head of one number, without a bias (models/model.py): the plan's critic counts one.
  *
  * With --train.colocate_all all of it shares the GPUs, and caches are emptied behind each forward (experience_maker.py: _dispatch_forward()) and
- * around fit().  Without it the engines have GPUs of their own; actor and reference share theirs (--train.colocate_actor_ref), and a critic and a
- * reward model have other ones, which is not planned.  --ds.enable_sleep moves states to host memory between updates, of the critic first (ppo_trainer.py:
+ * around fit().  Without it the engines have GPUs of their own; actor and reference share theirs with --train.colocate_actor_ref, critic and
+ * reward model other ones with --train.colocate_critic_reward, and each else has its own num_nodes times num_gpus_per_node.  What is on other GPUs
+ * runs at the same time, forwards (make_experience()) and updates (ppo_train()); where two share GPUs caches are emptied between them.  --ds.enable_sleep moves states to host memory between updates, of the critic first (ppo_trainer.py:
  * ppo_train()); --vllm.enable_sleep is level 1 (vllm_engine.py: sleep()).  Weights are handed over a parameter at a time. */
 #include "sim/plan/phases_import.h"
 
@@ -38,10 +39,13 @@ static const char *const names[][2] = {
     { "ds.tensor_parallel_size", "ds_tensor_parallel_size" }, { "train.enable_ema", "enable_ema" },
     { "algo.dynamic_filtering_enable", "dynamic_filtering" }, { "rollout.vllm_generate_batch_size", "vllm_generate_batch_size" },
     { "data.max_images_per_prompt", NULL }, { NULL, "prompt_max_len" }, { "ds.zero_stage", "zero_stage" },
+    { "train.colocate_critic_reward", "colocate_critic_reward" }, { "critic.num_nodes", "critic_num_nodes" }, { "critic.num_gpus_per_node", "critic_num_gpus_per_node" },
+    { "reward.num_nodes", "reward_num_nodes" }, { "reward.num_gpus_per_node", "reward_num_gpus_per_node" }, { "ref.num_nodes", "ref_num_nodes" },
+    { "ref.num_gpus_per_node", "ref_num_gpus_per_node" },
 };
 enum { ACTOR, CRITIC, REWARD, REMOTE, AGENT, NODES, GPUS, ENGINES, TENSOR, SHARE, SLEEPS, EAGER, DS_SLEEPS, ALL, WITH_REF, ASYNC, ROLLOUT, ROLLOUT_MICRO, SAMPLES, LONGEST,
        LENGTH, BATCH, MICRO, EPOCHS, DYNAMIC, TOKENS, ROLLOUT_TOKENS, ESTIMATOR, KL, AGAIN, CLIP, OPTIM, CRITIC_OPTIM, REF_OFFLOAD, REWARD_OFFLOAD, LIGER, COMPILES, RING,
-       TP, EMA, FILTERS, GENERATES, IMAGES, PROMPT, STAGE };
+       TP, EMA, FILTERS, GENERATES, IMAGES, PROMPT, STAGE, WITH_REWARD, CRITIC_NODES, CRITIC_GPUS, REWARD_NODES, REWARD_GPUS, REF_NODES, REF_GPUS };
 
 /* Of DeepSpeed: read by form_openrlhf, under these names. */
 static const char *const of_deepspeed[] = { "zero_stage", "param_dtype", "adam_offload", "overlap_comm", "zpg", "grad_accum_dtype", "lora_rank", "lora_alpha", "target_modules",
@@ -61,10 +65,8 @@ static const struct form_row rest[] = {
     { "enable_prefix_caching", ROW_SILENT, NULL }, { "attn_implementation", ROW_SILENT, NULL }, { "flash_attn", ROW_SILENT, NULL }, { "use_kl_loss", ROW_SILENT, NULL },
     { "kl_estimator", ROW_SILENT, NULL }, { "kl_target", ROW_SILENT, NULL }, { "use_wandb", ROW_SILENT, NULL }, { "wandb_*", ROW_SILENT, NULL },
     { "use_tensorboard", ROW_SILENT, NULL }, { "load_checkpoint", ROW_SILENT, NULL }, { "seed", ROW_SILENT, NULL }, { "temperature", ROW_SILENT, NULL },
-    { "top_p", ROW_SILENT, NULL }, { "perf", ROW_SILENT, NULL }, { "colocate_critic_reward", ROW_SILENT, NULL }, { "freezing_actor_steps", ROW_SILENT, NULL },
+    { "top_p", ROW_SILENT, NULL }, { "perf", ROW_SILENT, NULL }, { "freezing_actor_steps", ROW_SILENT, NULL },
     { "save_value_network", ROW_SILENT, NULL }, { "value_clip", ROW_SILENT, NULL }, { "lr_warmup_ratio", ROW_SILENT, NULL }, { "lr_scheduler", ROW_SILENT, NULL },
-    { "ref_num_nodes", ROW_SILENT, NULL }, { "ref_num_gpus_per_node", ROW_SILENT, NULL }, { "reward_num_nodes", ROW_SILENT, NULL },
-    { "reward_num_gpus_per_node", ROW_SILENT, NULL }, { "critic_num_nodes", ROW_SILENT, NULL }, { "critic_num_gpus_per_node", ROW_SILENT, NULL },
     { "gradient_checkpointing_use_reentrant", ROW_SILENT, NULL }, { "disable_ds_ckpt", ROW_SILENT, NULL }, { "actor_init_on_gpu", ROW_SILENT, NULL },
     { "input_template", ROW_SILENT, NULL }, { "eval_dataset", ROW_SILENT, NULL }, { "eval_split", ROW_SILENT, NULL }, { "adam_betas", ROW_SILENT, NULL },
     { "dynamic_filtering_reward_range", ROW_SILENT, NULL }, { "enable_vllm_is_correction", ROW_SILENT, NULL }, { "policy_loss_type", ROW_SILENT, NULL },
@@ -108,7 +110,7 @@ static void tell_unknown(struct importing *in)
 
 /* ---- who is there ---- */
 
-struct cast { const char *critic, *reward; bool refers, together, apart; int64_t gpus; };
+struct cast { const char *critic, *reward; bool refers, together, apart; int64_t gpus; json_t *places; };
 
 static int find_cast(struct importing *in, struct cast *c)
 {
@@ -150,13 +152,7 @@ static int refuses(struct importing *in, const struct cast *c)
         return fail("%s: %s: not given: generation without vLLM is not planned", in->f->path, names[ENGINES][0]);
     if (form_value(in->f->doc, path_of(in, GENERATES)) && count(in, GENERATES, 1) != count(in, ROLLOUT, 1024))
         return fail("%s: %s: more prompts are generated than trained on, which is not planned", in->f->path, path_of(in, GENERATES));
-    if (!c->together && (c->critic || c->reward))
-        return fail("%s: %s: without it the %s has GPUs of its own, which is not planned: models that train or infer share all GPUs", in->f->path, names[ALL][0],
-                    c->critic ? "critic" : "reward model");
-    if (!c->together && c->refers && !flag(in, WITH_REF))
-        return fail("%s: %s: without it the reference model has GPUs of its own, which is not planned: models that train or infer share all GPUs", in->f->path,
-                    names[WITH_REF][0]);
-    if (c->critic && !flag(in, DS_SLEEPS))
+    if (c->together && c->critic && !flag(in, DS_SLEEPS))
         return fail("%s: %s: without it actor and critic train at the same time on the same GPUs, which is not planned", in->f->path, names[DS_SLEEPS][0]);
     return in->failed ? -1 : 0;
 }
@@ -193,8 +189,8 @@ static json_t *as_sft(struct importing *in, const struct cluster *c, int64_t seq
     return doc;
 }
 
-/* A model as it trains.  0, or -1 reported. */
-static int read_plan(struct importing *in, const char *model, int64_t seq, bool adapts, struct plan *out)
+/* A model as it trains, on the actor's GPUs or others.  0, or -1 reported. */
+static int read_plan(struct importing *in, const char *model, const json_t *gpus, int64_t seq, bool adapts, struct plan *out)
 {
     bool given = !model && (in->a->plan.model || in->a->plan.model_doc);
     struct notes ignored = { 0 };
@@ -203,7 +199,7 @@ static int read_plan(struct importing *in, const char *model, int64_t seq, bool 
     if (!in->a->plan.cluster && !in->a->plan.cluster_doc)
         return fail("%s: say on which GPUs the models train: --cluster 8xh100", in->f->path);
     memset(out, 0, sizeof *out);
-    if (named_cluster(in->a->plan.cluster, in->a->plan.cluster_doc, &out->cluster) < 0 ||
+    if (named_cluster(gpus ? NULL : in->a->plan.cluster, gpus ? gpus : in->a->plan.cluster_doc, &out->cluster) < 0 ||
         named_model(given ? in->a->plan.model : model, given ? in->a->plan.model_doc : NULL, &out->model) < 0)
         return -1;
     json_t *doc = as_sft(in, &out->cluster, seq, adapts);
@@ -242,46 +238,75 @@ static void add_engine(struct importing *in, const struct cast *c)
     import_role(in, "engine", engine);
 }
 
-static json_t *own_process(struct importing *in, json_t *role, bool sleeps)
+/* The GPUs of a role that shares them with `host`, if it does and `host` is there, or has its own; NULL: the actor's. */
+static const char *place_of(struct importing *in, struct cast *c, const char *name, const char *host, int nodes, int each)
+{
+    int64_t n = count(in, nodes, 1) * count(in, each, 8);
+
+    if (c->together || (host && !strcmp(host, "actor")))
+        return NULL;
+    if (host && json_object_get(c->places, host))
+        return host;
+    if (n < 1 || n > 1 << 20)
+        import_refuse(in, path_of(in, each), "a number of GPUs");
+    else if (count(in, each, 8) > in->actor.cluster.gpus_per_node)
+        import_refuse(in, path_of(in, each), "not more GPUs than a node of --cluster has");
+    else
+        json_object_set_new(c->places, name, phases_part_of(&in->actor.cluster, n));
+    return name;
+}
+
+/* Caches are emptied where models share GPUs. */
+static json_t *own_process(struct importing *in, json_t *role, bool sleeps, const char *place)
 {
     json_object_set_new(role, "own_process", json_true());
     json_object_set_new(role, "empties_cache", json_true());
+    if (import_flag(in, "ds.packing_samples", import_flag(in, "packing_samples", false)))
+        json_object_set_new(role, "unpadded", json_true());
+    if (place)
+        json_object_set_new(role, "place", json_string(place));
     if (sleeps)
         json_object_set_new(role, "between", json_string(in->actor.ds.offload_optimizer.device == OFFLOAD_NONE ? "states on host" : "device"));
     return role;
 }
 
 /* A model that infers: its plan is read, made one of inference, and given its head. */
-static int add_copy(struct importing *in, const char *name, const char *model, int64_t seq, int offload, enum head_kind head)
+static int add_copy(struct importing *in, const struct cast *c, const char *name, const char *model, const char *place, int64_t seq, int offload, enum head_kind head)
 {
     struct plan p;
 
-    if (read_plan(in, model, seq, false, &p) < 0)
+    if (read_plan(in, model, place ? json_object_get(c->places, place) : NULL, seq, false, &p) < 0)
         return -1;
     json_t *plan = eval_plan(in, &p, offload);
     if (head != HEAD_LOGITS)
         import_numbers(plan, head);
     plan_free(&p);
-    import_role(in, name, own_process(in, json_pack("{s:o}", "infer", plan), false));
+    import_role(in, name, own_process(in, json_pack("{s:o}", "infer", plan), false, place));
     return 0;
 }
 
-static int add_critic(struct importing *in, const char *model, int64_t seq)
+static int add_critic(struct importing *in, struct cast *c, int64_t seq)
 {
+    const char *place = place_of(in, c, "critic", NULL, CRITIC_NODES, CRITIC_GPUS);
     struct plan p;
 
-    if (read_plan(in, model, seq, true, &p) < 0)
+    if (in->failed || read_plan(in, c->critic, place ? json_object_get(c->places, place) : NULL, seq, true, &p) < 0)
         return -1;
     json_t *plan = plan_to_json(&p);
     import_numbers(plan, HEAD_VALUE);
     plan_free(&p);
-    import_role(in, "critic", own_process(in, json_pack("{s:o}", "train", plan), true));
+    import_role(in, "critic", own_process(in, json_pack("{s:o}", "train", plan), flag(in, DS_SLEEPS), place));
     return 0;
 }
 
-static void add_forward(struct importing *in, const char *name, const char *role, int64_t micro)
+/* `at_once`: with the phase before, where that is on other GPUs. */
+static void add_forward(struct importing *in, const char *name, const char *role, int64_t micro, bool at_once)
 {
-    import_phase(in, json_pack("{s:s, s:s, s:I}", "name", name, "forward", role, "micro_batch", (json_int_t)micro));
+    json_t *phase = json_pack("{s:s, s:s, s:I}", "name", name, "forward", role, "micro_batch", (json_int_t)micro);
+
+    if (at_once)
+        json_object_set_new(phase, "with_before", json_true());
+    import_phase(in, phase);
 }
 
 static void add_phases(struct importing *in, const struct cast *c, int64_t seq)
@@ -295,15 +320,18 @@ static void add_phases(struct importing *in, const struct cast *c, int64_t seq)
     import_phase(in, json_pack("{s:s, s:s, s:s}", "name", "weights", "hand_over", "actor", "to", "engine"));
     import_phase(in, json_pack("{s:s, s:s}", "name", "generate", "generate", "engine"));
     if (c->reward)
-        add_forward(in, "rewards", "reward", micro);
-    add_forward(in, "log-probs", "actor", micro);
+        add_forward(in, "rewards", "reward", micro, false);
+    add_forward(in, "log-probs", "actor", micro, c->reward && !c->together);
     if (c->critic)
-        add_forward(in, "values", "critic", micro);
+        add_forward(in, "values", "critic", micro, !c->together);
     if (c->refers)
-        add_forward(in, "reference", "reference", micro);
+        add_forward(in, "reference", "reference", micro, !c->together);
     if (c->critic)
         import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "critic", "update", "critic", "epochs", (json_int_t)epochs));
-    import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "update", "update", "actor", "epochs", (json_int_t)epochs));
+    json_t *update = json_pack("{s:s, s:s, s:I}", "name", "update", "update", "actor", "epochs", (json_int_t)epochs);
+    if (c->critic && !flag(in, DS_SLEEPS))
+        json_object_set_new(update, "with_before", json_true());
+    import_phase(in, update);
 }
 
 /* Tokens of a sample, and of its prompt.  Before 0.10 both lengths are options; since then a sample's is, and perhaps a response's. */
@@ -320,28 +348,57 @@ static int lengths(struct importing *in, int64_t *seq, int64_t *prompt, json_t *
     return import_response(in, longest, response);
 }
 
-json_t *phases_openrlhf(struct importing *in)
+/* Who is beside the actor. */
+static int add_others(struct importing *in, struct cast *c, int64_t seq)
 {
-    struct cast c = { 0 };
+    bool given = in->a->plan.model || in->a->plan.model_doc;
+
+    if (c->critic && add_critic(in, c, seq) < 0)
+        return -1;
+    const char *place = c->reward ? place_of(in, c, "reward", flag(in, WITH_REWARD) ? "critic" : NULL, REWARD_NODES, REWARD_GPUS) : NULL;
+    if (in->failed || (c->reward && add_copy(in, c, "reward", c->reward, place, seq, REWARD_OFFLOAD, HEAD_SCORE) < 0))
+        return -1;
+    place = c->refers ? place_of(in, c, "reference", flag(in, WITH_REF) ? "actor" : NULL, REF_NODES, REF_GPUS) : NULL;
+    if (in->failed || (c->refers && add_copy(in, c, "reference", given ? NULL : text(in, ACTOR), place, seq, REF_OFFLOAD, HEAD_LOGITS) < 0))
+        return -1;
+    return 0;
+}
+
+static json_t *planned(struct importing *in, struct cast *c)
+{
     int64_t seq = 0, prompt = 0, n = count(in, SAMPLES, 1);
     json_t *response = NULL;
 
-    if (find_cast(in, &c) < 0 || refuses(in, &c) < 0 || lengths(in, &seq, &prompt, &response) < 0)
+    if (find_cast(in, c) < 0 || refuses(in, c) < 0 || lengths(in, &seq, &prompt, &response) < 0)
         return NULL;
-    if (read_plan(in, in->a->plan.model || in->a->plan.model_doc ? NULL : text(in, ACTOR), seq, true, &in->actor) < 0)
+    if (read_plan(in, in->a->plan.model || in->a->plan.model_doc ? NULL : text(in, ACTOR), NULL, seq, true, &in->actor) < 0) {
+        json_decref(response);
         return NULL;
+    }
     unread_ranks(in->notes, names[GPUS][0], count(in, NODES, 1) * count(in, GPUS, 8), in->actor.cluster.world_size);
     tell_unknown(in);
-    import_role(in, "actor", own_process(in, json_pack("{s:o}", "train", plan_to_json(&in->actor)), flag(in, DS_SLEEPS)));
-    if ((c.critic && add_critic(in, c.critic, seq) < 0) || (c.reward && add_copy(in, "reward", c.reward, seq, REWARD_OFFLOAD, HEAD_SCORE) < 0) ||
-        (c.refers && add_copy(in, "reference", in->a->plan.model || in->a->plan.model_doc ? NULL : text(in, ACTOR), seq, REF_OFFLOAD, HEAD_LOGITS) < 0))
+    import_role(in, "actor", own_process(in, json_pack("{s:o}", "train", plan_to_json(&in->actor)), flag(in, DS_SLEEPS), NULL));
+    if (add_others(in, c, seq) < 0) {
+        json_decref(response);
         return NULL;
-    add_engine(in, &c);
-    add_phases(in, &c, seq);
-    if (!c.reward)
+    }
+    add_engine(in, c);
+    add_phases(in, c, seq);
+    if (!c->reward)
         notes_add(in->notes, "rewards come from a function or a service: they take no time and no memory here");
     json_t *doc = import_document(in, "OpenRLHF", count(in, ROLLOUT, 1024) * n, n, prompt, response);
     if (flag(in, ASYNC))
         json_object_set_new(doc, "asynchronous", json_true());
+    if (json_object_size(c->places) > 0)
+        json_object_set(doc, "places", c->places);
+    return doc;
+}
+
+json_t *phases_openrlhf(struct importing *in)
+{
+    struct cast c = { .places = json_object() };
+    json_t *doc = planned(in, &c);
+
+    json_decref(c.places);
     return doc;
 }

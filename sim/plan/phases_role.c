@@ -13,14 +13,14 @@
 /* ---- its plan ---- */
 
 /* What the role's object leaves out. */
-static json_t *whole_plan(const struct phases *p, const json_t *plan)
+static json_t *whole_plan(const struct phases *p, const json_t *plan, int place)
 {
     json_t *doc = json_copy((json_t *)(uintptr_t)plan);
 
     if (!json_object_get(doc, "dpx_plan"))
         json_object_set_new(doc, "dpx_plan", json_integer(1));
     if (!json_object_get(doc, "cluster"))
-        json_object_set(doc, "cluster", (json_t *)(uintptr_t)p->plan.cluster);
+        json_object_set(doc, "cluster", (json_t *)(uintptr_t)p->plan.place[place].cluster);
     return doc;
 }
 
@@ -31,7 +31,7 @@ int phases_role_plan(struct phases *p, int i)
     struct plan_given given = { .path = where };
 
     snprintf(where, sizeof where, "%s: roles.%s", p->where, r->name);
-    json_t *doc = json_is_object(r->plan) ? whole_plan(p, r->plan) : NULL;
+    json_t *doc = json_is_object(r->plan) ? whole_plan(p, r->plan, r->place) : NULL;
     if (doc)
         given.doc = doc;
     else
@@ -41,9 +41,9 @@ int phases_role_plan(struct phases *p, int i)
     if (rc < 0)
         return -1;
     p->role[i].planned = true;
-    const struct cluster *a = &p->cluster, *b = &p->role[i].plan.cluster;
+    const struct cluster *a = r->place ? &p->more[r->place].cluster : &p->cluster, *b = &p->role[i].plan.cluster;
     if (a->world_size != b->world_size || a->gpus_per_node != b->gpus_per_node || strcmp(a->gpu.name, b->gpu.name) != 0)
-        return fail("%s: its plan is for %s, and the phases for %s: roles that train or infer share all GPUs", where, b->name, a->name);
+        return fail("%s: its plan is for %s, and its GPUs are %s: roles of a place share all its GPUs", where, b->name, a->name);
     if (p->role[i].plan.kernels == KERNELS_DPX)
         return fail("%s: kernels dpx: phases are planned with those of PyTorch", where);
     return 0;
@@ -51,22 +51,25 @@ int phases_role_plan(struct phases *p, int i)
 
 /* ---- its figures ---- */
 
-static int64_t rest_of(const int64_t persistent[NCAT])
+static bool is_gradient(int c) { return c == CAT_GRADS || c == CAT_UNSHARDED_GRADS || c == CAT_BUCKET; }
+
+/* Beside weights and states; `freed`: without gradients. */
+static int64_t rest_of(const int64_t persistent[NCAT], bool freed)
 {
     int64_t sum = 0;
 
     for (int c = 0; c < NCAT; c++)
-        sum += c == CAT_PARAMS || c == CAT_OPTIMIZER ? 0 : persistent[c];
+        sum += c == CAT_PARAMS || c == CAT_OPTIMIZER || (freed && is_gradient(c)) ? 0 : persistent[c];
     return sum;
 }
 
-static void take_figures(const struct evaluation *e, const struct phases_role *r, struct role_bytes *b)
+static void take_figures(const struct evaluation *e, const struct phases_role *r, bool freed, struct role_bytes *b)
 {
     const int64_t *persistent = e->m.ledger.persistent;
 
     b->params = persistent[CAT_PARAMS];
     b->states = persistent[CAT_OPTIMIZER];
-    b->other = rest_of(persistent);
+    b->other = rest_of(persistent, freed);
     b->outside = e->m.overhead.by[OVERHEAD_OUTSIDE];
     b->update = e->m.needed - b->outside;
     b->update_reserved = e->reserved.known ? e->reserved.reserved_peak : b->update;
@@ -98,7 +101,7 @@ int phases_role_figures(struct phases *p, int i, const char *db, bool timed)
     if (evaluate_allocated(&r->plan, &e) == 0) {
         if (evaluation_reserve(&r->plan, &e, NULL) == 0 && reserved_left_of(&r->plan, &e.schedules, NULL, &r->left) == 0 &&
             (!timed || step_of(&r->plan, &e, &r->step) == 0)) {
-            take_figures(&e, r, &p->bytes[i]);
+            take_figures(&e, r, p->plan.role[i].frees, &p->bytes[i]);
             r->fits = e.m.fits;
             r->kept = forward_keeps(&e.schedules) + e.m.overhead.by[OVERHEAD_ALLOCATED];
             rc = 0;
@@ -113,11 +116,12 @@ int phases_role_forward(struct phases *p, int k, int i, int64_t micro_batch, con
 {
     struct phases_role *r = &p->role[i];
     char micro[48];
-    const char *pairs[] = { "recompute=full", "accumulation=1", micro };
+    const char *pairs[] = { "recompute=full", "accumulation=1", micro, "parallel.pipeline_schedule=1f1b", "parallel.virtual_stages=1" };
+    int npairs = r->plan.parallel.virtual_stages > 1 ? 5 : 3;       /* of interleaved stages the same blocks are one behind the other */
     struct plan alone;
 
     snprintf(micro, sizeof micro, "micro_batch=%" PRId64, micro_batch);
-    if (plan_source_with(&r->plan, pairs, 3, &alone) < 0)
+    if (plan_source_with(&r->plan, pairs, npairs, &alone) < 0)
         return fail("%s: phases: %s: a forward without gradients is planned by full recompute, which this plan does not take", p->where, p->plan.step[k].name);
     int rc = measured_load(db, alone.precision, alone.kernels, &alone.cluster) < 0 ? -1 : forward_of(&alone, out);
     measured_unload(&alone.cluster);

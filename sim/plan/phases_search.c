@@ -12,7 +12,10 @@
 static const double shares[] = { 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2 };
 enum { SHARES = sizeof shares / sizeof *shares };
 
-struct layouts { const struct phases *p; struct phases_layout *out; int n, tried; };
+/* What a node has at most, where parts of one are added. */
+enum { NODE_OF_GPUS = 8 };
+
+struct layouts { const struct phases *p; struct cluster all; struct phases_layout *out; int n, tried; };
 
 static json_t *role_of(json_t *doc, const char *name) { return json_object_get(json_object_get(doc, "roles"), name); }
 
@@ -30,10 +33,42 @@ json_t *phases_part_of(const struct cluster *c, int64_t gpus)
     return j;
 }
 
-/* Plans of roles on fewer GPUs, with the same global batch.  false: it does not divide, or a plan is in a file of its own. */
-static bool shrink_trainers(const struct phases *p, json_t *doc, int64_t gpus)
+bool phases_all_gpus(const struct phases *p, struct cluster *out)
 {
-    json_t *cluster = phases_part_of(&p->cluster, gpus);
+    const struct cluster *a = &p->cluster, *b = &p->engine_cluster;
+
+    *out = *a;
+    if (!role_is_apart(&p->plan.role[p->engine]))
+        return true;
+    if (strcmp(a->gpu.name, b->gpu.name) != 0 || (a->gpus_per_node != b->gpus_per_node && (a->nodes > 1 || b->nodes > 1)))
+        return false;
+    bool one = a->nodes == 1 && b->nodes == 1 && a->gpus_per_node + b->gpus_per_node <= NODE_OF_GPUS;
+    out->nodes = one ? 1 : a->nodes + b->nodes;
+    out->gpus_per_node = one ? a->gpus_per_node + b->gpus_per_node : a->gpus_per_node;
+    out->world_size = a->world_size + b->world_size;
+    return one || a->gpus_per_node == b->gpus_per_node;
+}
+
+/* Updates that say how many rows they take (samples packed into rows, as many on each rank) take as many as fill the last micro-step. */
+static bool fill_rows(const struct phases *p, json_t *doc, int role, int64_t rows)
+{
+    bool any = false;
+
+    for (int k = 0; k < p->plan.nsteps; k++) {
+        const struct phase_step *s = &p->plan.step[k];
+        if (s->does != DOES_UPDATE || s->role != role || s->samples == 0)
+            continue;
+        json_object_set_new(json_array_get(json_object_get(doc, "phases"), (size_t)k), "samples", json_integer(rows));
+        any = true;
+    }
+    return any;
+}
+
+/* Plans of roles on other GPUs, with the same global batch.  false: it does not divide, or a plan is in a file of its own. */
+static bool shrink_trainers(const struct layouts *l, json_t *doc, int64_t gpus)
+{
+    const struct phases *p = l->p;
+    json_t *cluster = phases_part_of(&l->all, gpus);
     bool ok = true;
 
     json_object_set(doc, "cluster", cluster);
@@ -45,11 +80,14 @@ static bool shrink_trainers(const struct phases *p, json_t *doc, int64_t gpus)
             ok = r->kind == ROLE_IS_ENGINE || json_is_object(r->plan);      /* a name of another role, not of a file */
             continue;
         }
-        ok = r->kind == ROLE_INFERS || steps % gpus == 0;
+        int64_t each = ceil_div(steps, gpus), micro = p->role[i].plan.micro_batch, sharing = p->cluster.world_size / plan_batch_ranks(&p->role[i].plan);
+        ok = r->kind == ROLE_INFERS || steps % gpus == 0 || fill_rows(p, doc, i, each * micro * gpus / sharing);
         if (r->kind == ROLE_TRAINS)
-            json_object_set_new(plan, "accumulation", json_integer(steps / gpus));
+            json_object_set_new(plan, "accumulation", json_integer(each));
         if (json_object_get(plan, "cluster"))
             json_object_set(plan, "cluster", cluster);
+        if (json_integer_value(json_object_get(plan, "shard_group")) == plan_batch_ranks(&p->role[i].plan))
+            json_object_del(plan, "shard_group");       /* all of them again */
     }
     json_decref(cluster);
     return ok;
@@ -100,6 +138,7 @@ static void keep(struct layouts *l, json_t *doc, struct phases_layout of, const 
     of.iteration = q->iteration;
     of.idle = idle_of(q, of.apart ? of.engine_gpus : 0, trainers);
     of.needed = q->moment[q->largest].needed;
+    of.tight = q->tight;
     l->out[l->n++] = of;
 }
 
@@ -204,11 +243,11 @@ static void try_together(struct layouts *l, int64_t tensor)
 
 static void try_apart(struct layouts *l, int64_t tensor, int64_t engine_gpus)
 {
-    const struct cluster *c = &l->p->cluster;
+    const struct cluster *c = &l->all;
     int64_t trainers = c->world_size - engine_gpus;
     json_t *doc = json_deep_copy(l->p->doc), *e = role_of(doc, l->p->plan.role[l->p->engine].name);
 
-    if (!shrink_trainers(l->p, doc, trainers)) {
+    if (!shrink_trainers(l, doc, trainers)) {
         json_decref(doc);
         return;
     }
@@ -219,15 +258,16 @@ static void try_apart(struct layouts *l, int64_t tensor, int64_t engine_gpus)
     try_shares(l, doc, (struct phases_layout){ .apart = true, .engine_gpus = engine_gpus, .tensor = tensor, .between = WHERE_DEVICE }, trainers);
 }
 
-/* An eighth, a quarter, half of all GPUs: whole nodes, or of a single node. */
+/* Eighths of all GPUs to the engine, of few GPUs each number: whole nodes, or of a single node. */
 static void try_splits(struct layouts *l, int64_t tensor)
 {
-    const struct cluster *c = &l->p->cluster;
+    const struct cluster *c = &l->all;
+    int64_t parts = c->world_size < 8 ? c->world_size : 8;
 
-    for (int64_t part = 8; part >= 2; part /= 2) {
-        int64_t gpus = c->world_size / part;
+    for (int64_t i = 1; i < parts; i++) {
+        int64_t gpus = c->world_size * i / parts;
         bool whole = c->nodes == 1 || gpus % c->gpus_per_node == 0;
-        if (c->world_size % part == 0 && gpus > 0 && whole && gpus % tensor == 0)
+        if (c->world_size * i % parts == 0 && whole && gpus % tensor == 0)
             try_apart(l, tensor, gpus);
     }
 }
@@ -241,17 +281,17 @@ static int by_time(const void *a, const void *b)
 
 int phases_search(const struct phases *p, struct phases_layout out[PHASE_LAYOUTS], int *tried)
 {
-    struct layouts l = { p, out, 0, 0 };
+    struct layouts l = { .p = p, .out = out };
+    bool known = p->engine >= 0 && phases_all_gpus(p, &l.all);
 
-    for (int64_t tensor = 1; p->engine >= 0 && tensor <= p->cluster.gpus_per_node; tensor *= 2) {
-        if (!role_is_apart(&p->plan.role[p->engine])) {
+    for (int64_t tensor = 1; known && tensor <= l.all.gpus_per_node; tensor *= 2) {
+        if (!role_is_apart(&p->plan.role[p->engine]))
             try_together(&l, tensor);
-            try_splits(&l, tensor);
-        }
+        try_splits(&l, tensor);
     }
     sort_stable(out, (size_t)l.n, sizeof *out, by_time);
     for (int i = 0, n = l.n; i < n && i < WITH_BATCHES; i++)
-        try_batches(&l, out[i], p->cluster.world_size - (out[i].apart ? out[i].engine_gpus : 0));
+        try_batches(&l, out[i], l.all.world_size - (out[i].apart ? out[i].engine_gpus : 0));
     sort_stable(out, (size_t)l.n, sizeof *out, by_time);
     *tried = l.tried;
     return l.n;

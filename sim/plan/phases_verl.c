@@ -4,6 +4,9 @@
  * The actor is offloaded as fsdp_config says, the cache is emptied; a reference model is in bf16 and always in host memory (CPUOffload is forced for
  * it), of adapters the actor itself.
  *
+ * On Megatron-LM the actor is offloaded as actor.megatron says: gradient buffers are freed with the weights (megatron_utils.py:
+ * offload_megatron_model_to_cpu()).  The reference model is cut as the actor is, without gradients, in host memory where ref.megatron.param_offload says it.
+ *
  * A critic (CriticWorker) is AutoModelForTokenClassification with one label, under an FSDP of its own keys; where the file is silent it follows the
  * actor's batch.  Its values come in a forward, and its update before the actor's (ray_trainer.py: fit()).  Actor and critic are one process
  * (create_colocated_worker_cls()). */
@@ -14,10 +17,13 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/form/form_verl.h"
 
 #define ROLLOUT "actor_rollout_ref.rollout."
 #define ACTOR   "actor_rollout_ref.actor."
 #define REF     "actor_rollout_ref.ref."
+
+static bool on_megatron(const struct importing *in) { return verl_is_megatron(in->f); }
 
 /* What the file asks for and no phase plan has. */
 static int verl_refuses(struct importing *in)
@@ -36,8 +42,6 @@ static int verl_refuses(struct importing *in)
         return fail("%s: " ROLLOUT "quantization: quantised weights in an engine are not planned", in->f->path);
     if (form_value(in->f->doc, REF "model.path"))
         return fail("%s: " REF "model.path: a reference model that is another one than the actor is not planned from verl's files: write a phase plan", in->f->path);
-    if (!strncmp(import_text(in, REF "strategy", ""), "megatron", 8))
-        return fail("%s: " REF "strategy: megatron: the reference model is planned as a copy of the actor", in->f->path);
     if (import_flag(in, "reward_model.enable", false))
         return fail("%s: reward_model.enable: verl serves its reward model by an engine of its own, which is not planned: rewards by functions are", in->f->path);
     if (strcmp(engine, "vllm") != 0 && strcmp(engine, "sglang") != 0)
@@ -86,6 +90,37 @@ static void verl_engine(struct importing *in, bool adapts)
 }
 
 /* The reference model: bf16, always in host memory. */
+/* Ranks that share the reference model are the actor's, or it is refused. */
+static int check_reference(struct importing *in)
+{
+    static const char *const keys[] = { "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",
+                                        "expert_tensor_parallel_size", "virtual_pipeline_model_parallel_size" };
+    bool megatron = !strncmp(import_text(in, REF "strategy", on_megatron(in) ? "megatron" : ""), "megatron", 8);
+
+    if (megatron != on_megatron(in))
+        return fail("%s: " REF "strategy: the reference model is planned under the actor's strategy", in->f->path);
+    for (size_t i = 0; megatron && i < sizeof keys / sizeof *keys; i++) {
+        char of[2][100];
+        snprintf(of[0], sizeof of[0], REF "megatron.%s", keys[i]);
+        snprintf(of[1], sizeof of[1], ACTOR "megatron.%s", keys[i]);
+        const json_t *mine = form_value(in->f->doc, of[0]), *actor = form_value(in->f->doc, of[1]);
+        if (mine && !json_equal((json_t *)(uintptr_t)mine, (json_t *)(uintptr_t)actor))
+            return fail("%s: %s: another number than the actor's is not planned: the reference model is a copy of it", in->f->path, of[0]);
+    }
+    return 0;
+}
+
+static void megatron_reference(struct importing *in)
+{
+    json_t *plan = plan_to_json(&in->actor), *role;
+    int64_t stages = in->actor.parallel.pipeline > 1 ? in->actor.parallel.pipeline : 1;
+    bool away = import_flag(in, REF "megatron.param_offload", import_flag(in, ACTOR "megatron.param_offload", false));
+
+    json_object_set_new(plan, "accumulation", json_integer(stages));
+    role = json_pack("{s:o, s:s, s:b}", "infer", plan, "between", away ? "host" : "device", "unpadded", import_flag(in, "actor_rollout_ref.model.use_remove_padding", false));
+    import_role(in, "reference", role);
+}
+
 static void verl_reference(struct importing *in)
 {
     json_t *plan = plan_to_json(&in->actor), *fsdp = json_object_get(plan, "fsdp");
@@ -98,7 +133,7 @@ static void verl_reference(struct importing *in)
     json_object_set_new(plan, "sync_every_micro_step", json_false());
     json_object_set_new(fsdp, "cpu_offload", json_true());
     json_object_set_new(fsdp, "model_dtype", json_string("bf16"));
-    import_role(in, "reference", json_pack("{s:o}", "infer", plan));
+    import_role(in, "reference", json_pack("{s:o, s:b}", "infer", plan, "unpadded", import_flag(in, "actor_rollout_ref.model.use_remove_padding", false)));
 }
 
 /* Samples of a micro-step of log-probabilities: as stated, or the longest ones that its tokens hold; both are the actor's unless they are given. */
@@ -175,7 +210,7 @@ static json_t *critic_doc(struct importing *in)
 
 static int critic_refuses(struct importing *in)
 {
-    if (!strncmp(import_text(in, CRITIC "strategy", "fsdp"), "megatron", 8))
+    if (!strncmp(import_text(in, CRITIC "strategy", on_megatron(in) ? "megatron" : "fsdp"), "megatron", 8))
         return fail("%s: critic.strategy: megatron: a critic is planned under FSDP", in->f->path);
     if (!form_value(in->f->doc, CRITIC "model.path"))
         return fail("%s: critic.model.path: not given, where verl takes ~/models/deepseek-llm-7b-chat: name the critic's model; critic.enable is false with an "
@@ -216,9 +251,10 @@ static int verl_critic(struct importing *in, int64_t *micro)
     import_numbers(plan, HEAD_VALUE);
     *micro = critic_micro(in, &p);
     plan_free(&p);
-    import_role(in, "critic", json_pack("{s:o, s:s, s:b}", "train", plan, "between",
+    import_role(in, "critic", json_pack("{s:o, s:s, s:b, s:b}", "train", plan, "between",
                                            offloaded(import_flag(in, CRITIC "model.fsdp_config.param_offload", false),
-                                                     import_flag(in, CRITIC "model.fsdp_config.optimizer_offload", false)), "empties_cache", 1));
+                                                     import_flag(in, CRITIC "model.fsdp_config.optimizer_offload", false)), "empties_cache", 1, "unpadded",
+                                           import_flag(in, CRITIC "model.use_remove_padding", false)));
     return 0;
 }
 
@@ -258,10 +294,22 @@ static int verl_actor(struct importing *in)
     return rc;
 }
 
+static void add_actor(struct importing *in)
+{
+    bool wide = on_megatron(in);
+    bool params = import_flag(in, wide ? ACTOR "megatron.param_offload" : ACTOR "fsdp_config.param_offload", false);
+    bool states = import_flag(in, wide ? ACTOR "megatron.optimizer_offload" : ACTOR "fsdp_config.optimizer_offload", false);
+    json_t *role = json_pack("{s:o, s:s, s:b, s:b}", "train", plan_to_json(&in->actor), "between", offloaded(params, states), "empties_cache", 1, "unpadded",
+                             import_flag(in, "actor_rollout_ref.model.use_remove_padding", false));
+
+    if (wide && params)
+        json_object_set_new(role, "frees_gradients", json_true());
+    import_role(in, "actor", role);
+}
+
 json_t *phases_verl(struct importing *in)
 {
     json_t *response = NULL;
-    bool params = import_flag(in, ACTOR "fsdp_config.param_offload", false), states = import_flag(in, ACTOR "fsdp_config.optimizer_offload", false);
     bool refers = import_flag(in, ACTOR "use_kl_loss", false) || import_flag(in, "algorithm.use_kl_in_reward", false);
     int64_t prompt = import_count(in, "data.max_prompt_length", 1, 512), longest = import_count(in, "data.max_response_length", 1, 512), n = import_count(in, ROLLOUT "n", 1, 1);
     int64_t values = 0;
@@ -269,10 +317,15 @@ json_t *phases_verl(struct importing *in)
     if (verl_refuses(in) < 0 || verl_actor(in) < 0 || import_response(in, longest, &response) < 0)
         return NULL;
     bool adapts = in->actor.model.trainable < in->actor.model.params;
-    import_role(in, "actor", json_pack("{s:o, s:s, s:b}", "train", plan_to_json(&in->actor), "between", offloaded(params, states),
-                                    "empties_cache", 1));
+    add_actor(in);
     verl_engine(in, adapts);
-    if (refers && !adapts) {
+    if (refers && !adapts && check_reference(in) < 0) {
+        json_decref(response);
+        return NULL;
+    }
+    if (refers && !adapts && on_megatron(in))
+        megatron_reference(in);
+    else if (refers && !adapts) {
         verl_reference(in);
         verl_tell_reference(in);
     }

@@ -272,6 +272,7 @@ static const struct part parts[] = {
     { "megatron", "fp4_format", true, .of = fours },
     { "", "activation_offload", true, .of = activations },
     { "fsdp", "cpu_offload", true, .format = "parameters and optimizer states in host memory" },
+    { "fsdp", "optimizer_offload", true, .format = "optimizer states in host memory between steps" },
     { "deepspeed.offload_optimizer", "device", true, .say = say_states },
     { "deepspeed.offload_param", "device", true, .of = parameters },
 

@@ -4,8 +4,9 @@
     B=build python3 tests/accuracy/nemo_rl.py           a line a row, those that are left out with the reason
     B=build python3 tests/accuracy/nemo_rl.py --check   only complaints: a step outside of the predicted interval, a wrong sign
 
-Nothing was fitted to them.  What the page does not state is taken as usual: prompts of 150 tokens, 32 responses to each, every block
-recomputed, micro-batches of one sample, vLLM's share 0.6; of steps one off the policy half of the GPUs generate.
+Nothing was fitted to them.  What the page does not state its recipes do (examples/configs/recipes/llm/performance at v0.5.0 and v0.6.0): 64 prompts of
+32 responses, no recomputation, micro-batches of one packed row, log-probabilities of policy and reference, no padding, vLLM's share 0.6 or apart 0.8;
+one off the policy half of the GPUs generate.  Prompts are taken as 150 tokens.
 """
 import csv
 import json
@@ -26,16 +27,19 @@ def phases(row: dict) -> dict:
     """The row as a phase plan."""
     gpus, apart = int(row["gpus"]), row["policy"] == "1off"
     trainers = gpus // 2 if apart else gpus
-    tensor, _, expert = (int(n) for n in row["training"].split("/")[:3])
+    tensor, _, expert, pipeline = (int(n) for n in row["training"].split("/")[:4])
     parallel = {"tensor": tensor, "sequence": True} if tensor > 1 else {"expert": expert}
+    if pipeline > 1:
+        parallel["pipeline"] = pipeline
     plan = {"model": row["model"], "strategy": "zero1", "dialect": "megatron", "kernels": "te", "seq": int(row["longest"]), "micro_batch": 1,
-            "accumulation": int(row["batch"]) * tensor // trainers, "precision": "bf16", "recompute": "full", "parallel": parallel}
-    engine = {"engine": "vllm", "version": "0.11", "tensor": int(row["engine_tensor"]), "gpu_memory_utilization": 0.6, "sleep": 1}
+            "accumulation": int(row["batch"]) * tensor * pipeline // trainers, "precision": "bf16", "recompute": "none", "parallel": parallel}
+    engine = {"engine": "vllm", "version": "0.11", "tensor": int(row["engine_tensor"]), "gpu_memory_utilization": 0.8 if apart else 0.6, "sleep": 1}
     if apart:
         engine["cluster"] = cluster(gpus - trainers, row["gpu"])
     return {"dpx_phases": 1, "cluster": cluster(trainers, row["gpu"]), "samples": int(row["samples"]), "of_prompt": 32, "prompt": PROMPT,
             "response": {"mean": int(row["mean"]) - PROMPT, "longest": int(row["longest"]) - PROMPT}, "asynchronous": apart,
-            "roles": {"policy": {"train": plan, "between": "device" if apart else "host", "empties_cache": True}, "engine": engine},
+            "roles": {"policy": {"train": plan, "between": "device" if apart else "host", "empties_cache": True,
+                                 "unpadded": True, "frees_gradients": True}, "engine": engine},
             "phases": [{"generate": "engine"}, {"name": "log-probs", "forward": "policy"}, {"name": "reference", "forward": "policy"},
                        {"update": "policy"}]}
 

@@ -114,6 +114,58 @@ static void shards_go_up_in_fp32_once_a_pass(void **state)
         }
 }
 
+/* optimizer_offload, of the same model: two moments of 3,369,207,808 bytes a rank in fp32, and a counter for each of 291 parameters, come
+ * once a step and go once, whatever accumulates; the first step makes them.  Pinned they take what parameters would. */
+static void states_come_for_the_step_alone(void **state)
+{
+    (void)state;
+    int64_t all = 2 * (int64_t)3369207808 + 291 * 512;
+    struct ledger device, pinned, host;
+    struct plan p;
+
+    for (int64_t m = 1; m <= 4; m += 3) {
+        plan_of(&p, "llama-2-7b", 0, 8, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+        p.kernels = KERNELS_TORCH_SDPA;
+        p.accumulation = m;
+        p.fsdp.optimizer_offload = true;
+        lowered(&p, 0, &s);
+        assert_int_equal(moved(SCHED_STEADY).up, all);
+        assert_int_equal(moved(SCHED_STEADY).down, all);
+        assert_int_equal(moved(SCHED_FIRST).up, 0);
+        assert_int_equal(moved(SCHED_FIRST).down, all);
+        peak_in(IN(SPACE_DEVICE), &device);
+        peak_in(IN(SPACE_PINNED), &pinned);
+        peak_in(IN(SPACE_HOST), &host);
+        assert_int_equal(device.persistent[CAT_OPTIMIZER], 0);
+        assert_int_equal(pinned.persistent[CAT_OPTIMIZER], 2 * 4429318144);
+        assert_int_equal(host.peak.bytes, 32000 * 4096 / 8 * 4);     /* the largest, before it is pinned */
+        plan_free(&p);
+    }
+}
+
+/* Where the optimizer's step is the largest moment: parameters, gradients, states and foreach's temporaries. */
+static void states_and_activations_never_stand_together(void **state)
+{
+    (void)state;
+    int64_t peak[2];
+    struct ledger device;
+    struct plan p;
+
+    for (int away = 0; away < 2; away++) {
+        plan_of(&p, "gpt2", 0, 2, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+        p.kernels = KERNELS_TORCH_SDPA;
+        p.seq = 64;
+        p.fsdp.optimizer_offload = away;
+        lowered(&p, 0, &s);
+        peak_in(IN(SPACE_DEVICE), &device);
+        peak[away] = device.peak.bytes;
+        assert_int_equal(device.persistent[CAT_OPTIMIZER] > 0, !away);
+        plan_free(&p);
+    }
+    assert_int_equal(s.ops[device.peak.op].phase, PHASE_OPTIMIZER);
+    assert_true(peak[1] <= peak[0] + 148 * 512);        /* counters, which stay on the host elsewhere */
+}
+
 /* Host memory follows from the tensors alone: rows are padded for parameters, not for gradients and states; what is not
  * pinned is exact.  AdamW's loop makes two tensors of a parameter while it still has one of the parameter before. */
 static void host_memory_is_summed_tensor_by_tensor(void **state)
@@ -320,6 +372,8 @@ int main(void)
         cmocka_unit_test(pinned_memory_comes_in_powers_of_two),
         cmocka_unit_test(llama_7b_takes_what_the_vectors_say),
         cmocka_unit_test(shards_go_up_in_fp32_once_a_pass),
+        cmocka_unit_test(states_come_for_the_step_alone),
+        cmocka_unit_test(states_and_activations_never_stand_together),
         cmocka_unit_test(host_memory_is_summed_tensor_by_tensor),
         cmocka_unit_test(accumulation_adds_on_the_host),
         cmocka_unit_test(the_cpu_steps_after_the_copies_and_before_the_next_forward),

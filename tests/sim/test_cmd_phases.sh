@@ -211,6 +211,8 @@ layouts() {
     cp "$tmp/doc" "$tmp/found"
     holds "len(d['search']['fit']) >= 8 and [l['iteration']['s'] for l in d['search']['fit']] == sorted(l['iteration']['s'] for l in d['search']['fit'])"
     holds "{l['layout'] for l in d['search']['fit']} == {'together', 'apart'} and all(l['needed_bytes'] <= d['limit_bytes'] for l in d['search']['fit'])"
+    # a layout whose largest moment leaves less than the headroom free is tight
+    holds "all(l['tight'] for l in d['search']['fit'] if l['needed_bytes'] > d['usable_bytes'])"
     holds "all((l['idle'] == 0) == (l['layout'] == 'together') and 0 <= l['idle'] < 1 for l in d['search']['fit'])"
     for layout in together apart; do
         python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); l = next(l for l in d["search"]["fit"] if l["layout"] == sys.argv[2]); print(json.dumps(l["plan"])); print(l["iteration"]["s"], l["needed_bytes"], file=sys.stderr)' \
@@ -304,16 +306,46 @@ END
 }
 check 'the schema has the keys that are read' "$(schema)"
 
+# Samples have 512 + 700 of 2048 tokens on average: without padding an update, nothing moved, takes that share of the time, and the reference, which is
+# elsewhere, is no byte on the actor's GPUs.
+unpadded_and_places() {
+    ask demo/grpo.json 0 --set roles.actor.between=device roles.reference.between=device roles.engine.sleep=2
+    cp "$tmp/doc" "$tmp/padded"
+    ask demo/grpo.json 0 --set roles.actor.between=device roles.reference.between=device roles.engine.sleep=2 roles.actor.unpadded=true
+    holds "abs(phase['update']['time']['s'] * 2048 / 1212 - [p for p in json.load(open('$tmp/padded'))['phases'] if p['name'] == 'update'][0]['time']['s']) < 1e-9"
+    holds "phase['reference']['time'] == [p for p in json.load(open('$tmp/padded'))['phases'] if p['name'] == 'reference'][0]['time']"
+    python3 -c '
+import json
+d = json.load(open("demo/grpo.json"))
+d["places"] = {"other": "4xh100"}
+d["roles"]["reference"] = {"infer": "actor", "place": "other"}
+d["phases"][3]["with_before"] = True
+print(json.dumps(d))' >"$tmp/places.json"
+    ask "$tmp/places.json" 0
+    holds "[p['name'] for p in d['places'][0]['phases']] == ['reference'] and d['places'][0]['cluster']['world_size'] == 4"
+    holds "phase['update']['moved_bytes'] == role['actor']['params_bytes'] + role['actor']['optimizer_bytes']"
+    holds "abs(d['iteration']['s'] - sum(phase[n]['time']['s'] for n in ('weights', 'generate', 'update')) - max(phase[n]['time']['s'] for n in ('log-probs', 'reference'))) < 1e-9"
+    # four GPUs have twice as much each to compute, and to hold of the weights
+    holds "phase['reference']['times'] == 2 * phase['log-probs']['times']"
+    says 'no role is on "third"' "$tmp/places.json" --set places.third=2xh100
+    says 'place: must be a name of "places"' "$tmp/places.json" --set roles.actor.place=nowhere
+    says 'tries layouts of one set of GPUs' "$tmp/places.json" --search
+    says 'with_before' demo/grpo.json --set 'phases=[{"update":"actor","with_before":true}]'
+    says 'beside: must be a role on the same GPUs' "$tmp/places.json" --set 'phases=[{"update":"actor","beside":"reference"},{"generate":"engine"}]'
+    says 'frees_gradients' demo/grpo.json --set roles.reference.frees_gradients=true
+}
+check 'padding left out, and roles on GPUs of their own' "$(unpadded_and_places)"
+
 refusals() {
     says 'neither a phase plan' demo/8b-fsdp.json
     says 'a recipe of OpenRLHF' tests/golden/forms/openrlhf/train_dpo.sh
     says 'a recipe of torchtune' tests/golden/forms/torchtune/qwen2_5_3b_async_grpo.yaml
     printf 'seq_len = 2048\n[orchestrator]\nbatch_size = 512\n[trainer]\n[inference]\n' >"$tmp/rl.toml"
-    says 'a recipe of prime-rl' "$tmp/rl.toml"
+    says 'say on which GPUs all of it runs' "$tmp/rl.toml"
     says "weights are handed over between copies of one model" demo/grpo.json --set roles.engine.model=gpt2 roles.engine.tensor=4
     says 'a phase plan has its own cluster' demo/grpo.json --cluster 8xh100
     python3 -c 'import json; d = json.load(open("demo/grpo.json")); d["roles"]["actor"]["train"]["cluster"] = "4xh100"; print(json.dumps(d))' >"$tmp/two.json"
-    says 'share all GPUs' "$tmp/two.json"
+    says 'share all its GPUs' "$tmp/two.json"
     says 'seq 2048 is shorter than a prompt and the longest response, 2560' demo/grpo.json --set response.longest=2048
     ask demo/grpo.json 3 --set roles.engine.gpu_memory_utilization=0.1
     holds "'the longest sequence has' in d['why_not']"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/sim/test_cmd_phases_import.sh -- dpxplan phases of verl's PPO, OpenRLHF's, NeMo-RL's and reward models: who is there, in which batches, and what is refused.
+# tests/sim/test_cmd_phases_import.sh -- dpxplan phases of verl's PPO, OpenRLHF's, NeMo-RL's, prime-rl's and reward models: who is there, in which batches, and what is refused.
 . tests/check.sh
 B=${B:-build}
 tmp=$(mktemp -d) || exit 1
@@ -64,6 +64,27 @@ verl() {
 }
 check 'verl: PPO has a critic, whose head is one number' "$(verl)"
 
+# On Megatron-LM: 1,543,714,304 weights in bf16 of which half are on a GPU (the norms whole); the reference is cut the same way and has no gradients; offloading is
+# actor.megatron's.  ppo_megatron_trainer's critic is on Megatron-LM, too.
+megatron() {
+    cat >"$tmp/megatron.sh" <<'END'
+python3 -m verl.trainer.main_ppo --config-path=config --config-name='ppo_megatron_trainer.yaml' algorithm.adv_estimator=grpo \
+    data.train_batch_size=64 data.max_prompt_length=512 data.max_response_length=512 actor_rollout_ref.model.path=Qwen/Qwen2.5-1.5B-Instruct \
+    actor_rollout_ref.actor.ppo_mini_batch_size=32 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 actor_rollout_ref.actor.use_kl_loss=True \
+    actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4 \
+    actor_rollout_ref.rollout.tensor_model_parallel_size=2 actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.gpu_memory_utilization=0.6 \
+    actor_rollout_ref.rollout.n=4 actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4 trainer.n_gpus_per_node=8 trainer.nnodes=1
+END
+    ask "$tmp/megatron.sh" 0
+    holds "0 <= role['reference']['params_bytes'] - 1543714304 <= 1 << 20 and role['reference']['params_bytes'] == role['actor']['params_bytes']"
+    holds "role['reference']['between'] == 'device' and role['actor']['between'] == 'device' and role['actor']['other_bytes'] >= 2 * 1543714304 and phase['reference']['times'] == 16"
+    ask "$tmp/megatron.sh" 0 --set actor_rollout_ref.actor.megatron.param_offload=true actor_rollout_ref.actor.megatron.optimizer_offload=true
+    holds "role['actor']['between'] == 'host' and role['reference']['between'] == 'host' and plan['actor']['frees_gradients'] and role['actor']['other_bytes'] < 1 << 20"
+    says 'tensor_model_parallel_size: another number than the actor' "$tmp/megatron.sh" --set actor_rollout_ref.ref.megatron.tensor_model_parallel_size=4
+    says 'critic.strategy: megatron' "$tmp/megatron.sh" --set algorithm.adv_estimator=gae critic.model.path=Qwen/Qwen2.5-0.5B
+}
+check 'verl: an actor on Megatron-LM, its reference and what is offloaded' "$(megatron)"
+
 # ---- OpenRLHF ----
 
 cat >"$tmp/ppo.sh" <<'END'
@@ -107,7 +128,24 @@ PY
     # apart: engines on GPUs of their own, actor and reference together
     ask "$tmp/ppo.sh" 0 --set algo.advantage.estimator=group_norm reward.remote_url=x train.colocate_all=false train.colocate_actor_ref=true train.async_enable=true vllm.enable_sleep=false
     holds "plan['engine']['cluster']['gpus_per_node'] == 8 and d['plan']['asynchronous'] and plan['engine']['sleep'] == 0"
-    says 'train.colocate_all: without it the critic' "$tmp/ppo.sh" --set train.colocate_all=false
+    # critic and reward model on four GPUs of their own: what is on other GPUs runs at the same time
+    ask "$tmp/ppo.sh" 0 --set train.colocate_all=false train.colocate_actor_ref=true train.colocate_critic_reward=true critic.num_gpus_per_node=4 \
+        reward.num_gpus_per_node=4 vllm.enable_sleep=false ds.enable_sleep=false
+    holds "sorted(d['plan']['places']) == ['critic'] and d['plan']['places']['critic']['gpus_per_node'] == 4 and plan['reward']['place'] == 'critic'"
+    holds "[p['name'] for p in d['places'][0]['phases']] == ['rewards', 'values', 'critic'] and phase['critic']['times'] == 4 and phase['values']['times'] == 16"
+    holds "0 <= role['critic']['params_bytes'] - (494032768 + 896) * 2 / 4 < 8 << 20"
+    python3 - "$tmp/doc" <<'PY'
+import json, sys
+d = json.load(open(sys.argv[1]))
+s = {p["name"]: p["time"]["s"] for p in d["phases"]}
+both = s["weights"] + s["generate"] + max(s["rewards"] + s["values"], s["log-probs"] + s["reference"]) + max(s["critic"], s["update"])
+if abs(both - d["iteration"]["s"]) > 1e-9 * both:
+    print("an iteration of", d["iteration"]["s"], "is not what the longer of two places takes,", both)
+PY
+    # each of them on eight GPUs
+    ask "$tmp/ppo.sh" 0 --set train.colocate_all=false vllm.enable_sleep=false ds.enable_sleep=false
+    holds "sorted(d['plan']['places']) == ['critic', 'reference', 'reward'] and [len(p['phases']) for p in d['places']] == [2, 1, 1]"
+    says 'critic.num_gpus_per_node: expected not more GPUs than a node' "$tmp/ppo.sh" --set train.colocate_all=false critic.num_gpus_per_node=16
     says 'ds.enable_sleep: without it actor and critic train at the same time' "$tmp/ppo.sh" --set ds.enable_sleep=false
     says 'algo.dynamic_filtering_enable' "$tmp/ppo.sh" --set algo.dynamic_filtering_enable=true
     says 'ds.ring_attn_size' "$tmp/ppo.sh" --set ds.ring_attn_size=2
@@ -143,6 +181,35 @@ policy:
     colocated: { enabled: true, resources: { gpus_per_node: null, num_nodes: null } }
 cluster: { gpus_per_node: 8, num_nodes: 1 }
 END
+cat >"$tmp/megatron.yaml" <<'END'
+defaults: base.yaml
+policy:
+  dtensor_cfg: { enabled: false }
+  megatron_cfg:
+    enabled: true
+    activation_checkpointing: true
+    tensor_model_parallel_size: 1
+    pipeline_model_parallel_size: 1
+    context_parallel_size: 1
+    sequence_parallel: false
+    apply_rope_fusion: true
+    bias_activation_fusion: true
+    gradient_accumulation_fusion: false
+    moe_permute_fusion: true
+    peft: { enabled: false }
+    optimizer: { optimizer: adam, bf16: true, params_dtype: float32, use_distributed_optimizer: true, use_precision_aware_optimizer: true, clip_grad: 1.0 }
+    distributed_data_parallel_config: { grad_reduce_in_fp32: false, overlap_grad_reduce: true, overlap_param_gather: true }
+END
+cat >"$tmp/ppo.yaml" <<'END'
+defaults: base.yaml
+ppo: { num_prompts_per_step: 32, num_generations_per_prompt: 16, ppo_epochs: 2, skip_reference_policy_logprobs_calculation: true }
+value:
+  model_name: Qwen/Qwen2.5-0.5B
+  train_global_batch_size: ${policy.train_global_batch_size}
+  train_micro_batch_size: 2
+  max_total_sequence_length: ${policy.max_total_sequence_length}
+  dtensor_cfg: { _v2: true, enabled: true, activation_checkpointing: true }
+END
 printf 'defaults: base.yaml\npolicy:\n  train_micro_batch_size: 8\n  generation: { colocated: { enabled: false, resources: { gpus_per_node: 4 } } }\n' >"$tmp/apart.yaml"
 sed '/^grpo/d; /^  generation/,/colocated/d' "$tmp/base.yaml" >"$tmp/rest.yaml"
 
@@ -159,6 +226,10 @@ nemo() {
     holds "phase['log-probs']['times'] == 16 and role['policy']['between'] == 'device' and d['plan'].get('asynchronous') is None"
     ask "$tmp/apart.yaml" 0 --response 200,400 --set grpo.async_grpo.enabled=true
     holds "d['plan']['asynchronous']"
+    # a file over another one that says where its logs are
+    printf 'defaults: apart.yaml\nlogger: { log_dir: logs/x }\n' >"$tmp/logs.yaml"
+    ask "$tmp/logs.yaml" 0 --response 200,400
+    holds "d['cluster']['world_size'] == 4 and plan['policy']['train']['micro_batch'] == 8"
     # a pair is two sequences in one batch
     { echo 'dpo: {}'; cat "$tmp/rest.yaml"; } >"$tmp/dpo.yaml"
     ask "$tmp/dpo.yaml" 0
@@ -177,15 +248,183 @@ nemo() {
     says 'beside sequence_packing' "$tmp/base.yaml" --set policy.dynamic_batching.enabled=true
     says 'max_model_len' "$tmp/base.yaml" --set policy.generation.vllm_cfg.max_model_len=other
     "$dpxplan" phases "$tmp/base.yaml" --cluster 8xh100 --set policy.train_micro_batchsize=2 2>&1 >"$tmp/out" | grep -q 'policy.train_micro_batchsize: not known' || echo 'a misspelt key is not told'
-    says 'policy.megatron_cfg.enabled: a policy on Megatron-LM' "$tmp/base.yaml" --set policy.megatron_cfg.enabled=true
+    says 'one of them must be true' "$tmp/base.yaml" --set policy.megatron_cfg.enabled=true
+    says 'one of them must be true' "$tmp/base.yaml" --set policy.dtensor_cfg.enabled=false
+    # 1,543,714,304 weights in bf16, whole on each GPU; what they lack to fp32, and two moments, over eight.  Gradients are there in the update alone: 2 bytes each
+    ask "$tmp/megatron.yaml" 0 --response 200,400
+    holds "0 <= role['policy']['params_bytes'] - 1543714304 * 2 <= 1 << 20 and 0 <= role['policy']['optimizer_bytes'] - 1543714304 * 10 / 8 <= 1 << 20"
+    holds "role['policy']['other_bytes'] < 1 << 20 and phase['update']['needed_bytes'] - phase['log-probs']['needed_bytes'] > 1543714304 * 2"
+    holds "plan['policy']['train']['dialect'] == 'megatron' and plan['policy']['frees_gradients'] and [p['name'] for p in d['phases']][-1] == 'update'"
+    ask "$tmp/megatron.yaml" 0 --response 200,400 --set policy.megatron_cfg.pipeline_model_parallel_size=2 policy.megatron_cfg.tensor_model_parallel_size=2
+    holds "phase['log-probs']['times'] == 64 and role['policy']['params_bytes'] < 1543714304"
+    says 'megatron_cfg.peft' "$tmp/megatron.yaml" --set policy.megatron_cfg.peft.enabled=true
+    says 'use_precision_aware_optimizer' "$tmp/megatron.yaml" --set policy.megatron_cfg.optimizer.use_precision_aware_optimizer=false
+    # a critic with keys of its own, which is updated in each epoch before the policy; neither is on the GPU while the other acts
+    ask "$tmp/ppo.yaml" 0 --response 200,400
+    holds "[p['name'] for p in d['phases']] == ['weights', 'generate', 'values', 'log-probs', 'critic 1', 'update 1', 'critic 2', 'update 2']"
+    holds "role['critic']['model'] == 'qwen2.5-0.5b:value' and role['critic']['between'] == 'host' and role['policy']['between'] == 'host'"
+    holds "0 <= role['critic']['params_bytes'] - (494032768 + 896 + 1) * 4 / 8 <= 65536 and phase['values']['times'] == 32"
+    says 'value: PPO' "$tmp/ppo.yaml" --set value=null
+    says 'a critic on Megatron-LM is not planned' "$tmp/ppo.yaml" --set value.megatron_cfg.enabled=true
+    says 'ppo.ppo_epochs: 9' "$tmp/ppo.yaml" --set ppo.ppo_epochs=9
     says 'policy.generation.backend: sglang' "$tmp/base.yaml" --set policy.generation.backend=sglang
     says 'grpo.use_dynamic_sampling' "$tmp/base.yaml" --set grpo.use_dynamic_sampling=true
-    says 'grpo, dpo, sft and rm are planned, not distillation' "$tmp/base.yaml" --set distillation={}
+    says 'grpo, ppo, dpo, sft and rm are planned, not distillation' "$tmp/base.yaml" --set distillation={}
     says 'colocated.resources' "$tmp/apart.yaml" --set policy.generation.colocated.resources.gpus_per_node=8
     says 'train_micro_batch_size' "$tmp/base.yaml" --set policy.train_micro_batch_size=some
     says 'defaults: .*none.yaml' "$tmp/apart.yaml" --set defaults=none.yaml
 }
 check 'NeMo-RL: GRPO, DPO, SFT and reward models, with defaults and references to other keys' "$(nemo)"
+
+# ---- prime-rl ----
+
+# toml NAME: a file, whose text is standard input.
+toml() { cat >"$tmp/$1.toml"; }
+toml reverse <<'END'
+seq_len = 2048
+max_steps = 20
+[model]
+name = "PrimeIntellect/Qwen3-0.6B-Reverse-Text-SFT"
+[orchestrator]
+batch_size = 128
+group_size = 16
+[orchestrator.train.sampling]
+max_completion_tokens = 128
+[[orchestrator.train.source]]
+name = "reverse-text"
+[trainer.optim]
+lr = 3e-6
+[ckpt]
+[inference]
+END
+toml alphabet <<'END'
+seq_len = 2048
+[deployment]
+num_train_gpus = 2
+num_infer_gpus = 6
+[model]
+name = "Qwen/Qwen3-4B-Instruct-2507"
+[orchestrator]
+batch_size = 512
+group_size = 8
+max_off_policy_steps = 16
+[orchestrator.train.sampling]
+max_completion_tokens = 512
+[trainer.model.ac]
+freq = 1
+[trainer.model.lora]
+rank = 32
+alpha = 64
+[inference.vllm]
+gpu_memory_utilization = 0.7
+max_model_len = 2048
+enable_lora = true
+END
+toml math <<'END'
+[deployment]
+num_train_gpus = 2
+num_infer_gpus = 6
+[model]
+name = "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
+[orchestrator]
+batch_size = 512
+group_size = 16
+seq_len = 8192
+[orchestrator.train.sampling]
+max_completion_tokens = 8192
+[trainer.model]
+seq_len = 16384
+attn = "flash_attention_2"
+[inference.vllm]
+data_parallel_size = 6
+END
+toml nodes <<'END'
+seq_len = 8192
+[slurm]
+job_name = "general-agent"
+[deployment]
+type = "multi_node"
+num_train_nodes = 2
+num_infer_nodes = 1
+num_infer_replicas = 2
+nodes_per_fsdp_group = 1
+[model]
+name = "Qwen/Qwen3-4B-Instruct-2507"
+[orchestrator]
+batch_size = 256
+[trainer.model]
+optim_cpu_offload = false
+compile = "None"
+[weight_broadcast]
+type = "nccl"
+timeout = 3600
+[inference.vllm]
+tensor_parallel_size = 4
+max_num_seqs = 64
+END
+
+# 128 samples of 100 + 60 tokens are 20480, 10 rows of 2048; of the whole 2048 tokens 128 rows.  596,049,920 weights in fp32; no state is on a GPU between
+# steps.  1.5B: 512 of 16384 tokens in two GPUs' rows.
+primerl() {
+    prime() { file=$1 cluster=$2 want=$3; shift 3; "$dpxplan" phases "$tmp/$file.toml" --cluster "$cluster" "$@" --json >"$tmp/doc" 2>"$tmp/err"; rc=$?
+              [ $rc = "$want" ] || { echo "phases $file $*: exit $rc, not $want"; cat "$tmp/err"; }; }
+    refuses() { words=$1 file=$2; shift 2; "$dpxplan" phases "$tmp/$file.toml" "$@" >"$tmp/out" 2>"$tmp/err"; rc=$?
+                [ $rc = 2 ] && [ "$(grep -vc ': note: ' "$tmp/err")" = 1 ] || { echo "phases $file $*: exit $rc, not 2 with one line beside notes"; cat "$tmp/err"; }
+                grep -q -e "$words" "$tmp/err" || { echo "not said: $words"; cat "$tmp/err"; }; }
+    prime reverse 2xh100 0 --response 60,128,100
+    holds "[p['name'] for p in d['phases']] == ['weights', 'generate', 'update'] and d['plan']['asynchronous'] and d['plan']['prompt'] == 100"
+    holds "plan['policy']['train']['accumulation'] == 10 and plan['policy']['train']['recompute'] == 'offload' and plan['policy']['train']['kernels'] == 'torch-compile'"
+    holds "plan['policy']['train']['fsdp']['optimizer_offload'] and role['policy']['optimizer_bytes'] == 0 and role['policy']['empties_cache']"
+    holds "role['policy']['params_bytes'] == 596049920 * 4 and plan['engine']['gpu_memory_utilization'] == 0.9 and plan['engine']['version'] == '0.26'"
+    # the states that wait, two of fp32, are what the trainer pins beside 28 blocks' inputs of 2048 x 1024 in bf16, powers of two
+    holds "d['host_bytes_of_a_node'] > 2 * 4 * 596049920 + 28 * 2048 * 1024 * 2 and phase['update']['needed_bytes'] > 4 * 4 * 596049920"
+    prime reverse 2xh100 0 --response 60,128
+    holds "d['plan']['prompt'] == 1920 and plan['policy']['train']['accumulation'] == -(-128 * 1980 // 2048)"
+    prime reverse 2xh100 0 --set trainer.model.optim_cpu_offload=false trainer.model.ac_offloading=None --response 60,128,100
+    holds "role['policy']['optimizer_bytes'] >= 8 * 596049920 and plan['policy']['train']['recompute'] == 'full'"
+    prime reverse 2xh100 0 --set orchestrator.batch_size=null orchestrator.token_batch_size=16000 orchestrator.group_size=1 --response 60,128,100
+    holds "d['samples'] == 100 and plan['policy']['train']['accumulation'] == 8"
+    prime alphabet 8xh100 0 --response 300,512
+    holds "d['cluster']['world_size'] == 2 and plan['engine']['cluster']['gpus_per_node'] == 6 and plan['policy']['train']['lora']['rank'] == 32"
+    holds "plan['policy']['train']['kernels'] == 'torch-sdpa' and [p['name'] for p in d['phases']] == ['generate', 'update']"
+    for told in 'model.compile: blocks with adapters' 'weight_broadcast: adapters alone' 'enable_lora: the engine' 'max_off_policy_steps'; do
+        grep -q "$told" "$tmp/err" || echo "not told: $told"
+    done
+    prime math 8xh100 0 --response 2000,8192
+    holds "plan['policy']['train']['seq'] == 16384 and d['plan']['prompt'] == 8192 and plan['policy']['train']['accumulation'] == -(-512 * 10192 // (16384 * 2))"
+    # an engine apart: other numbers of GPUs for it, as many samples in as many rows
+    prime math 8xh100 0 --response 2000,8192 --search
+    holds "len(d['search']['fit']) > 3 and all(l['layout'] == 'apart' for l in d['search']['fit'])"
+    holds "all(l['plan']['cluster']['gpus_per_node'] + l['engine_gpus'] == 8 for l in d['search']['fit'])"
+    holds "len({l['engine_gpus'] for l in d['search']['fit']}) >= 5 and all(l['plan']['phases'][-1]['samples'] >= 512 * 10192 / 16384 for l in d['search']['fit'])"
+    prime nodes 4x8xh100 0 --response 500,2000,100
+    holds "d['cluster']['world_size'] == 16 and plan['policy']['train']['shard_group'] == 8 and plan['engine']['tensor'] == 4 and plan['engine']['max_num_seqs'] == 64"
+    "$dpxplan" import "$tmp/reverse.toml" --cluster 2xh100 -o "$tmp/r.json" 2>"$tmp/err" || cat "$tmp/err"
+    grep -q '"dpx_phases": 1' "$tmp/r.json" || echo 'import writes no phase plan'
+    "$dpxplan" phases "$tmp/reverse.toml" --cluster 2xh100 --set orchestrator.batchsize=2 inference.vllm.max_seqs=3 trainer.losses=1 trainer.model.sequence=2 --response 60,128 >"$tmp/out" 2>"$tmp/err"
+    for told in orchestrator.batchsize inference.vllm.max_seqs trainer.losses model.sequence; do
+        grep -q "$told" "$tmp/err" || echo "a key that nobody knows is not told: $told"
+    done
+    refuses 'deployment: 1 GPUs train and 1 generate, but --cluster has 8' reverse --cluster 8xh100
+    refuses 'say on which GPUs' reverse
+    refuses 'tensor_parallel_size: 4 does not divide 6' alphabet --cluster 8xh100 --set inference.vllm.tensor_parallel_size=4
+    refuses 'not a mean and a longest' reverse --cluster 2xh100 --response 60,128,-1
+    says 'this file says how long prompts are' "$tmp/ppo.yaml" --response 100,200,300
+    refuses 'inference: left out' reverse --cluster 2xh100 --set inference=None
+    refuses 'only write are not planned' nodes --cluster 4x8xh100 --set inference.deployment.type=disaggregated
+    refuses 'nixl: filesystem and nccl' nodes --cluster 4x8xh100 --set weight_broadcast.type=nixl
+    refuses 'quantised weights' reverse --cluster 2xh100 --set inference.vllm.quantization=fp8
+    refuses 'expert parallelism' reverse --cluster 2xh100 --set inference.vllm.enable_expert_parallel=true
+    refuses 'KV cache in host memory' reverse --cluster 2xh100 --set inference.kv_cache_offload.cpu.num_bytes=1000
+    refuses 'optim.type' reverse --cluster 2xh100 --set trainer.optim.type=muon
+    refuses 'full_offload' reverse --cluster 2xh100 --set trainer.model.full_offload=true
+    refuses 'compiled blocks beside cp' math --cluster 8xh100 --set trainer.model.cp=2
+    refuses 'vision encoder' reverse --cluster 2xh100 --set model.vlm.freeze_vision_encoder=true
+    refuses 'group_size' reverse --cluster 2xh100 --set orchestrator.group_size=7
+    refuses 'only one of batch_size' reverse --cluster 2xh100 --set orchestrator.token_batch_size=1000
+    refuses 'batch_size: expected a number' reverse --cluster 2xh100 --set orchestrator.batch_size=many
+}
+check 'prime-rl: trainer and vLLM apart, samples packed into rows' "$(primerl)"
 
 # ---- reward models ----
 

@@ -349,7 +349,7 @@ static void moments_with(const char *actor, int sleep, struct moment m[3], int *
 
     snprintf(text, sizeof text, HEAD ROLES PHASES, actor, sleep);
     read_plan(text, &p, &doc);
-    moments_of(&p, bytes, own, m);
+    moments_of(&p, bytes, own, 0, m);
     *largest = moments_largest(&p, m);
     json_decref(doc);
 }
@@ -412,7 +412,7 @@ static void processes_keep_what_they_reserve(void **state)
     (void)state;
     read_plan(HEAD "\"roles\": { \"actor\": { \"train\": {}, \"own_process\": true }, \"reference\": { \"infer\": \"actor\", \"own_process\": true }, "
               "\"engine\": { \"engine\": \"vllm\", \"sleep\": 1 } }, " PHASES, &p, &doc);
-    moments_of(&p, apart, own, m);
+    moments_of(&p, apart, own, 0, m);
     /* the actor's 36 GiB and the reference's 10 stay reserved while the engine works; 1 + 1 of NCCL and a context beside them */
     assert_int_equal(m[0].needed, GIB(36 + 10 + 3 + 40));
     /* the reference's process gives its own cache back before it runs out, not the actor's */
@@ -421,10 +421,32 @@ static void processes_keep_what_they_reserve(void **state)
     json_decref(doc);
     read_plan(HEAD "\"roles\": { \"actor\": { \"train\": {}, \"own_process\": true, \"empties_cache\": true }, \"reference\": { \"infer\": \"actor\", "
               "\"own_process\": true, \"empties_cache\": true }, \"engine\": { \"engine\": \"vllm\", \"sleep\": 1 } }, " PHASES, &p, &doc);
-    moments_of(&p, apart, own, m);
+    moments_of(&p, apart, own, 0, m);
     assert_int_equal(m[0].needed, GIB(4 + 8 + 1 + 2 + 3 + 40));     /* 1 GiB is lost in the actor's segments */
     assert_int_equal(m[1].needed, GIB(4 + 8 + 1 + 10 + 3 + 3));
     assert_int_equal(m[2].needed, GIB(30 + 2 + 3 + 3));
+    json_decref(doc);
+}
+
+/* A critic on GPUs of its own: neither holds what the other has, and phases of one are nothing to the other's GPUs but what they keep. */
+static void places_share_no_memory(void **state)
+{
+    struct phase_plan p;
+    struct moment m[3];
+    json_t *doc;
+
+    (void)state;
+    read_plan(HEAD "\"places\": { \"other\": \"2xh100\" }, \"roles\": { \"actor\": { \"train\": {} }, "
+              "\"reference\": { \"infer\": \"actor\", \"place\": \"other\" }, \"engine\": { \"engine\": \"vllm\", \"sleep\": 1 } }, " PHASES, &p, &doc);
+    assert_int_equal(p.nplaces, 2);
+    assert_int_equal(phase_place(&p, &p.step[1]), 1);
+    moments_of(&p, bytes, own, 0, m);
+    assert_int_equal(m[0].needed, GIB(36 + 1 + 40));
+    assert_int_equal(m[2].needed, GIB(30 + 1 + 3));
+    moments_of(&p, bytes, own, 1, m);
+    assert_int_equal(m[1].live, own[1]);
+    assert_int_equal(m[0].engine + m[1].engine + m[2].engine, 0);
+    assert_int_equal(m[2].live, GIB(2));
     json_decref(doc);
 }
 
@@ -544,6 +566,26 @@ static void a_forward_has_no_gradients(void **state)
     plan_free(&p);
 }
 
+/* All of the model once more, but in four stages of which each has a quarter of the blocks: one micro-step takes about as long as without
+ * a pipeline, and the next one a stage's time, of blocks a quarter and at most the head beside them. */
+static void a_forward_goes_through_a_pipeline(void **state)
+{
+    struct forward whole, staged;
+    struct plan p;
+
+    (void)state;
+    plan_of("\"strategy\":\"zero1\",\"dialect\":\"megatron\",\"kernels\":\"te\",\"recompute\":\"full\"", &p);
+    assert_int_equal(forward_of(&p, &whole), 0);
+    assert_close(whole.next.s, whole.time.s, 1e-9);
+    plan_free(&p);
+    plan_of("\"strategy\":\"zero1\",\"dialect\":\"megatron\",\"kernels\":\"te\",\"recompute\":\"full\",\"parallel\":{\"pipeline\":4}", &p);
+    assert_int_equal(forward_of(&p, &staged), 0);
+    assert_true(staged.time.s > 0.85 * whole.time.s && staged.time.s < 1.2 * whole.time.s);
+    assert_true(staged.next.s >= 0.25 * whole.time.s && staged.next.s < 0.5 * whole.time.s);
+    assert_true(staged.params < whole.params / 2);
+    plan_free(&p);
+}
+
 /* ---- the document ---- */
 
 static void says(const char *words, const char *text)
@@ -645,6 +687,8 @@ int main(void)
         cmocka_unit_test(bars_that_never_stand_together),
         cmocka_unit_test(the_allocator_goes_from_phase_to_phase),
         cmocka_unit_test(processes_keep_what_they_reserve),
+        cmocka_unit_test(places_share_no_memory),
+        cmocka_unit_test(a_forward_goes_through_a_pipeline),
         cmocka_unit_test(an_engine_that_stays_awake),
         cmocka_unit_test(weights_are_handed_over),
         cmocka_unit_test(a_mixture_s_experts_are_handed_over),

@@ -211,7 +211,7 @@ static void own_gradients(struct schedules *s, int what, void *arg)
 void fsdp2_optimizer(void *fsdp2)
 {
     struct fsdp2 *f = fsdp2;
-    bool first = f->walk.step == SCHED_FIRST;
+    bool first = f->walk.step == SCHED_FIRST, away = f->p->fsdp.optimizer_offload;
     int64_t elems = 0;
 
     for (int c = 0; c < NUC; c++)
@@ -222,12 +222,18 @@ void fsdp2_optimizer(void *fsdp2)
         { f->group, f->nshard > 1 ? f->m->ntrainable - experts : 0 },
         { GROUP_TENSOR, f->local->share.tensor_ranks > 1 ? f->m->ntensors : 0 } };
     lower_before_step(f->s, &(struct step_gradients){ f->p, STREAM_COMPUTE, elems * dtype_bytes(f->r.kept), sums, 4, own_gradients, f });
+    if (away && !first)
+        fsdp2_states_come(f);
     /* On the CPU it is a loop over parameters: as many passes over memory as the lists take. */
-    fsdp2_step(f, elems)->flags |= lower_guard(f->p);
+    struct op *step = fsdp2_step(f, elems);
+    step->flags |= lower_guard(f->p);
+    step->after |= away && !first ? AFTER(STREAM_H2D) : 0;
     for_grads(f, ACT_R);
     for_all(f, ACT_RW, offsetof(struct families, shard));
     for_all(f, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, offsetof(struct families, optimizer));
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);    /* _init_group() has made all states by then */
+    if (away)
+        fsdp2_states_leave(f, first);
     fsdp2_precompute_scales(f);
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");
     for_grads(f, ACT_FREE);
@@ -282,6 +288,8 @@ static void setup(struct fsdp2 *f)
                 fsdp2_offload_declare(f, (enum unit_class)c);
             foreach += f->size[c].foreach_bytes * f->walk.map.of_class[c];
         }
+    if (p->fsdp.optimizer_offload)
+        fsdp2_states_declare(f);
     if (f->table > 0)
         fsdp2_tensor_declare(f);
     lower_declare_activations(f->s, f->local, f->walk.acts);

@@ -5,6 +5,7 @@
  *     lower_fsdp2_pipeline.c hooks of a pipeline's stage
  *     lower_fsdp2_layout.c   sizes of shards, and which rows of which tensor lie where
  *     lower_fsdp2_offload.c  CPUOffloadPolicy: shards come from the host, gradients go there
+ *     lower_fsdp2_states.c   states wait on the host but in the optimizer's step
  *     lower_fsdp2_float8.c   weights that are cast to 8-bit floats before they are gathered
  *     lower_fsdp2_muon.c     optimizers: Muon's entries and what a step takes
  *     lower_fsdp2_tensor.c   tensors that are a tensor-parallel rank's share
@@ -30,6 +31,7 @@ struct sizes {
 struct families {
     int shard, optimizer, gathered, unsharded, cast, cast_work, post_forward;
     int grads_full, grads_wide, rs_in, rs_out, grads, grads_new;
+    int states_home;                /* with optimizer_offload: where states wait */
     int own, own_kept;              /* layouts: this rank's part of the all-gather's output, before and
                                      * after forward kept only 1/k of the unit */
     int gathered_kept;              /* its output then */
@@ -70,6 +72,8 @@ struct fsdp2 {
     enum space         home;                /* of shards and gradients; states are in pageable memory */
     fsdp2_room        *param_room, *state_room, *grad_room;
     struct states_unit away[NUC];
+    int                states_staged;       /* with optimizer_offload: a state on the host before it is pinned; bytes of all states: */
+    int64_t            states_bytes;
     /* The micro-step being emitted: does it reduce, do unsharded gradients of an
      * earlier one exist, and sharded ones? */
     bool               reduce, has_unsharded, has_sharded;
@@ -129,6 +133,8 @@ void fsdp2_describe(struct fsdp2 *f, enum unit_class c);
 int  fsdp2_describe_one(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, int i, int64_t at);
 /* The same of the shards' buffer. */
 int  fsdp2_describe_shard(struct fsdp2 *f, enum unit_class c, int i);
+/* Bytes of each of the states of tensor t on this rank; returns how many there are (OPTIMIZER_PARTS at most). */
+int  fsdp2_states(const struct fsdp2 *f, enum unit_class c, int t, int64_t bytes[]);
 /* Elements of this rank's shard of tensor t: with and without padding. */
 int64_t fsdp2_padded_share(const struct fsdp2 *f, int t);
 int64_t fsdp2_local_share(const struct fsdp2 *f, int t);
@@ -190,5 +196,12 @@ static inline bool fsdp2_brings_alone(const struct fsdp2 *f) { return f->offload
 void fsdp2_offload(struct fsdp2 *f);
 /* Bytes that AdamW's loop over parameters takes beside its states. */
 int64_t fsdp2_loop_bytes(const struct fsdp2 *f);
+
+/* ---- lower_fsdp2_states.c ---- */
+
+/* With optimizer_offload: the host's families, after all classes are measured; around the optimizer, and behind it. */
+void fsdp2_states_declare(struct fsdp2 *f);
+void fsdp2_states_come(struct fsdp2 *f);
+void fsdp2_states_leave(struct fsdp2 *f, bool first);
 
 #endif

@@ -248,12 +248,19 @@ typedef void part_fn(struct schedules *s, int buf, int64_t bytes);
 
 static part_fn *part_of(const struct fsdp2 *f, enum unit_class c, int t) { return is_behind(f, c, t) ? sched_part_late : sched_part; }
 
-/* As Adam._init_group() makes them: step, where it is on the device, and the moments of one parameter after another. */
-static void state_parts(struct fsdp2 *f, enum unit_class c, int t, const struct shard_arg *state)
+int fsdp2_states(const struct fsdp2 *f, enum unit_class c, int t, int64_t bytes[])
 {
-    struct tensor of = turned(&f->m->tensors[t], state);
+    struct shard_arg state = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.kept), round512, true, NULL, fsdp2_dim(f, c) };
+    struct tensor of = turned(&f->m->tensors[t], &state);
+
+    return optimizer_states(f->p, &of, local_rows(&f->m->tensors[t], &state), bytes);
+}
+
+/* As Adam._init_group() makes them: step, where it is on the device, and the moments of one parameter after another. */
+static void state_parts(struct fsdp2 *f, enum unit_class c, int t)
+{
     int64_t bytes[OPTIMIZER_PARTS];
-    int n = optimizer_states(f->p, &of, local_rows(&f->m->tensors[t], state), bytes);
+    int n = fsdp2_states(f, c, t, bytes);
 
     part_of(f, c, t)(f->s, f->fam[c].optimizer, step_bytes(&f->m->tensors[t], f->p));
     for (int i = 0; i < n; i++)
@@ -263,7 +270,6 @@ static void state_parts(struct fsdp2 *f, enum unit_class c, int t, const struct 
 void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
 {
     struct shard_arg kept = { fsdp2_ranks(f, c), fsdp2_rank(f, c), 0, round512, false, f, fsdp2_dim(f, c) };
-    struct shard_arg state = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.kept), round512, true, NULL, fsdp2_dim(f, c) };
     struct shard_arg used = { fsdp2_ranks(f, c), fsdp2_rank(f, c), dtype_bytes(f->r.used), round512, false, f, fsdp2_dim(f, c) };
     struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512, false, NULL, fsdp2_dim(f, c) };
     const struct families *m = &f->fam[c];
@@ -273,7 +279,7 @@ void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
             if (counts(&f->m->tensors[t], &kept))
                 part_of(f, c, t)(f->s, m->shard, shard_bytes(&f->m->tensors[t], &kept));
         for (int i = 0, t; (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++)
-            state_parts(f, c, t, &state);
+            state_parts(f, c, t);
     }
     if (!fsdp2_brings_alone(f))
         parts_of(f, c, m->unsharded, 1, padded_bytes, &used);

@@ -227,7 +227,9 @@ struct op *lower_torch_adamw(struct schedules *s, const struct plan *p, int64_t 
 
 int64_t lower_adamw_step_bytes(const struct plan *p)
 {
-    return p->optimizer == OPTIMIZER_ADAMW && p->optimizer_form == OPTIMIZER_FUSED ? round512(4) : 0;
+    bool there = p->optimizer_form == OPTIMIZER_FUSED || p->fsdp.optimizer_offload;      /* which brings all states from the second step on */
+
+    return p->optimizer == OPTIMIZER_ADAMW && there ? round512(4) : 0;
 }
 
 void lower_state_parts(struct schedules *s, const struct plan *p, int buf, const struct tensor *t, int64_t rows)

@@ -96,7 +96,7 @@ struct op *lower_adamw(struct schedules *s, const struct plan *p, enum adamw_for
 struct op *lower_torch_adamw(struct schedules *s, const struct plan *p, int64_t elems);
 
 /* What AdamW's counter of steps takes on the device, for each parameter: torch/optim/adam.py puts it there for fused
- * alone; elsewhere it lies on the host. */
+ * alone, fsdp.optimizer_offload with the other states; elsewhere it lies on the host. */
 int64_t lower_adamw_step_bytes(const struct plan *p);
 
 /* States of `rows` rows of a tensor, each an allocation: appended as parts, or their bytes together. */

@@ -1,0 +1,12 @@
+/* phases_nemo.h -- what the pages of NeMo-RL share (phases_nemo.c, phases_nemo_megatron.c). */
+#ifndef DPX_PHASES_NEMO_H
+#define DPX_PHASES_NEMO_H
+
+#include "sim/plan/phases_import.h"
+
+/* Is "policy" on Megatron-LM? */
+bool nemo_is_megatron(const struct importing *in);
+/* Its plan, of so many samples a step, `micro` in a micro-step.  0; or -1 reported, and nothing to free. */
+int  nemo_megatron(struct importing *in, int64_t samples, int64_t micro, struct plan *out);
+
+#endif

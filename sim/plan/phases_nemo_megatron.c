@@ -1,0 +1,164 @@
+/* phases_nemo_megatron.c -- NeMo-RL's policy on Megatron-LM: the sections that a config of Megatron-Bridge would have, for the import of those
+ * (nemo_rl/models/megatron/setup.py: _apply_parallelism_config() to _create_megatron_config(), August 2026).
+ *
+ * Log-probabilities are taken from the logits by its own code, and no loss of Megatron-LM's is fused.  Gradient buffers are freed, not moved,
+ * outside of updates (models/policy/workers/megatron_policy_worker.py: offload_before_refit(), prepare_for_lp_inference()).  What
+ * move_optimizer() moves is the optimizer's state: with use_precision_aware_optimizer weights in fp32 are in it, else they stay on the GPU. */
+#include "sim/plan/phases_nemo.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/exchange/megatron_import.h"
+#include "sim/plan/named.h"
+
+#define CFG "policy.megatron_cfg."
+
+bool nemo_is_megatron(const struct importing *in)
+{
+    return json_is_true(form_value(in->f->doc, CFG "enabled"));
+}
+
+static int refuses(struct importing *in)
+{
+    static const struct { const char *path, *why; } on[] = {
+        { CFG "peft.enabled", "adapters of a policy on Megatron-LM are not read: those of policy.dtensor_cfg are" },
+        { CFG "fine_grained_activation_offloading", "activations of single modules in host memory are not modelled" },
+        { CFG "optimizer.optimizer_cpu_offload", "an optimizer on the host is not modelled under Megatron-LM" },
+        { CFG "distributed_data_parallel_config.use_custom_fsdp", "Megatron-LM's FSDP is not planned" },
+    };
+    const char *graphs = import_text(in, CFG "cuda_graph_impl", "none");
+    bool together = import_flag(in, "policy.generation.colocated.enabled", true) && form_value(in->f->doc, "policy.generation");
+
+    for (size_t i = 0; i < sizeof on / sizeof *on; i++)
+        if (import_flag(in, on[i].path, false))
+            return fail("%s: %s: %s", in->f->path, on[i].path, on[i].why);
+    if (strcmp(graphs, "none") != 0)
+        return fail("%s: " CFG "cuda_graph_impl: %.20s: CUDA graphs of a policy are not planned", in->f->path, graphs);
+    if (import_count(in, CFG "mtp_num_layers", 0, 0) > 0)
+        return fail("%s: " CFG "mtp_num_layers: multi-token prediction is not planned", in->f->path);
+    if (together && !import_flag(in, CFG "optimizer.use_precision_aware_optimizer", true))
+        return fail("%s: " CFG "optimizer.use_precision_aware_optimizer: false leaves weights in fp32 on the GPU when the engine has its turn, which is not planned",
+                    in->f->path);
+    return in->failed ? -1 : 0;
+}
+
+/* Fields that a section takes as they are. */
+static json_t *section(struct importing *in, const char *path, const char *const *keys, size_t n)
+{
+    json_t *to = json_object();
+
+    for (size_t i = 0; i < n; i++) {
+        char at[120];
+        snprintf(at, sizeof at, "%s%s", path, keys[i]);
+        const json_t *v = form_value(in->f->doc, at);
+        if (v && !json_is_null(v))
+            json_object_set(to, keys[i], (json_t *)(uintptr_t)v);
+    }
+    return to;
+}
+
+static void set_recompute(struct importing *in, json_t *model)
+{
+    const char *how = import_text(in, CFG "recompute_granularity", "full");
+
+    if (!import_flag(in, CFG "activation_checkpointing", false))
+        return;
+    json_object_set_new(model, "recompute_granularity", json_string(how));
+    if (!strcmp(how, "full")) {
+        json_object_set_new(model, "recompute_method", json_string("uniform"));
+        json_object_set_new(model, "recompute_num_layers", json_integer(1));
+    } else if (json_is_array(form_value(in->f->doc, CFG "recompute_modules")))
+        json_object_set(model, "recompute_modules", (json_t *)(uintptr_t)form_value(in->f->doc, CFG "recompute_modules"));
+}
+
+/* What a mixture alone has.  NeMo-RL's usual file has it for every model. */
+static void set_experts(struct importing *in, json_t *model)
+{
+    static const char *const keys[] = { "expert_model_parallel_size", "expert_tensor_parallel_size", "moe_token_dispatcher_type", "moe_shared_expert_overlap" };
+    json_t *own = section(in, CFG, keys, sizeof keys / sizeof *keys);
+
+    json_object_update(model, own);
+    json_object_set_new(model, "moe_grouped_gemm", json_true());        /* of Megatron-Bridge's providers of mixtures */
+    json_decref(own);
+    notes_add(in->notes, CFG "moe_router_dtype, freeze_moe_router, moe_permute_fusion: the router is planned as it is usual, and trained; tokens are permuted by "
+                         "kernels of PyTorch");
+}
+
+static json_t *model_of(struct importing *in, const struct model *is, int64_t seq)
+{
+    static const char *const keys[] = { "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
+                                        "num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "sequence_parallel",
+                                        "apply_rope_fusion", "bias_activation_fusion", "gradient_accumulation_fusion", "attention_backend" };
+    static const char *const codes[] = { "fp8", "fp8_recipe", "fp8_param" };
+    json_t *m = section(in, CFG, keys, sizeof keys / sizeof *keys), *fp8;
+
+    json_object_update_new(m, json_pack("{s:I, s:f, s:f, s:i, s:b, s:b}", "seq_length", (json_int_t)seq, "hidden_dropout", 0.0, "attention_dropout", 0.0,
+                                        "make_vocab_size_divisible_by", 1, "cross_entropy_loss_fusion", 0, "bf16", 1));
+    if (import_flag(in, CFG "fp8_cfg.enabled", false)) {
+        fp8 = section(in, CFG "fp8_cfg.", codes, sizeof codes / sizeof *codes);
+        json_object_update(m, fp8);
+        json_decref(fp8);
+    }
+    if (is->experts > 0)
+        set_experts(in, m);
+    set_recompute(in, m);
+    return m;
+}
+
+static json_t *sections_of(struct importing *in, const struct model *is, int64_t samples, int64_t micro, int64_t seq)
+{
+    static const char *const optimizer[] = { "optimizer", "use_distributed_optimizer", "use_precision_aware_optimizer", "clip_grad" };
+    static const char *const ddp[] = { "grad_reduce_in_fp32", "overlap_grad_reduce", "overlap_param_gather" };
+    json_t *by = section(in, CFG "distributed_data_parallel_config.", ddp, sizeof ddp / sizeof *ddp);
+
+    json_object_set_new(by, "use_distributed_optimizer", json_boolean(import_flag(in, CFG "optimizer.use_distributed_optimizer", true)));
+    return json_pack("{s:o, s:o, s:o, s:{s:I, s:I}}", "model", model_of(in, is, seq), "ddp", by, "optimizer",
+                     section(in, CFG "optimizer.", optimizer, sizeof optimizer / sizeof *optimizer), "train", "micro_batch_size", (json_int_t)micro,
+                     "global_batch_size", (json_int_t)samples);
+}
+
+static int open_on(struct importing *in, struct plan *p)
+{
+    const struct plan_given *g = &in->a->plan;
+    const char *name = import_text(in, "policy.model_name", NULL);
+
+    if (!name && !g->model && !g->model_doc)
+        return fail("%s: policy.model_name: not given: say it, or give --model", in->f->path);
+    if (named_cluster(in->cluster ? NULL : g->cluster, in->cluster ? in->cluster : g->cluster_doc, &p->cluster) < 0)
+        return -1;
+    return named_model(g->model ? g->model : name, g->model_doc, &p->model);
+}
+
+int nemo_megatron(struct importing *in, int64_t samples, int64_t micro, struct plan *out)
+{
+    struct plan p = { .seq = 0 };
+    json_t *sections, *options, *said = json_array(), *before;
+    int64_t seq = import_count(in, "policy.max_total_sequence_length", 1, 1);
+    int rc = -1;
+
+    if (refuses(in) < 0 || open_on(in, &p) < 0) {
+        json_decref(said);
+        return -1;
+    }
+    sections = sections_of(in, &p.model, samples, micro, seq);
+    before = notes_divert(said);            /* what it says of sections is of a file that nobody wrote */
+    options = in->failed ? NULL : megatron_options(NULL, sections, in->f->path);
+    if (options)
+        rc = megatron_import(options, in->f->path, &p);
+    notes_divert(before);
+    json_decref(said);
+    json_decref(options);
+    json_decref(sections);
+    if (rc < 0) {
+        plan_free(&p);
+        return -1;
+    }
+    *out = p;
+    notes_add(in->notes, "policy.megatron_cfg: read are the keys that Megatron-LM's step depends on; the loss is planned as Megatron-LM's own, from logits in fp32");
+    if (import_flag(in, CFG "use_fused_linear_logprobs", false))
+        notes_add(in->notes, CFG "use_fused_linear_logprobs: log-probabilities in chunks keep less than the plan counts");
+    return 0;
+}
