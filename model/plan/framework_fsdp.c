@@ -7,6 +7,7 @@
 #include "model/arch/training.h"
 #include "model/plan/optimizer_check.h"
 #include "model/plan/optimizer_traits.h"
+#include "model/plan/root_units.h"
 #include "model/plan/titan_check.h"
 #include "model/plan/train_check.h"
 
@@ -105,6 +106,19 @@ static int check_reshard(const struct plan *p, const char *where)
     return check_reshard_key(p, where, "root_reshard_after_forward",
                              p->fsdp.root_reshard_after_forward);
 }
+
+static int check_root_units(const struct plan *p, const char *where)
+{
+    const char *why = p->fsdp.root_units == ROOT_TOGETHER ? NULL : root_units_refused(p);
+
+    if (!why && p->fsdp.root_units == ROOT_EMBED && p->model.tied)
+        why = "a tied embedding belongs to the head's unit, which is the root's here";
+    if (!why && p->fsdp.root_units == ROOT_EMBED_HEAD && root_units_skips_head(p))
+        why = "this loss does not call the head's module, so that a unit of the head alone is never gathered";
+    return why ? fail("%s: fsdp.root_units: %s: leave it at together", where, why) : 0;
+}
+
+static int check_fsdp2(const struct plan *p, const char *where) { return check_dtype(p, where) < 0 ? -1 : check_root_units(p, where); }
 
 static int check_fsdp1_group(const struct plan *p, const char *where)
 {
@@ -269,7 +283,7 @@ const struct framework framework_fsdp2 = {
     .unit = UNIT_BLOCK, .units = OF_UNIT(UNIT_MODEL) | OF_UNIT(UNIT_BLOCKS) | OF_UNIT(UNIT_BLOCK) | OF_UNIT(UNIT_HALF_BLOCK),
     .units_text = "model, <n> blocks, block, half-block", .unit_tries = fsdp2_units, .nunit_tries = sizeof fsdp2_units / sizeof *fsdp2_units,
     .reduce_dtype = fsdp2_reduce_dtype, .model_dtype = in_16_bits, .sequence = true, .context_method = CONTEXT_ALL_GATHER, .ends_count = true,
-    .mixtures = MIXTURES_ANY, .check_expert_ranks = titan_check_experts, .check = check_dtype, .check_group = check_reshard,
+    .mixtures = MIXTURES_ANY, .check_expert_ranks = titan_check_experts, .check = check_fsdp2, .check_group = check_reshard,
     .check_optimizer = check_dtensor_optimizer, .check_tensor = titan_check_tensor, .check_context = titan_check_context,
     .check_pipeline = titan_check_pipeline, .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B),
     .recipe = recipe, .wide_adapters = fsdp2_wide_adapters, .autocasts_adapters = true,
