@@ -10,24 +10,35 @@
 #include "model/program/program.h"
 
 static json_t *models;
-static FILE   *rows;
+static FILE   *rows, *adapted;
+
+/* A recording; its first line has its models. */
+static FILE *recording(const char *path)
+{
+    char line[32768];
+    FILE *f = fopen(path, "r");
+    json_t *more = f && fgets(line, sizeof line, f) ? json_loads(line, 0, NULL) : NULL;
+
+    if (!more || json_object_update(models, more) < 0)
+        return NULL;
+    json_decref(more);
+    return f;
+}
 
 static int open_rows(void **state)
 {
-    char line[32768];
-
     (void)state;
-    rows = fopen("tests/golden/memory/torch_compile.txt", "r");
-    if (!rows || !fgets(line, sizeof line, rows))
-        return -1;
-    models = json_loads(line, 0, NULL);
-    return models ? 0 : -1;
+    models = json_object();
+    rows = recording("tests/golden/memory/torch_compile.txt");
+    adapted = recording("tests/golden/memory/torch_compile_lora.txt");
+    return rows && adapted ? 0 : -1;
 }
 
 static int close_rows(void **state)
 {
     (void)state;
     fclose(rows);
+    fclose(adapted);
     json_decref(models);
     return 0;
 }
@@ -87,6 +98,31 @@ static void what_forward_saves_is_the_partitioners_cut(void **state)
         n++;
     }
     assert_int_equal(n, 108);
+}
+
+/* A sum of a frozen weight's product and its adapter's is kept whole; what a frozen weight alone would read is not. */
+static void adapters_leave_what_the_partitioner_cuts(void **state)
+{
+    char line[256], model[64], recompute[16], targets[64];
+    int batch, seq, n = 0;
+    long long want;
+
+    (void)state;
+    while (fgets(line, sizeof line, adapted)) {
+        struct plan p;
+        struct program g = { 0 };
+        assert_int_equal(sscanf(line, "%63s %d %d %15s %63s %lld", model, &batch, &seq, recompute, targets, &want), 6);
+        load_adapted(model, batch, seq, recompute, "torch-compile", targets, &p);
+        assert_int_equal(program_build(&p, &g), 0);
+        int64_t got = g.piece[strcmp(recompute, "none") ? PIECE_BLOCK_RECOMPUTED : PIECE_BLOCK].saved;
+        if (got != want)
+            fail_msg("%s %d x %d, recompute %s, adapters of %s: %lld, the partitioner keeps %lld", model, batch, seq, recompute, targets,
+                     (long long)got, want);
+        program_free(&g);
+        plan_free(&p);
+        n++;
+    }
+    assert_int_equal(n, 9);
 }
 
 /* Of a LLaMA block with adapters of rank k at all layers: the first norm, q and k rotated, v, attention's output, the residual, its norm,
@@ -247,6 +283,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_forward_saves_is_the_partitioners_cut),
+        cmocka_unit_test(adapters_leave_what_the_partitioner_cuts),
         cmocka_unit_test(what_a_llama_block_beside_adapters_saves_can_be_counted),
         cmocka_unit_test(fused_kernels_move_what_can_be_counted),
         cmocka_unit_test(fused_kernels_beside_adapters_move_what_can_be_counted),
