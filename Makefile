@@ -6,7 +6,7 @@
 # make test-grid      every plan over meshes of a tiny model, 500 plans whose messages are late, every rank of meshes killed and stopped
 # make test-sanitized dpxrun and plans over meshes under AddressSanitizer, UBSan and ThreadSanitizer
 # make test-library   libdpx and its threads, under AddressSanitizer and ThreadSanitizer, too
-# make engine-check   44 plans run by PyTorch, DeepSpeed, accelerate, torchtitan and megatron-core themselves on 2 and 4 CPU ranks:
+# make engine-check   50 plans run by PyTorch, DeepSpeed, accelerate, torchtitan and megatron-core themselves on 2 and 4 CPU ranks:
 #                     collectives, losses and bytes are those predicted (PYTHON=... has torch, transformers, deepspeed, peft, accelerate,
 #                     torchtitan, megatron-core; 30 minutes; tests/engine/)
 # make test-124m      GPT-2 124M by every strategy and dialect, two steps on two ranks, and over meshes on four (13 GB, 3 GB of

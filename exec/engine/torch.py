@@ -96,6 +96,20 @@ def fsdp1(model, mesh, axes):
     return fsdp.FullyShardedDataParallel(model, **more)
 
 
+def shard_ends(fully_shard, model, how, inner, last):
+    """Embedding and head as units of their own; tied, they are one."""
+    embed, head = model.get_input_embeddings(), model.get_output_embeddings()
+    base = getattr(model, "base_model", model)
+    norms = [m for n, m in base.named_modules() if "Norm" in type(m).__name__ and not any(p.isdigit() for p in n.split("."))]
+    tail = [norms[-1], head] if how == "apart" else [head]
+    if embed.weight is head.weight:
+        tail[-1:] = [embed, head]
+    else:
+        fully_shard(embed, **inner)
+    if how != "embed":
+        fully_shard(tail, **last)
+
+
 def fsdp2(model, mesh, axes, blocks):
     fully_shard, policy = need(torch.distributed.fsdp, "fully_shard", "MixedPrecisionPolicy")
     common = {"mesh": mesh[("replica", "shard")] if axes.get("replica", 1) > 1 else mesh["shard"],
@@ -105,6 +119,10 @@ def fsdp2(model, mesh, axes, blocks):
         inner["reshard_after_forward"] = options["reshard_after_forward"]
     if options.get("root_reshard_after_forward") is not None:
         root["reshard_after_forward"] = options["root_reshard_after_forward"]
+    how, last = options.get("root_units", "together"), options.get("root_reshard_after_forward")
+    if how != "together":
+        root.pop("reshard_after_forward", None) if how != "embed" else None
+        shard_ends(fully_shard, model, how, inner, dict(common, reshard_after_forward=bool(last) if last in (None, True, False) else last))
     each = int(plan["unit"].split()[0]) if plan["unit"].endswith("blocks") else 1 if plan["unit"] == "block" else 0
     for i in range(0, len(blocks) if each else 0, each or 1):
         fully_shard(list(blocks[i:i + each]) if each > 1 else blocks[i], **inner)

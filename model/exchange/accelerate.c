@@ -16,6 +16,7 @@
 #include "model/exchange/export.h"
 #include "model/exchange/unread.h"
 #include "model/plan/knob.h"
+#include "model/plan/root_units.h"
 
 struct import {
     const char   *where;
@@ -355,8 +356,6 @@ static int read_fsdp2(const struct import *in, const json_t *fsdp)
         return fail("%s: fsdp_forward_prefetch: accelerate refuses it for FSDP2", in->where);
     /* the root is always left at None (fsdp2_prepare_model) */
     in->p->fsdp.reshard_after_forward = reshard ? -1 : 0;
-    notes_add(in->notes, "accelerate wraps embedding and final norm with head on their own; the plan "
-              "counts them in the root, which is kept gathered");
     return 0;
 }
 
@@ -605,6 +604,20 @@ static void prepare_adapters(const struct import *in)
         notes_add(in->notes, "accelerate's autocast makes LayerNorm's results fp32, which is not planned: activations take more");
 }
 
+/* fsdp2_prepare_model() since accelerate 1.14. */
+static void read_root_units(const struct import *in)
+{
+    struct plan *p = in->p;
+
+    p->fsdp.root_units = root_units_of_accelerate(p);
+    if (p->fsdp.root_units == ROOT_TOGETHER)
+        notes_add(in->notes, "accelerate 1.14 and later make embedding and head units of their own; the plan has them in the root: %s",
+                  root_units_refused(p) ? root_units_refused(p) : "the loss does not call the head's module");
+    else
+        notes_add(in->notes, "fsdp.root_units \"%s\": units of their own for embedding and head since accelerate 1.14; for an earlier one set "
+                  "\"together\"", root_units_name(p->fsdp.root_units));
+}
+
 int accelerate_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)
 {
     struct import in = { where, p, notes };
@@ -639,6 +652,8 @@ int accelerate_read(const json_t *config, const char *where, struct plan *p, str
         return -1;
     if (p->strategy == STRAT_FSDP && training_is_lora(&p->train))
         prepare_adapters(&in);
+    if (p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH)
+        read_root_units(&in);
     plan_resolve(p);
     return plan_check(p, where);
 }

@@ -32,7 +32,7 @@ static const char *const torch[] = { "unit", "shard_group", "recompute_interval"
                                      "parallel.sequence", "parallel.loss_parallel", "parallel.first_stage_less_layers", "parallel.last_stage_less_layers",
                                      "ddp.bucket_cap_mb", "ddp.gradient_as_bucket_view", "ddp.static_graph", "ddp.find_unused_parameters",
                                      "ddp.broadcast_buffers", "ddp.parameters_as_bucket_view", "ddp.model_dtype", "fsdp.reshard_after_forward",
-                                     "fsdp.root_reshard_after_forward", "fsdp.backward_prefetch", "fsdp.forward_prefetch", "fsdp.limit_all_gathers",
+                                     "fsdp.root_reshard_after_forward", "fsdp.root_units", "fsdp.backward_prefetch", "fsdp.forward_prefetch", "fsdp.limit_all_gathers",
                                      "fsdp.use_orig_params", "fsdp.sharding_strategy", "fsdp.model_dtype", "fsdp.wrap_adapters", NULL };
 /* What `dpxplan export --to deepspeed` writes. */
 static const char *const deepspeed[] = { "deepspeed.reduce_bucket_size", "deepspeed.allgather_bucket_size", "deepspeed.overlap_comm", "deepspeed.reduce_scatter",
@@ -42,11 +42,11 @@ static const char *const deepspeed[] = { "deepspeed.reduce_bucket_size", "deepsp
                                          "deepspeed.stage3_max_reuse_distance", "deepspeed.stage3_use_all_reduce_for_fetch_params",
                                          "deepspeed.stage3_allgather_sequential", "deepspeed.grad_accum_dtype", "deepspeed.communication_data_type", NULL };
 /* What `dpxplan export --to accelerate` writes; the rest is the script's. */
-static const char *const accelerate[] = { "unit", "shard_group", "fsdp.reshard_after_forward", "fsdp.root_reshard_after_forward", "fsdp.backward_prefetch",
+static const char *const accelerate[] = { "unit", "shard_group", "fsdp.reshard_after_forward", "fsdp.root_reshard_after_forward", "fsdp.root_units", "fsdp.backward_prefetch",
                                           "fsdp.forward_prefetch", "fsdp.use_orig_params", "fsdp.sharding_strategy", "fsdp.model_dtype", NULL };
 /* What `dpxplan export --to torchtitan` writes. */
 static const char *const torchtitan[] = { "unit", "shard_group", "parallel.tensor", "parallel.sequence", "parallel.loss_parallel", "fsdp.reshard_after_forward",
-                                          "fsdp.root_reshard_after_forward", NULL };
+                                          "fsdp.root_reshard_after_forward", "fsdp.root_units", NULL };
 /* Of the options that `dpxplan export --to megatron` writes. */
 static const char *const megatron[] = {
     "--num-layers", "--hidden-size", "--ffn-hidden-size", "--num-attention-heads", "--num-query-groups", "--kv-channels",

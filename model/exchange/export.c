@@ -14,6 +14,7 @@
 #include "model/exchange/script_keys.h"
 #include "model/family/family.h"
 #include "model/plan/knob.h"
+#include "model/plan/root_units.h"
 
 const char *export_block_class(const struct plan *p)
 {
@@ -104,7 +105,7 @@ static const char *first_degree(const struct plan *p)
          : p->parallel.pipeline > 1 ? "parallel.pipeline" : NULL;
 }
 
-int export_plan(const struct plan *p, const char *target, FILE *to)
+static int write_plan(const struct plan *p, const char *target, FILE *to)
 {
     const char *grid = first_degree(p);
 
@@ -123,6 +124,39 @@ int export_plan(const struct plan *p, const char *target, FILE *to)
                  : writers[i](p, to);
     return fail("export: \"%s\" is not a target; deepspeed, accelerate, torchtitan, fsdp, megatron, axolotl and llamafactory are",
                 target);
+}
+
+/* What a target makes of FSDP2's embedding and head, whatever a plan says; false: what it says. */
+static bool makes_root_units(const struct plan *p, const char *target, enum root_units *makes)
+{
+    static const char *const by_accelerate[] = { "accelerate", "axolotl", "llamafactory", "recipe" };
+    bool titan = !strncmp(target, "torchtitan", strlen("torchtitan")), accelerate = false;
+
+    for (size_t i = 0; i < sizeof by_accelerate / sizeof *by_accelerate; i++)
+        accelerate = accelerate || !strcmp(target, by_accelerate[i]);
+    if (p->strategy != STRAT_FSDP || p->dialect != DIALECT_TORCH || (!accelerate && !titan) || root_units_refused(p))
+        return false;
+    *makes = accelerate ? root_units_of_accelerate(p) : root_units_of_torchtitan(p);
+    return true;
+}
+
+static void tell_root_units(const struct plan *p, const char *target)
+{
+    enum root_units makes;
+
+    if (makes_root_units(p, target, &makes) && makes != p->fsdp.root_units)
+        notes_say("dpx: export to %s: fsdp.root_units: the plan says \"%s\"; %s \"%s\"", target, root_units_name(p->fsdp.root_units),
+                  strncmp(target, "torchtitan", strlen("torchtitan")) ? "accelerate 1.14 and later, which nothing else can be told, make it"
+                  : "torchtitan, which nothing else can be told, makes it", root_units_name(makes));
+}
+
+int export_plan(const struct plan *p, const char *target, FILE *to)
+{
+    int rc = write_plan(p, target, to);
+
+    if (rc == 0)
+        tell_root_units(p, target);
+    return rc;
 }
 
 /* The only word that the tool has for a key; -1: it has several, or none. */
@@ -159,6 +193,7 @@ void export_settle(struct plan *p, const char *target)
     }
     if (accelerate && p->strategy == STRAT_FSDP)
         p->reduce_dtype = p->precision;     /* set_mixed_precision() sets param_dtype and reduce_dtype alike */
+    makes_root_units(p, target, &p->fsdp.root_units);
     plan_resolve(p);
 }
 

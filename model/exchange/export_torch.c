@@ -98,6 +98,27 @@ static void print_recompute(const struct plan *p, FILE *to)
                 "gradient_checkpointing_kwargs={\"use_reentrant\": %s})\n", reentrant ? "True" : "False");
 }
 
+/* Units of embedding and head: of a tied one, one unit, whose first module is the one that runs first.  Whether the head has one. */
+static bool print_ends(const struct plan *p, FILE *to)
+{
+    const char *norm = NULL;
+
+    for (int t = 0; t < p->model.ntensors && p->fsdp.root_units == ROOT_APART; t++)
+        if (p->model.tensors[t].role == ROLE_NORM_FINAL && !norm)
+            norm = p->model.tensors[t].name;
+    if (!p->model.tied)
+        fprintf(to, "fully_shard(model.get_input_embeddings(), **options)\n");
+    if (p->fsdp.root_units == ROOT_EMBED)
+        return false;
+    fprintf(to, "fully_shard([");
+    if (norm)
+        fprintf(to, "model.%.*s, ", (int)(strrchr(norm, '.') - norm), norm);
+    fprintf(to, "%smodel.get_output_embeddings()], **options | {\"reshard_after_forward\": ", p->model.tied ? "model.get_input_embeddings(), " : "");
+    print_reshard(p->fsdp.root_reshard_after_forward < 0 ? 0 : p->fsdp.root_reshard_after_forward, to);
+    fprintf(to, "})\n");
+    return true;
+}
+
 /* The root has a value of its own: left at None it keeps its parameters, which a
  * block does not (_fsdp_state.py, _lazy_init). */
 static void print_fsdp2_units(const struct plan *p, const char *blocks, FILE *to)
@@ -117,8 +138,9 @@ static void print_fsdp2_units(const struct plan *p, const char *blocks, FILE *to
         print_half(&p->model, true, prefix, to);
         fprintf(to, "], **options)\n");
     }
+    bool apart = p->fsdp.root_units != ROOT_TOGETHER && print_ends(p, to);
     fprintf(to, "fully_shard(model, **options | {\"reshard_after_forward\": ");
-    print_reshard(p->fsdp.root_reshard_after_forward, to);
+    print_reshard(apart ? -1 : p->fsdp.root_reshard_after_forward, to);
     fprintf(to, "})\n");
 }
 

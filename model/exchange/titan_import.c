@@ -15,6 +15,7 @@
 #include "model/exchange/titan_registry.h"
 #include "model/exchange/titan_text.h"
 #include "model/plan/knob.h"
+#include "model/plan/root_units.h"
 
 /* micro, steps: what goes before the config's samples of a micro-step and micro-steps; 0: nothing. */
 struct import { const json_t *config; const char *where; struct plan *p; struct notes *notes; int64_t micro, steps; };
@@ -420,6 +421,11 @@ static int read_whole(const json_t *config, const char *where, struct plan *p, s
         p->ddp.bucket_cap_mb = 100;             /* apply_ddp() */
     if (read_recompute(&in) < 0 || read_knobs(&in) < 0 || read_parallel(&in, &d) < 0 || read_batch(&in, &d) < 0 || read_compute(&in) < 0)
         return -1;
+    if (p->strategy == STRAT_FSDP) {
+        p->fsdp.root_units = root_units_of_torchtitan(p);
+        if (p->fsdp.root_units != ROOT_TOGETHER)
+            notes_add(notes, "fsdp.root_units \"apart\": units of their own for embedding and head since August 2025; for an earlier tree set \"together\"");
+    }
     titan_keys_list_rest(config, notes);
     plan_resolve(p);
     return plan_check(p, where);

@@ -14,6 +14,7 @@
 #include "model/arch/recorded.h"
 #include "model/family/family.h"
 #include "model/form/form_rows.h"
+#include "model/plan/root_units.h"
 
 static const struct form_row rows[] = {
     { "step_scheduler.global_batch_size", ROW_READ, NULL }, { "step_scheduler.local_batch_size", ROW_READ, NULL },
@@ -441,6 +442,10 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     json_decref(own.doc);
     if (rc < 0)
         return -1;
+    if (!ddp)
+        p->fsdp.root_units = root_units_of_automodel(p);
+    if (!ddp && p->fsdp.root_units != ROOT_TOGETHER)
+        notes_add(notes, "fsdp.root_units \"embed-head\": units of their own since 27 August 2026; for an earlier release set \"together\"");
     return trains == 0 || trains == p->model.trainable ? 0
          : fail("%s: peft.target_modules: adapters of %lld parameters in Automodel, which knows no experts' weights by these names; a plan's would have %lld",
                 f->path, (long long)trains, (long long)p->model.trainable);

@@ -84,7 +84,7 @@ static void read_sharing(struct form_reading *r, const struct plan *p, bool fsdp
     else if (replicate > 1)
         form_set(r, "shard_group", json_integer(p->cluster.world_size / replicate));
     if (!p->model.tied)
-        notes_add(r->notes, "the embedding is a unit of its own; the plan counts it in the root");
+        form_set(r, "fsdp.root_units", json_string("embed"));
 }
 
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)

@@ -120,7 +120,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     form_set(&r, "optimizer_form", json_string("foreach"));
     form_set(&r, "clip", json_real(form_number(&r, "optim.clip_grad", 1)));
     if (two && !p->model.tied)
-        notes_add(notes, "the embedding is a unit of its own; the plan counts it in the root");
+        form_set(&r, "fsdp.root_units", json_string("embed"));
     if (!shares)
         notes_add(notes, "loss: a copy of the logits without each sample's last is not in the plan: %.3g GB in bf16",
                   2 * (double)(p->micro_batch > 0 ? p->micro_batch : form_count(&r, "data.micro_batch_size_per_gpu", 4)) * (double)form_count(&r, "data.max_length", 1024) *

@@ -7,6 +7,7 @@
 #include "model/arch/training.h"
 #include "model/plan/optimizer_check.h"
 #include "model/plan/optimizer_traits.h"
+#include "model/plan/root_units.h"
 #include "model/plan/titan_check.h"
 #include "model/plan/train_check.h"
 
@@ -126,6 +127,19 @@ static int check_reshard(const struct plan *p, const char *where)
     return check_reshard_key(p, where, "root_reshard_after_forward",
                              p->fsdp.root_reshard_after_forward);
 }
+
+static int check_root_units(const struct plan *p, const char *where)
+{
+    const char *why = p->fsdp.root_units == ROOT_TOGETHER ? NULL : root_units_refused(p);
+
+    if (!why && p->fsdp.root_units == ROOT_EMBED && p->model.tied)
+        why = "a tied embedding belongs to the head's unit, which is the root's here";
+    if (!why && p->fsdp.root_units == ROOT_EMBED_HEAD && root_units_skips_head(p))
+        why = "this loss does not call the head's module, so that a unit of the head alone is never gathered";
+    return why ? fail("%s: fsdp.root_units: %s: leave it at together", where, why) : 0;
+}
+
+static int check_fsdp2(const struct plan *p, const char *where) { return check_dtype(p, where) < 0 ? -1 : check_root_units(p, where); }
 
 static int check_fsdp1_group(const struct plan *p, const char *where)
 {

@@ -51,6 +51,7 @@ static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compile
                                                "cut-cross-entropy", "linear-chunks", NULL };
 static const char *const form_words[]      = { "foreach", "fused", "loop", NULL };
 static const char *const away_words[]      = { "none", "save_on_cpu", "save_on_cpu-pinned", "streams", NULL };
+static const char *const root_words[]      = { "together", "apart", "embed-head", "embed", NULL };
 static const char *const prefetch_words[]  = { "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", NULL };
 static const char *const sharding_words[]  = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
                                                "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", NULL };
@@ -350,7 +351,9 @@ static const struct knob rows[] = {
     { "fsdp", "root_reshard_after_forward", .type = KNOB_RESHARD, AT(fsdp.root_reshard_after_forward),
       .lo = 2, .hi = SIZE_LIMIT, .def = -1, .cells = FSDP2, NULL_IS(-1),
       ACCELERATE_HAS(-1, "accelerate leaves the root at null"),
-      .about = "the same for the root's own call; null: it keeps its parameters" },
+      .about = "the same for the root's own call, or where it is taken apart for the unit of the head; null: it keeps its parameters" },
+    { "fsdp", "root_units", WORD(fsdp.root_units, root_words, ROOT_TOGETHER), .cells = FSDP2, .label = ", root %s",
+      .about = "units of embedding, last norm and head: the root has all (together), the embedding is one and norm with head another (apart), embedding and head without the norm (embed-head), or the embedding alone (embed)" },
     { "fsdp", "wrap_adapters", BOOL(fsdp.wrap_adapters, false), .cells = FSDP1, IDLE(lora), .label = ", wrapped adapters",
       FOLLOWS(wrap_adapters, "false; of PyTorch's kernels in bf16: true"),
       .about = "PEFT's fsdp_auto_wrap_policy, which transformers' Trainer takes: each lora_A and lora_B is a unit beside its block's" },

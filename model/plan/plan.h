@@ -55,6 +55,7 @@ enum activation_offload {
 };
 enum unit_kind { UNIT_MODEL, UNIT_BLOCKS, UNIT_BLOCK, UNIT_HALF_BLOCK, UNIT_TENSOR, UNIT_MODULE };
 enum prefetch  { PREFETCH_PRE, PREFETCH_POST, PREFETCH_NONE };      /* FSDP backward_prefetch */
+enum root_units { ROOT_TOGETHER, ROOT_APART, ROOT_EMBED_HEAD, ROOT_EMBED };   /* FSDP2: what is outside of the blocks, by units */
 enum fsdp1_sharding { FSDP1_FULL_SHARD, FSDP1_SHARD_GRAD_OP, FSDP1_NO_SHARD,
                       FSDP1_HYBRID_SHARD, FSDP1_HYBRID_SHARD_ZERO2 };
 
@@ -90,7 +91,8 @@ struct liger_options { bool rope, rms_norm, glu_activation; };
 
 struct fsdp_options {
     int64_t reshard_after_forward;  /* FSDP2: -1 None (root kept), 0 false, 1 true, k: ranks of the smaller group */
-    int64_t root_reshard_after_forward; /* FSDP2, the root's own: -1 None (kept), 0, 1, or ranks */
+    int64_t root_reshard_after_forward; /* FSDP2, the root's own, or its head's unit's: -1 None (kept), 0, 1, or ranks */
+    enum root_units root_units;         /* FSDP2 */
     enum prefetch backward_prefetch;    /* FSDP1 */
     bool    forward_prefetch;           /* FSDP1 */
     bool    limit_all_gathers;          /* FSDP1 */

@@ -169,15 +169,34 @@ int train_check_ranks(const struct plan *p, const char *where)
     return 0;
 }
 
+/* A graph of torch.compile() has PEFT's products among its own; bitsandbytes' kernels break it. */
+static int check_compiled(const struct plan *p, const char *where)
+{
+    const char *set = kernels_name(p->kernels);
+
+    if (p->kernels != KERNELS_TORCH_COMPILE)
+        return 0;
+    if (!training_is_lora(&p->train))
+        return fail("%s: train: kernels \"%s\" train everything or adapters so far: take torch-sdpa, torch-eager or dpx", where, set);
+    if (p->train.base != BASE_PLAIN)
+        return fail("%s: base_dtype: kernels \"%s\" are modelled around weights that are not packed: take torch-sdpa", where, set);
+    if (p->recompute == RECOMPUTE_OP)
+        return fail("%s: recompute: \"op\" beside adapters is not modelled with kernels \"%s\": none or full", where, set);
+    if (p->compile_mode != COMPILE_DEFAULT)
+        return fail("%s: compile_mode: CUDA graphs of kernels \"%s\" are not modelled beside adapters: \"default\"", where, set);
+    if (p->train.dropout > 0)
+        return fail("%s: lora.dropout: kernels \"%s\" make their masks by another generator, which is not modelled", where, set);
+    return 0;
+}
+
 int train_check(const struct plan *p, const char *where)
 {
     if (!same_training(&p->train, &p->model.training))
         return fail("%s: train: the model was made for something else to train", where);
     if (training_is_all(&p->train))
         return 0;
-    if (p->kernels == KERNELS_TORCH_COMPILE)
-        return fail("%s: train: kernels \"%s\" train everything so far: take torch-sdpa, torch-eager or dpx", where,
-                    kernels_name(p->kernels));
+    if (check_compiled(p, where) < 0)
+        return -1;
     if (check_ends(p, where) < 0)
         return -1;
     /* Of a block that is recomputed the input leaves, whatever trains: also the first one's, which needs no gradient (tests/golden/offload). */

@@ -38,6 +38,7 @@ struct run {
     const struct local_model *local;
     bool               megatron, stages;        /* its layers; embedding and head are on different ranks */
     int                returns[NPASS];  /* kernels when the model returned, and when backward came to it */
+    int                heads[NPASS];    /* the same of the head's module */
 };
 
 static void reverse(struct kernel *k, int n)
@@ -274,6 +275,17 @@ static bool is_synthetic(const struct plan *p)
     return model_next_tensor(&p->model, TENSOR_EMBED, -1) < 0;
 }
 
+/* Backward down to where a module returned in forward, if it did, and how many kernels there are then.  Returns the node behind. */
+static int backward_to(struct run *r, const int returned[2], int end, int kernels[NPASS])
+{
+    if (returned[1] == 0)
+        return end;
+    tape_backward(&r->t, returned[1], end);
+    kernels[PASS_FORWARD] = returned[0];
+    kernels[PASS_BACKWARD] = tape_cut(&r->t);
+    return returned[1];
+}
+
 static void backward(struct run *r)
 {
     struct tape *t = &r->t;
@@ -289,11 +301,10 @@ static void backward(struct run *r)
             tape_kernel(t, "backward ends", KC_COPY);       /* nothing of it trains */
         if (i == HEAD)
             tape_seed(t, p->out);
-        if (i == HEAD && r->b.returned[1] > 0) {
-            tape_backward(t, r->b.returned[1], p->node1);
-            r->returns[PASS_FORWARD] = r->b.returned[0];
-            r->returns[PASS_BACKWARD] = tape_cut(t);
-            tape_backward(t, p->node0, r->b.returned[1]);
+        if (i == HEAD && (r->b.returned[1] > 0 || r->b.headed[1] > 0)) {
+            int end = backward_to(r, r->b.returned, p->node1, r->returns);
+            end = backward_to(r, r->b.headed, end, r->heads);
+            tape_backward(t, p->node0, end);
         } else if (p->nmodules > 0) {
             te_backward(&r->b, p->module, p->nmodules, p->node0, p->node1);
         } else if (r->recompute == RECOMPUTE_NONE || i < BLOCK0 || (i == HEAD && p->nagain == 0)) {
@@ -467,8 +478,10 @@ static void settle_ends(const struct plan *p, struct program *g, enum piece_id t
 
 static int take_ends(const struct run *r, struct program *g)
 {
-    for (int pass = 0; pass < NPASS; pass++)
+    for (int pass = 0; pass < NPASS; pass++) {
         g->returns[pass] = r->b.returned[0] > 0 ? r->returns[pass] - r->part[HEAD].kernel0[pass] : 0;
+        g->heads[pass] = r->b.headed[0] > 0 ? r->heads[pass] - r->part[HEAD].kernel0[pass] : 0;
+    }
     return take(r, EMBED, &g->piece[PIECE_EMBED]) < 0 || take(r, HEAD, &g->piece[PIECE_HEAD]) < 0 ? -1 : 0;
 }
 

@@ -33,6 +33,7 @@ struct store {
     bool    held;                       /* a node's own attribute keeps it until backward is over (tape_hold_beside()) */
     int16_t module;                     /* derived by a norm: whose parameters it reads; else -1 */
     uint8_t nleaves;
+    bool    whole;                      /* derived: what is computed from it saves it, not what it is computed from (tape_stay_whole()) */
     int     leaf[TAPE_LEAVES];
     int64_t size;                       /* bytes that it would take */
     int64_t exact;                      /* its bytes without rounding; 0: derived */
@@ -267,6 +268,8 @@ static inline var tmp(struct tape *t, var used, var result)
 
 /* Compiled: x has to lie in memory, as a result of the graph or an operand of a product has. */
 void tape_need(struct tape *t, var x);
+/* ... as one tensor, if another kernel or backward needs it too: a sum of products. */
+void tape_stay_whole(struct tape *t, var x);
 /* Compiled: gradients that have left for nodes before `first` have to. */
 void tape_need_grads(struct tape *t, int first);
 

@@ -51,10 +51,10 @@ int tape_derive(struct tape *t, int64_t numel, int64_t elem, const int *from, in
         const struct store *of = &t->stores[from[k]];
         made.norm |= of->derived && of->norm;
         made.module = made.module < 0 && of->derived ? of->module : made.module;
-        for (int l = 0; from[k] && l < of->nleaves; l++)
-            add_leaf(t, &made, of->leaf[l]);
-        if (from[k] && !of->derived)
+        if (from[k] && (!of->derived || of->whole))
             add_leaf(t, &made, from[k]);
+        for (int l = 0; from[k] && !of->whole && l < of->nleaves; l++)
+            add_leaf(t, &made, of->leaf[l]);
     }
     t->stores[i] = made;
     return i;
@@ -115,13 +115,46 @@ static int64_t leaf_bytes(const struct tape *t, const int *stores, int n)
     for (int i = 0; i < n; i++)
         for (int l = 0; l < t->stores[stores[i]].nleaves; l++)
             if (held_by(t, stores, i, t->stores[stores[i]].leaf[l]) == 0)
-                sum += t->stores[t->stores[stores[i]].leaf[l]].bytes;
+                sum += tape_leaf_bytes(t, t->stores[stores[i]].leaf[l]);
     return sum;
 }
 
 int64_t tape_leaf_bytes(const struct tape *t, int store)
 {
     return t->stores[store].derived ? leaf_bytes(t, &store, 1) : t->stores[store].bytes;
+}
+
+/* A sum of two products, as an adapter's, that something saves is half of what it is computed from: the partitioner's cut. */
+void tape_stay_whole(struct tape *t, var v)
+{
+    struct store *st = &t->stores[t->vars[v].store];
+
+    st->whole = t->compiled && st->derived;
+}
+
+static void take_place(struct tape *t, struct kernel *k, const int *stores, int n, int store)
+{
+    struct store *st = &t->stores[store];
+    int in_place = dying_leaf(t, stores, n, st->size);
+
+    k->bytes += st->size;
+    if (in_place)
+        forget_leaf(t, stores, n, in_place);
+    st->derived = st->whole = false;
+    tape_place(t, store, st->size, t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
+}
+
+/* Leaves that are whole come into memory beside the results, where something else will read them. */
+static void place_leaves(struct tape *t, struct kernel *k, const int *stores, int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int l = 0; l < t->stores[stores[i]].nleaves; l++) {
+            int leaf = t->stores[stores[i]].leaf[l];
+            if (!t->stores[leaf].whole || t->stores[leaf].refs <= held_by(t, stores, n, leaf))
+                continue;
+            take_place(t, k, &leaf, 1, leaf);
+            drop_leaves(t, leaf);
+        }
 }
 
 void tape_make(struct tape *t, const int *stores, int n)
@@ -139,15 +172,9 @@ void tape_make(struct tape *t, const int *stores, int n)
     struct kernel *k = tape_kernel(t, norm ? "fused norm" : "fused", norm ? KC_NORM : KC_ELEMENTWISE);
     k->bytes = leaf_bytes(t, make, nmake);
     k->module = t->stores[make[0]].module;
-    for (int i = 0; i < nmake; i++) {
-        struct store *st = &t->stores[make[i]];
-        int in_place = dying_leaf(t, make, nmake, st->size);
-        k->bytes += st->size;
-        if (in_place)
-            forget_leaf(t, make, nmake, in_place);
-        st->derived = false;
-        tape_place(t, make[i], st->size, t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
-    }
+    place_leaves(t, k, make, nmake);
+    for (int i = 0; i < nmake; i++)
+        take_place(t, k, make, nmake, make[i]);
     for (int i = 0; i < nmake; i++)
         drop_leaves(t, make[i]);
 }

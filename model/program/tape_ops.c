@@ -338,7 +338,8 @@ var op_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, 
     tape_edge(t, node, w);
     if (b)
         tape_edge(t, node, b);
-    save_for(t, node, t->linear_saves ? x : w, x);
+    if (t->linear_saves || tape_wants_grad(t, w))
+        tape_save_var(t, node, x);
     save_for(t, node, x, w);                    /* counted only when it is a cast copy */
     if ((chosen && t->cached) || t->unneeded)
         skip(kernel);

@@ -205,6 +205,14 @@ static var cut_loss(struct torch_model *b, var n)
     return loss;
 }
 
+static void head_returns(struct torch_model *b)
+{
+    if (b->p->fsdp.root_units == ROOT_TOGETHER)
+        return;
+    b->headed[0] = tape_cut(b->t);
+    b->headed[1] = b->t->nnodes;
+}
+
 /* The trainer's: loss_parallel() of logits as they lie, or transformers' of all of them on every rank.  The model has
  * returned. */
 static var of_cut_logits(struct torch_model *b, var n)
@@ -217,6 +225,7 @@ static var of_cut_logits(struct torch_model *b, var n)
         logits = tmp(t, logits, tape_collective(t, MOVED_GATHER_LAST, logits, b->ranks, true, false));
     logits = finish_logits(b, logits);
     tape_drop(t, n);
+    head_returns(b);
     b->returned[0] = tape_cut(t);
     b->returned[1] = t->nnodes;
     in = op_cast(t, logits, DT_FP32);
@@ -240,6 +249,7 @@ static var of_logits(struct torch_model *b, var n, var *made)
 
     if (torch_is_autotp(b))             /* the tp_plan's "colwise_gather_output" */
         logits = tmp(t, logits, tape_collective(t, MOVED_GATHER_LAST, logits, b->ranks, true, false));
+    head_returns(b);
     *made = logits = finish_logits(b, logits);
     t->module = -1;
     if (kind == LOSS_FUSED || kind == LOSS_COMPILED)

@@ -74,6 +74,7 @@ struct torch_model {
     var         padded;         /* labels that the shifted ones view, until the loss is there */
     var         weights;        /* attention probabilities: `_` in the block until it returns */
     var         held[4];        /* what the model's forward has names for until it returns */
+    int         headed[2];      /* the same when the head's module returned, where it is a unit of its own; 0: it was not called */
     int         returned[2];    /* kernels and nodes of the tape when it did, before the loss; 0: after it */
     var         casts[64];      /* autocast's cache of weights (names), in order of creation */
     int         ncasts;

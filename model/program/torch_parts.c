@@ -235,6 +235,7 @@ static var add_adapter(struct torch_model *b, var result, var x, int64_t n, int6
     tape_drop(t, y);
     if (!packed)
         sum = tmp(t, sum, op_cast(t, sum, tape_var_dtype(t, result)));
+    tape_stay_whole(t, sum);
     tape_drop(t, result);
     tape_drop(t, in);
     return sum;

@@ -22,6 +22,36 @@ static int tied_of_stage(const struct local_model *local)
     return -1;
 }
 
+/* ---- a root that is taken apart ---- */
+
+static bool is_apart(const struct unit_map *m) { return m->plan->fsdp.root_units != ROOT_TOGETHER; }
+
+/* The class of a tensor outside of the blocks. */
+static enum unit_class end_of(const struct unit_map *m, const struct tensor *t)
+{
+    switch (t->role) {
+    case ROLE_TOKENS:
+        return m->model->tied ? UC_OUTPUT : UC_EMBED;
+    case ROLE_HEAD:
+        return m->plan->fsdp.root_units == ROOT_EMBED ? UC_ROOT : UC_OUTPUT;
+    case ROLE_NORM_FINAL:
+        return m->plan->fsdp.root_units == ROOT_APART ? UC_OUTPUT : UC_ROOT;
+    default:
+        return UC_ROOT;
+    }
+}
+
+/* Index of the i-th tensor outside of the blocks of a class; -1 after the last. */
+static int end_tensor(const struct unit_map *m, enum unit_class c, int i)
+{
+    const struct model *model = m->model;
+
+    for (int t = 0; t < model->ntensors; t++)
+        if ((t < model->block0 || t >= model_block_first(model, model->layers)) && end_of(m, &model->tensors[t]) == c && i-- == 0)
+            return t;
+    return -1;
+}
+
 static void find_adapters(struct unit_map *m)
 {
     const struct model *model = m->model;
@@ -93,6 +123,8 @@ void unit_map_init(struct unit_map *m, const struct local_model *local)
     m->of_class[UC_TIED] = m->tied >= 0;
     if (m->tied >= 0 && unit_tensor(m, UC_ROOT, 0) < 0)
         m->of_class[UC_ROOT] = 0;
+    for (enum unit_class c = UC_ROOT; is_apart(m) && c <= UC_OUTPUT; c++)
+        m->of_class[c] = end_tensor(m, c, 0) >= 0;
     if (is_sorted(m)) {
         find_sorts(m);
         return;
@@ -143,7 +175,7 @@ struct unit_ref unit_at(const struct unit_map *m, int position)
 
 const char *unit_class_name(enum unit_class c)
 {
-    static const char *const names[NUC] = { "root", "unit", "last unit", "attention", "mlp", "head", "tied", "experts", "dense unit",
+    static const char *const names[NUC] = { "root", "embedding unit", "head unit", "unit", "last unit", "attention", "mlp", "head", "tied", "experts", "dense unit",
                                             "adapter" };
     return names[c < UC_ADAPTER ? c : c < UC_KIND ? UC_ADAPTER : UC_FULL];
 }
@@ -216,7 +248,11 @@ int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, cons
     if (is_sorted(m))
         return sum_listed(m, c, f, arg);
     switch (c) {
+    case UC_EMBED: case UC_OUTPUT:
+        return sum_listed(m, c, f, arg);
     case UC_ROOT:
+        if (is_apart(m))
+            return sum_listed(m, c, f, arg);
         if (m->kind == UNIT_MODEL)
             return sum_range(model, 0, model->ntensors, -1, f, arg);
         return sum_range(model, 0, model->block0, -1, f, arg) - unit_sum(m, UC_TIED, f, arg) +
@@ -258,6 +294,8 @@ int unit_tensor(const struct unit_map *m, enum unit_class c, int i)
         int u = c < UC_KIND ? -1 : first_of(model->recorded, c);
         return u >= 0 && i < model->recorded->ntensors[u] ? model->recorded->first[u] + i : -1;
     }
+    if (c == UC_EMBED || c == UC_OUTPUT || (c == UC_ROOT && is_apart(m)))
+        return is_apart(m) ? end_tensor(m, c, i) : -1;
     if (c == UC_TIED)
         return i == 0 ? m->tied : -1;
     if (unit_is_adapter(c))

@@ -14,12 +14,14 @@
  * UC_TIED: the tied embedding of a pipeline's first and last stage.  By itself it is sharded alike on both, so that their shards'
  * gradients can be added up, after each stage has reduced its own (Megatron-LM's param_and_grad_buffer.py gives shared_embedding
  * a bucket of its own for the same reason).
+ * UC_EMBED, UC_OUTPUT: the embedding, and the last norm with the head, where the root is taken apart (fsdp.root_units); a tied embedding
+ * is in the latter.  The root holds what is left, which may be nothing.
  * UC_DENSE: a block without experts where others have some, which are UC_FULL.
  * UC_EXPERTS: a block's experts where other ranks share them than share the rest of it: beside the block's unit, with its number.
  * UC_ADAPTER + i: the i-th of a block's adapters' matrices where each is a unit (fsdp.wrap_adapters): beside the block's unit, with its
  * number.
  * UC_KIND + i: of a recorded model whose units have different tensors, the i-th sort of them. */
-enum unit_class { UC_ROOT, UC_FULL, UC_TAIL, UC_ATTENTION, UC_MLP, UC_HEAD, UC_TIED, UC_EXPERTS, UC_DENSE, UC_ADAPTER,
+enum unit_class { UC_ROOT, UC_EMBED, UC_OUTPUT, UC_FULL, UC_TAIL, UC_ATTENTION, UC_MLP, UC_HEAD, UC_TIED, UC_EXPERTS, UC_DENSE, UC_ADAPTER,
                   UC_KIND = UC_ADAPTER + ADAPTERS_MOST, NUC = UC_KIND + RECORDED_KINDS };
 
 struct unit_map {

@@ -123,14 +123,26 @@ static void run(struct walk *w, struct walk_run r, int k0, int k1)
     segment(w, r, runs, k0, k1);
 }
 
+/* The unit that has the embedding or the head: one of its own, or the root. */
+static struct at end_unit(const struct walk *w, enum piece_id piece)
+{
+    const int *n = w->map.of_class;
+    bool embeds = piece == PIECE_EMBED && n[UC_EMBED];
+
+    return embeds || n[UC_OUTPUT] ? (struct at){ embeds ? UC_EMBED : UC_OUTPUT, 0, 0, -1, 0 } : w->root;
+}
+
+/* Is one unit of embedding and head, apart from the root? */
+static bool is_tied(const struct walk *w) { return w->map.of_class[UC_OUTPUT] && !w->map.of_class[UC_EMBED]; }
+
 /* The embedding, or the head's kernels [k0, k1). */
 static void end_piece(struct walk *w, enum piece_id piece, bool forward, int k0, int k1)
 {
-    bool begins = k0 == 0, ends = k1 < 0;
+    struct at u = end_unit(w, piece);
+    bool begins = k0 == 0, ends = k1 < 0, alone = u.c == UC_EMBED || (u.c == UC_OUTPUT && !is_tied(w));
+    bool opens = alone || (forward ? piece == PIECE_EMBED || !w->embeds : piece == PIECE_HEAD || !w->heads);
 
-    bool opens = forward ? piece == PIECE_EMBED || !w->embeds : piece == PIECE_HEAD || !w->heads;
-
-    run(w, (struct walk_run){ .u = w->root, .piece = piece, .forward = forward, .begins = begins, .ends = ends, .opens = opens,
+    run(w, (struct walk_run){ .u = u, .piece = piece, .forward = forward, .begins = begins, .ends = ends, .opens = opens,
                               .loss = forward ? !begins : !ends }, k0, k1);
 }
 
@@ -236,16 +248,34 @@ static int returns(const struct walk *w, enum pass pass)
     return w->hooks->loss_apart && !walk_is_stage(w) ? w->s->program.returns[pass] : 0;
 }
 
+/* The embedding, or the head's kernels [k0, k1), with what their unit's module does before and behind: the loss is no module's. */
+static void end_pass(struct walk *w, enum piece_id piece, bool forward, int k0, int k1)
+{
+    struct at u = end_unit(w, piece);
+    bool apart = u.c != w->root.c, first = !is_tied(w) || (piece == PIECE_EMBED) == forward, last = !is_tied(w) || !first;
+    int cut = apart && piece == PIECE_HEAD ? w->s->program.heads[forward ? PASS_FORWARD : PASS_BACKWARD] : 0;
+
+    if (!forward && cut > k0)
+        end_piece(w, piece, forward, k0, cut);
+    if (apart && first)
+        call_at(w, forward ? w->hooks->pre_forward : w->hooks->pre_backward, u);
+    end_piece(w, piece, forward, forward || cut == 0 ? k0 : cut, forward && cut > 0 ? cut : k1);
+    if (apart && last)
+        call_at(w, forward ? w->hooks->post_forward : w->hooks->post_backward, u);
+    if (forward && cut > 0 && cut != k1)
+        end_piece(w, piece, forward, cut, k1);
+}
+
 static void forward(struct walk *w)
 {
     int cut = returns(w, PASS_FORWARD);
 
     call_at(w, w->hooks->pre_forward, w->root);
     if (w->embeds)
-        end_piece(w, PIECE_EMBED, true, 0, -1);
+        end_pass(w, PIECE_EMBED, true, 0, -1);
     units(w, true);
     if (w->heads)
-        end_piece(w, PIECE_HEAD, true, 0, cut > 0 ? cut : -1);
+        end_pass(w, PIECE_HEAD, true, 0, cut > 0 ? cut : -1);
     call_at(w, w->hooks->post_forward, w->root);
     if (cut > 0)
         end_piece(w, PIECE_HEAD, true, cut, -1);
@@ -259,10 +289,10 @@ static void backward(struct walk *w)
         end_piece(w, PIECE_HEAD, false, 0, cut);
     call_at(w, w->hooks->pre_backward, w->root);
     if (w->heads)
-        end_piece(w, PIECE_HEAD, false, cut, -1);
+        end_pass(w, PIECE_HEAD, false, cut, -1);
     units(w, false);
     if (w->embeds)
-        end_piece(w, PIECE_EMBED, false, 0, -1);
+        end_pass(w, PIECE_EMBED, false, 0, -1);
     call_at(w, w->hooks->post_backward, w->root);
 }
 

@@ -55,7 +55,9 @@ struct walk_hooks {
     void (*end_of_micro_step)(void *of);
     void (*end_of_pass)(void *of);
 
-    /* Around a unit's module, and around the root's; of a stage without a root's parameters its c is NUC. */
+    /* Around a unit's module, and around the root's, which has no parameters where its class has no unit.  The embedding's and the head's
+     * where they are units of their own (UC_EMBED, UC_OUTPUT): around their pieces; tied ones are one unit, around the first and the last
+     * of both.  Of a stage without a root's parameters its c is NUC. */
     void (*pre_forward)(void *of, struct at u);
     void (*post_forward)(void *of, struct at u);
     void (*pre_backward)(void *of, struct at u);

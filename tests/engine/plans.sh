@@ -33,6 +33,10 @@ fsdp2-llama-lora|2|LLAMA|fsdp|torch|"unit": "block", "fsdp": { "model_dtype": nu
 fsdp2-gpt2-hsdp|4|GPT2|fsdp|torch|"unit": "block", "shard_group": 2
 fsdp2-gpt2-keep|2|GPT2|fsdp|torch|"unit": "block", "fsdp": { "reshard_after_forward": false }
 fsdp2-gpt2-clip|4|GPT2|fsdp|torch|"unit": "block", "clip": 1.0
+fsdp2-llama-apart|2|LLAMA|fsdp|torch|"unit": "block", "fsdp": { "root_units": "apart" }
+fsdp2-gpt2-apart-hsdp|4|GPT2|fsdp|torch|"unit": "block", "shard_group": 2, "accumulation": 2, "fsdp": { "root_units": "apart" }
+fsdp2-llama-embed|2|LLAMA|fsdp|torch|"unit": "block", "fsdp": { "root_units": "embed", "root_reshard_after_forward": true }
+fsdp2-llama-embed-head|2|LLAMA|fsdp|torch|"unit": "block", "recompute": "full", "fsdp": { "root_units": "embed-head" }
 fsdp2-moe|2|MOE|fsdp|torch|"unit": "block", "precision": "bf16"
 ddp-llama-tensor|2|LLAMA|ddp|torch|"kernels": "torch-sdpa", "parallel": { "tensor": 2 }
 fsdp2-llama-tensor|4|LLAMA|fsdp|torch|"unit": "block", "kernels": "torch-sdpa", "parallel": { "tensor": 2 }
@@ -45,6 +49,8 @@ zero3-llama|2|LLAMA|zero3|deepspeed|
 zero3-gpt2-accumulation|4|GPT2|zero3|deepspeed|"accumulation": 2
 accelerate-ddp-llama-bf16|2|LLAMA|ddp|torch|"precision": "bf16"
 accelerate-fsdp1-llama|2|LLAMA|fsdp|torch-fsdp1|"unit": "block", "fsdp": { "sharding_strategy": "SHARD_GRAD_OP" }
+accelerate-fsdp2-llama|2|LLAMA|fsdp|torch|"unit": "block", "fsdp": { "root_units": "apart" }
+accelerate-fsdp2-gpt2-hsdp|4|GPT2|fsdp|torch|"unit": "block", "shard_group": 2, "accumulation": 2, "fsdp": { "root_units": "apart" }
 accelerate-zero2-llama-bf16|2|LLAMA|zero2|deepspeed|"precision": "bf16", "clip": 1.0
 accelerate-zero3-gpt2|2|GPT2|zero3|deepspeed|"accumulation": 2
 torchtitan-llama|2|LLAMA|fsdp|torch|"unit": "block", "kernels": "torch-sdpa", "clip": 1.0

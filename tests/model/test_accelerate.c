@@ -10,6 +10,8 @@
 #include "base/yaml.h"
 #include "model/exchange/accelerate.h"
 #include "model/exchange/export.h"
+#include "model/plan/knob.h"
+#include "model/plan/root_units.h"
 #include "tests/model/random_plan.h"
 
 static char said[1024];
@@ -266,7 +268,8 @@ static void a_compiled_model_is_planned_so_said_or_refused(void **state)
     gpt2 = was;
     assert_int_equal(import(FSDP1 "  fsdp_version: 2\n" COMPILED("max-autotune-no-cudagraphs"), &p, &n, 0), 0);
     assert_int_not_equal(p.kernels, KERNELS_TORCH_COMPILE);
-    assert_non_null(strstr(n.text[n.n - 1], "dynamo_config: backend INDUCTOR: planned with kernels"));
+    assert_non_null(strstr(n.text[n.n - 2], "dynamo_config: backend INDUCTOR: planned with kernels"));
+    assert_non_null(strstr(n.text[n.n - 1], "fsdp.root_units \"apart\""));
     refuses(FSDP1 COMPILED("reduce-overhead"),
             "dynamo_config: reduce-overhead: CUDA graphs are modelled of inductor's kernels, where it compiles the blocks");
     refuses(FSDP1 COMPILED("max-autotune"), "max-autotune: CUDA graphs are modelled of");
@@ -295,6 +298,8 @@ static void export_then_import_is_the_same_plan(void **state)
         if (p.fsdp.reshard_after_forward == 1)
             p.fsdp.reshard_after_forward = -1;      /* blocks free their parameters either way */
         p.clip = p.dialect == DIALECT_DEEPSPEED ? p.clip : 0;
+        if (knob_has(&p, "fsdp", "root_units"))
+            p.fsdp.root_units = root_units_of_accelerate(&p);
         fail_capture(said, sizeof said);
         rc = export_plan(&p, "accelerate", f);
         fail_capture(NULL, 0);

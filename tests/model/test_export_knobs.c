@@ -82,6 +82,7 @@ static bool shows(const struct plan *p, const struct knob *k)
         return strstr(said, k->name) != NULL;
     knob_set(&plain, k, knob_default(p, k));
     without = same_value(p, &plain, k) || !accepted(&plain) ? NULL : exported(&plain);
+    noted = noted || is_noted(k);
     if (without && !strcmp(with, without) && !noted && !says_nothing(p, k)) {
         print_message("%s: %s/%s: \"%s.%s\" %g is not said, default %g\n", target, strategy_name(p->strategy), dialect_name(p->dialect), k->object, k->name,
                       knob_get(p, k), knob_get(&plain, k));

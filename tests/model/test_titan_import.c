@@ -9,6 +9,7 @@
 #include "model/exchange/export.h"
 #include "model/exchange/titan_import.h"
 #include "model/exchange/titan_text.h"
+#include "model/plan/root_units.h"
 
 static struct plan p;
 static char why[512];
@@ -269,7 +270,8 @@ static void what_is_not_read_is_listed_in_every_section(void **state)
     assert_false(noted(&n, "optimizer.lr"));
     assert_false(noted(&n, "seq_len") || noted(&n, "filter_fqns") || noted(&n, "activation_checkpoint.mode,"));
     n = notes_of("[training]\nbatch_size = 4\ntensor_parallel_degree = 4\n[experimental]\ncontext_parallel_degree = 1\n");
-    assert_int_equal(n.n, 0);
+    assert_int_equal(n.n, 1);
+    assert_true(noted(&n, "fsdp.root_units \"apart\""));
     n = notes_of("--compile.backend aot_eager --parallelism.enable-compiled-autograd\n");
     assert_true(noted(&n, "compile.backend is not in the plan") && noted(&n, "enable_compiled_autograd is not in the plan"));
 }
@@ -360,6 +362,7 @@ static void what_is_exported_is_imported_again(void **state)
         struct plan before = plan_in_words("{ 'dpx_plan': 1, 'model': 'llama-3.1-8b', 'cluster': '2x8xh100', 'strategy': 'fsdp', 'dialect': 'torch',"
                                            " 'seq': 4096, 'precision': 'bf16', 'reduce_dtype': 'fp32', %s }", words[i]);
         FILE *f = open_memstream(&said, &size);
+        before.fsdp.root_units = root_units_of_torchtitan(&before);
         assert_int_equal(export_plan(&before, "torchtitan", f), 0);
         fclose(f);
         reads(said, "llama-3.1-8b", "2x8xh100");

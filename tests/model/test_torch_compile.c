@@ -10,37 +10,69 @@
 #include "model/program/program.h"
 
 static json_t *models;
-static FILE   *rows;
+static FILE   *rows, *adapted;
+
+/* A recording; its first line has its models. */
+static FILE *recording(const char *path)
+{
+    char line[32768];
+    FILE *f = fopen(path, "r");
+    json_t *more = f && fgets(line, sizeof line, f) ? json_loads(line, 0, NULL) : NULL;
+
+    if (!more || json_object_update(models, more) < 0)
+        return NULL;
+    json_decref(more);
+    return f;
+}
 
 static int open_rows(void **state)
 {
-    char line[32768];
-
     (void)state;
-    rows = fopen("tests/golden/memory/torch_compile.txt", "r");
-    if (!rows || !fgets(line, sizeof line, rows))
-        return -1;
-    models = json_loads(line, 0, NULL);
-    return models ? 0 : -1;
+    models = json_object();
+    rows = recording("tests/golden/memory/torch_compile.txt");
+    adapted = recording("tests/golden/memory/torch_compile_lora.txt");
+    return rows && adapted ? 0 : -1;
 }
 
 static int close_rows(void **state)
 {
     (void)state;
     fclose(rows);
+    fclose(adapted);
     json_decref(models);
     return 0;
 }
 
-static void load(const char *model, int batch, int seq, const char *recompute, const char *kernels, struct plan *p)
+/* "all-linear", or a list. */
+static json_t *names_of(const char *targets)
+{
+    json_t *all = json_array();
+    char name[64];
+
+    if (!strchr(targets, ','))
+        return json_decref(all), json_string(targets);
+    for (const char *at = targets; sscanf(at, "%63[^,]", name) == 1; at += strlen(name) + (at[strlen(name)] == ','))
+        json_array_append_new(all, json_string(name));
+    return all;
+}
+
+/* Targets of adapters, with commas; NULL: everything trains. */
+static void load_adapted(const char *model, int batch, int seq, const char *recompute, const char *kernels, const char *targets, struct plan *p)
 {
     json_t *plan = json_pack("{s:i, s:O, s:s, s:i, s:i, s:s, s:s, s:s, s:s, s:s}", "dpx_plan", 1, "model",
                              json_object_get(models, model), "cluster", "8xh100", "seq", seq, "micro_batch", batch,
                              "strategy", "fsdp", "dialect", "torch", "precision", "bf16", "kernels", kernels, "recompute",
                              recompute);
 
+    if (targets)
+        json_object_update_new(plan, json_pack("{s:s, s:{s:i, s:o}}", "train", "lora", "lora", "rank", 8, "target_modules", names_of(targets)));
     assert_int_equal(plan_from_json(plan, model, p), 0);
     json_decref(plan);
+}
+
+static void load(const char *model, int batch, int seq, const char *recompute, const char *kernels, struct plan *p)
+{
+    load_adapted(model, batch, seq, recompute, kernels, NULL, p);
 }
 
 /* Forward leaves what it saves, and the block's output. */
@@ -66,6 +98,47 @@ static void what_forward_saves_is_the_partitioners_cut(void **state)
         n++;
     }
     assert_int_equal(n, 108);
+}
+
+/* A sum of a frozen weight's product and its adapter's is kept whole; what a frozen weight alone would read is not. */
+static void adapters_leave_what_the_partitioner_cuts(void **state)
+{
+    char line[256], model[64], recompute[16], targets[64];
+    int batch, seq, n = 0;
+    long long want;
+
+    (void)state;
+    while (fgets(line, sizeof line, adapted)) {
+        struct plan p;
+        struct program g = { 0 };
+        assert_int_equal(sscanf(line, "%63s %d %d %15s %63s %lld", model, &batch, &seq, recompute, targets, &want), 6);
+        load_adapted(model, batch, seq, recompute, "torch-compile", targets, &p);
+        assert_int_equal(program_build(&p, &g), 0);
+        int64_t got = g.piece[strcmp(recompute, "none") ? PIECE_BLOCK_RECOMPUTED : PIECE_BLOCK].saved;
+        if (got != want)
+            fail_msg("%s %d x %d, recompute %s, adapters of %s: %lld, the partitioner keeps %lld", model, batch, seq, recompute, targets,
+                     (long long)got, want);
+        program_free(&g);
+        plan_free(&p);
+        n++;
+    }
+    assert_int_equal(n, 9);
+}
+
+/* Of a LLaMA block with adapters of rank k at all layers: the first norm, q and k rotated, v, attention's output, the residual, its norm,
+ * gate, up, their product and the block's output; A's results; log-sum-exp of each head and two reciprocal roots in fp32; dropout's seed and offset. */
+static void what_a_llama_block_beside_adapters_saves_can_be_counted(void **state)
+{
+    const int64_t T = 512, h = 4096, r = 1024, f = 14336, k = 8, heads = 32;
+    struct plan p;
+    struct program g = { 0 };
+
+    (void)state;
+    load_adapted("llama-8b", 1, (int)T, "none", "torch-compile", "all-linear", &p);
+    assert_int_equal(program_build(&p, &g), 0);
+    assert_int_equal(g.piece[PIECE_BLOCK].saved, 2 * T * (6 * h + 2 * r + 3 * f + 7 * k) + 4 * T * heads + 2 * 4 * T + 2 * 512);
+    program_free(&g);
+    plan_free(&p);
 }
 
 static double bytes_of(const struct program *g, bool products)
@@ -102,6 +175,27 @@ static void fused_kernels_move_what_can_be_counted(void **state)
     plan_free(&p);
 }
 
+/* The same beside adapters at all layers, each result a sum of two products.  Forward: the first norm (2 h), q and k summed and rotated
+ * (3 h + 3 r), v summed (3 r); the second norm reads x and both of attention's products, the sum and the norm come (5 h); the gated product
+ * reads four, and gate, up and itself come (7 f); the output reads x, the sum, both products (5 h).  Backward: the output's gradient by B's
+ * scale (2 h); the gated product's two gradients, each plain and scaled, from two products, gate and up (8 f); the second norm's from four
+ * products, x, the sum, the incoming gradient, plain and scaled (9 h); attention's from two products (3 h); q's, k's and v's, plain and
+ * scaled (3 h + 3 r, v's plain one is attention's own: 2 r); the first norm's from six products, x and the second's (9 h). */
+static void fused_kernels_beside_adapters_move_what_can_be_counted(void **state)
+{
+    struct plan p;
+    struct program g = { 0 };
+
+    (void)state;
+    load_adapted("llama-8b", 1, 512, "none", "torch-compile", "all-linear", &p);
+    assert_int_equal(program_build(&p, &g), 0);
+    double T = 512, h = 4096, r = 1024, f = 14336;
+    double forward = 15 * h + 6 * r + 7 * f, backward = 26 * h + 5 * r + 8 * f;
+    assert_close(bytes_of(&g, false), 2 * T * (forward + backward), 0.01);
+    program_free(&g);
+    plan_free(&p);
+}
+
 /* Products and attention are the eager ones. */
 static void products_are_those_of_the_eager_block(void **state)
 {
@@ -127,7 +221,9 @@ static void what_is_not_modelled_is_refused(void **state)
 {
     static const char *const refused[] = {
         "{\"model\":\"gpt2\"}", "{\"strategy\":\"ddp\"}", "{\"recompute\":\"selective\"}", "{\"unit\":\"half-block\"}",
-        "{\"liger\":{\"rms_norm\":true}}",
+        "{\"liger\":{\"rms_norm\":true}}", "{\"train\":\"lora\",\"base_dtype\":\"nf4\"}",
+        "{\"train\":\"lora\",\"lora\":{\"dropout\":0.1}}",
+        "{\"train\":\"lora\",\"recompute\":\"op\"}", "{\"train\":\"lora\",\"compile_mode\":\"reduce-overhead\"}", "{\"train\":[\"*norm*\"]}",
     };
 
     (void)state;
@@ -187,7 +283,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_forward_saves_is_the_partitioners_cut),
+        cmocka_unit_test(adapters_leave_what_the_partitioner_cuts),
+        cmocka_unit_test(what_a_llama_block_beside_adapters_saves_can_be_counted),
         cmocka_unit_test(fused_kernels_move_what_can_be_counted),
+        cmocka_unit_test(fused_kernels_beside_adapters_move_what_can_be_counted),
         cmocka_unit_test(products_are_those_of_the_eager_block),
         cmocka_unit_test(a_compiled_block_has_every_gradient_of_the_eager_one),
         cmocka_unit_test(what_is_not_modelled_is_refused),

@@ -116,6 +116,12 @@ static void the_first_step_and_units_of_several_blocks_agree(void **state)
     assert_int_equal(each_line("tests/golden/memory/torch_units.jsonl", check_first_and_steady), 21);
 }
 
+static void units_of_embedding_and_head_agree(void **state)
+{
+    (void)state;
+    assert_int_equal(each_line("tests/golden/memory/torch_ends.jsonl", check_first_and_steady), 50);
+}
+
 /* Bytes of the gradients of a block's tensors, or of the head's. */
 static int64_t gradients(const struct step *s, int block)
 {
@@ -243,6 +249,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(peaks_agree),
         cmocka_unit_test(the_first_step_and_units_of_several_blocks_agree),
+        cmocka_unit_test(units_of_embedding_and_head_agree),
         cmocka_unit_test(what_persists_agrees_to_the_byte),
         cmocka_unit_test(the_most_of_each_collective_buffer_agrees_to_the_byte),
         cmocka_unit_test(the_host_and_what_is_copied_agree_to_the_byte),

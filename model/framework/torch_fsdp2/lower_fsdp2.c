@@ -16,7 +16,8 @@ static int late_units(const struct fsdp2 *f)
     return f->walk.map.n == 0 || !program_first_differs(f->p) ? 0 : frozen_half ? 2 : 1;
 }
 
-/* Of units from `position` on the one that backward reduced last: a unit without anything that trains reduces nothing.  NULL: there is none. */
+/* Of units from `position` on, and a head apart, the one that backward reduced last: a unit without anything that trains reduces nothing.
+ * NULL: there is none. */
 static const struct at *reduced_last(const struct fsdp2 *f, int position, int by, struct at *u)
 {
     for (; position < f->walk.map.n; position++) {
@@ -24,7 +25,21 @@ static const struct at *reduced_last(const struct fsdp2 *f, int position, int by
         if (f->size[u->c].trained > 0)
             return u;
     }
-    return NULL;
+    *u = fsdp2_heads(f);
+    return u->c != NUC && f->size[u->c].trained > 0 ? u : NULL;
+}
+
+/* The unit that forward gathered before this one. */
+static struct at gathered_before(const struct fsdp2 *f, struct at u)
+{
+    if (u.position > 0 || u.c == fsdp2_heads(f).c)
+        return walk_at(&f->walk, u.position > 0 ? u.position - 1 : f->walk.map.n - 1, u.by);
+    return u.position == 0 ? fsdp2_embeds(f) : walk_root;
+}
+
+static bool reshards(const struct fsdp2 *f, struct at u)
+{
+    return u.c == UC_ROOT && fsdp2_has_tail(f) ? false : fsdp2_has_head(u.c) ? f->root_reshard : f->reshard;
 }
 
 /* ---- hooks ---- */
@@ -33,13 +48,17 @@ static void pre_forward(void *fsdp2, struct at u)
 {
     struct fsdp2 *f = fsdp2;
 
+    bool first = u.c == fsdp2_first(f).c;
+
+    if (f->walk.map.of_class[u.c] == 0)
+        return;
     if (u.c != UC_ROOT && fsdp2_has_experts(f)) {
         fsdp2_pre_forward_with_experts(f, u);
         return;
     }
-    fsdp2_unshard(f, u, PHASE_FORWARD, u.c == UC_ROOT, false);
-    if (u.c != UC_ROOT && f->nshard > 1)
-        fsdp2_release(f, walk_at(&f->walk, u.position - 1, u.by));
+    fsdp2_unshard(f, u, PHASE_FORWARD, first, false);
+    if (!first && f->nshard > 1)
+        fsdp2_release(f, gathered_before(f, u));
     fsdp2_copy_out(f, u, PHASE_FORWARD, false);
     if (u.c == UC_ROOT && fsdp2_has_experts(f))
         fsdp2_prefetch_with_experts(f, walk_at(&f->walk, 0, 0), PHASE_FORWARD);
@@ -49,18 +68,19 @@ static void pre_forward(void *fsdp2, struct at u)
 static void post_forward(void *fsdp2, struct at u)
 {
     struct fsdp2 *f = fsdp2;
-    struct at last = walk_at(&f->walk, f->walk.map.n - 1, 0);
+    struct at last = fsdp2_heads(f);
 
+    last = last.c == NUC ? walk_at(&f->walk, f->walk.map.n - 1, 0) : last;
     last = fsdp2_has_experts(f) ? fsdp2_experts(last) : last;
     if (u.c == UC_ROOT && fsdp2_ranks(f, last.c) > 1)
         fsdp2_release(f, last);
-    if (u.c == UC_ROOT ? f->root_reshard : f->reshard)
+    if (reshards(f, u))
         fsdp2_reshard(f, u);
     if (u.c != UC_ROOT && fsdp2_has_experts(f) && f->reshard)
         fsdp2_reshard(f, fsdp2_experts(u));
 }
 
-/* One unit of backward prefetch: the root's prefetches the last one. */
+/* One unit of backward prefetch: the root's, or a head's that is apart from it, prefetches the last one. */
 static void prefetch(struct fsdp2 *f, struct at next)
 {
     if (f->reshard && fsdp2_has_experts(f))
@@ -72,16 +92,20 @@ static void prefetch(struct fsdp2 *f, struct at next)
 static void pre_backward(void *fsdp2, struct at u)
 {
     struct fsdp2 *f = fsdp2;
-    bool root = u.c == UC_ROOT, both = !root && walk_needs_both(&f->walk, u);
-    struct at next = walk_at(&f->walk, root ? f->walk.map.n - 1 : u.position - 1, u.by);
+    bool head = fsdp2_has_head(u.c), both = !fsdp2_is_end(u.c) && walk_needs_both(&f->walk, u);
+    struct at next = walk_at(&f->walk, head ? f->walk.map.n - 1 : u.position - 1, u.by);
 
-    if (root && f->root_reshard)
+    if ((u.c == UC_ROOT && fsdp2_has_tail(f)) || fsdp2_is_prefetched_in_vain(f, u))
+        return;
+    if (u.position == 0)
+        next = fsdp2_embeds(f);
+    if (head && f->root_reshard)
         fsdp2_unshard(f, u, PHASE_BACKWARD, false, true);
-    if (root ? f->root_reshard : f->reshard && (!both || u.c == UC_MLP))
+    if (reshards(f, u) && (!both || u.c == UC_MLP))
         fsdp2_regather(f, u);
-    if (!root && f->reshard && fsdp2_has_experts(f))
+    if (!head && f->reshard && fsdp2_has_experts(f))
         fsdp2_regather(f, fsdp2_experts(u));
-    if (next.c != UC_ROOT)
+    if (!fsdp2_has_head(next.c))
         prefetch(f, next);
     if (f->reshard && both && u.c == UC_MLP)
         fsdp2_regather(f, next);
@@ -99,16 +123,19 @@ static void final_callback(struct fsdp2 *f, const struct at *reduced)
                 sched_act_all(f->s, ACT_FREE, f->fam[c].rs_out);
 }
 
-/* The root's inputs need no gradient: its turn comes in the final callback, after all of backward, and that of late units behind it. */
+/* The root's inputs, and an embedding's, need no gradient: their turn comes in the final callback, after all of backward, and that of late
+ * units behind it. */
 static void post_backward_of_root(struct fsdp2 *f)
 {
     int late = late_units(f);
-    struct at last;
+    struct at last, ends[2];
     const struct at *reduced = reduced_last(f, late, 0, &last);
+    int n = fsdp2_last_ends(f, ends);
 
-    for (int i = -1; i < late; i++) {
-        struct at u = walk_at(&f->walk, i, 0);
-        fsdp2_post_backward(f, u, reduced);
+    for (int i = -n; i < late; i++) {
+        struct at u = i < 0 ? ends[n + i] : walk_at(&f->walk, i, 0);
+        if (!fsdp2_is_prefetched_in_vain(f, u))
+            fsdp2_post_backward(f, u, reduced);
         if (f->size[u.c].trained > 0) {
             last = u;
             reduced = &last;
@@ -116,6 +143,8 @@ static void post_backward_of_root(struct fsdp2 *f)
     }
     if (f->reduce)
         final_callback(f, reduced);
+    if (fsdp2_is_prefetched_in_vain(f, fsdp2_embeds(f)))
+        fsdp2_drop_prefetched(f, fsdp2_embeds(f));
 }
 
 static void post_backward(void *fsdp2, struct at u)
@@ -127,13 +156,15 @@ static void post_backward(void *fsdp2, struct at u)
         post_backward_of_root(f);
     else if (fsdp2_has_experts(f))
         fsdp2_post_backward_with_experts(f, u);
-    else if (u.position >= late_units(f))
+    else if (u.c == fsdp2_heads(f).c)
+        fsdp2_post_backward(f, u, NULL);
+    else if (!fsdp2_is_end(u.c) && u.position >= late_units(f))
         fsdp2_post_backward(f, u, reduced_last(f, u.position + 1, u.by, &prev));
 }
 
 /* Where autograd leaves the gradients of the last entry: in new tensors, or added to what earlier
  * micro-steps left. */
-static void leave_grads(struct fsdp2 *f, struct at u)
+void fsdp2_leave_grads(struct fsdp2 *f, struct at u)
 {
     const struct families *m = &f->fam[u.c];
 
@@ -151,8 +182,10 @@ void fsdp2_compute(void *fsdp2, const struct walk_run *r)
     struct fsdp2 *f = fsdp2;
     bool experts = r->u.position >= 0 && fsdp2_has_experts(f);
 
-    if (!r->loss)
+    if (!r->loss && (r->forward || !fsdp2_is_prefetched_in_vain(f, r->u)))
         sched_act(f->s, ACT_R, f->fam[r->u.c].unsharded, r->u.i, r->u.by);
+    if (!r->loss && (r->u.c == UC_EMBED || r->u.c == UC_OUTPUT))
+        fsdp2_compute_rest(f, r);
     if (experts)
         sched_act(f->s, ACT_R, f->fam[UC_EXPERTS].unsharded, r->u.i, r->u.by);
     if (r->both)
@@ -163,9 +196,9 @@ void fsdp2_compute(void *fsdp2, const struct walk_run *r)
         sched_act(f->s, ACT_ALLOC, f->fam[r->u.c].grads_full, r->u.i, r->u.by);
     if (experts && !f->has_unsharded)
         sched_act(f->s, ACT_ALLOC, f->fam[UC_EXPERTS].grads_full, r->u.i, r->u.by);
-    leave_grads(f, r->u);
+    fsdp2_leave_grads(f, r->u);
     if (experts)
-        leave_grads(f, fsdp2_experts(r->u));
+        fsdp2_leave_grads(f, fsdp2_experts(r->u));
     if (r->piece == PIECE_EMBED)
         fsdp2_table_left(f);
 }
@@ -268,7 +301,7 @@ static void setup(struct fsdp2 *f)
     f->hybrid = f->nshard < f->local->data_ranks;
     f->reshard = reshard_arg != 0;
     /* Before 2.9 the root kept its parameters whatever it was given. */
-    f->root_reshard = p->fsdp.root_reshard_after_forward > 0 && plan_version(p) >= 2009;
+    f->root_reshard = p->fsdp.root_reshard_after_forward > 0 && (plan_version(p) >= 2009 || fsdp2_has_tail(f));
     f->group = f->hybrid ? GROUP_SHARD : GROUP_DATA;
     f->reshard_ranks = reshard_arg > 1 ? reshard_arg : 0;
     f->wide_grads = f->r.wire_reduce != f->r.used;

@@ -2,6 +2,7 @@
  *
  *     lower_fsdp2.c          hooks around modules, whole steps
  *     lower_fsdp2_group.c    entries of one unit
+ *     lower_fsdp2_ends.c     units of what is outside of the blocks
  *     lower_fsdp2_pipeline.c hooks of a pipeline's stage
  *     lower_fsdp2_layout.c   sizes of shards, and which rows of which tensor lie where
  *     lower_fsdp2_offload.c  CPUOffloadPolicy: shards come from the host, gradients go there
@@ -81,10 +82,29 @@ struct fsdp2 {
     struct fsdp2_stage stage;
 };
 
+/* ---- lower_fsdp2_ends.c: the root, and what it is taken apart into ---- */
+
+/* The units that may follow fsdp.root_reshard_after_forward; has the plan a unit of the head? */
+static inline bool fsdp2_has_head(enum unit_class c) { return c == UC_ROOT || c == UC_OUTPUT; }
+static inline bool fsdp2_has_tail(const struct fsdp2 *f) { return f->walk.map.of_class[UC_OUTPUT] > 0; }
+/* Not a unit of blocks. */
+static inline bool fsdp2_is_end(enum unit_class c) { return c <= UC_OUTPUT; }
+/* The unit that has the token embedding; the one whose head is behind the blocks, c NUC where there is none; of forward's gathers the first. */
+struct at fsdp2_embeds(const struct fsdp2 *f);
+struct at fsdp2_heads(const struct fsdp2 *f);
+struct at fsdp2_first(const struct fsdp2 *f);
+/* Those whose turn in backward comes in the root's final callback, in its order: how many. */
+int  fsdp2_last_ends(const struct fsdp2 *f, struct at to[2]);
+/* Of an embedding that is resharded and does not train: backward's first block prefetches it, and nothing waits for it. */
+bool fsdp2_is_prefetched_in_vain(const struct fsdp2 *f, struct at u);
+void fsdp2_drop_prefetched(struct fsdp2 *f, struct at u);
+/* The last entry, of a piece outside of the blocks, reads what the root has left, and leaves its gradients. */
+void fsdp2_compute_rest(struct fsdp2 *f, const struct walk_run *r);
+
 /* Ranks that share what a unit keeps after forward; 0: its whole shard group. */
 static inline int64_t fsdp2_kept_ranks(const struct fsdp2 *f, enum unit_class c)
 {
-    return c == UC_ROOT ? f->root_ranks : f->reshard_ranks;
+    return fsdp2_has_head(c) ? f->root_ranks : f->reshard_ranks;
 }
 
 /* The ranks that share a unit, this rank's place among them, and their group; whether units are followed by their block's experts. */
@@ -154,6 +174,7 @@ void fsdp2_init(void *fsdp2);
 void fsdp2_optimizer(void *fsdp2);
 void fsdp2_compute(void *fsdp2, const struct walk_run *r);
 void fsdp2_finds_unsharded(struct fsdp2 *f, bool has);
+void fsdp2_leave_grads(struct fsdp2 *f, struct at u);
 
 /* A pipeline's stage: what it has beside other plans, and its hooks. */
 void fsdp2_stage_setup(struct fsdp2 *f);

@@ -13,7 +13,7 @@ static int64_t kept_ranks(const struct fsdp2 *f, enum unit_class c) { return fsd
 /* The ranks that share what a unit keeps after forward; the root's may be others. */
 static enum group kept_group(const struct fsdp2 *f, enum unit_class c)
 {
-    return c == UC_ROOT && f->reshard_ranks && f->root_ranks && f->root_ranks != f->reshard_ranks
+    return fsdp2_has_head(c) && f->reshard_ranks && f->root_ranks && f->root_ranks != f->reshard_ranks
          ? GROUP_ROOT_RESHARD : GROUP_RESHARD;
 }
 
@@ -44,7 +44,7 @@ void fsdp2_unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of_
                               small ? bytes : z->shard_bytes, bytes);
     o->after = after;
     if (small)
-        o->wait[0] = u.c == UC_ROOT ? f->ev_root_kept : f->ev_kept;
+        o->wait[0] = fsdp2_has_head(u.c) ? f->ev_root_kept : f->ev_kept;
     walk_name(&f->walk, u);
     sched_does(s, COPY_SET, 1);
     sched_act(s, ACT_R, small ? m->post_forward : m->shard, u.i, u.by);
@@ -102,7 +102,7 @@ void fsdp2_reshard(struct fsdp2 *f, struct at u)
     if (kept_ranks(f, u.c)) {       /* to_sharded_post_forward: keep 1/k of it */
         int64_t kept = f->size[u.c].padded / kept_ranks(f, u.c) * dtype_bytes(f->r.used);
         sched_set(f->s, STREAM_COMPUTE, PHASE_FORWARD, "keep 1/k", kept, kept)->record =
-            u.c == UC_ROOT ? f->ev_root_kept : f->ev_kept;
+            fsdp2_has_head(u.c) ? f->ev_root_kept : f->ev_kept;
         walk_name(&f->walk, u);
         sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->post_forward, u.i, u.by);
         sched_act(f->s, ACT_R, m->unsharded, u.i, u.by);
@@ -177,7 +177,7 @@ void fsdp2_accumulate(struct fsdp2 *f, struct at u)
     walk_name(&f->walk, u);
     sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->grads_wide, u.i, u.by);
     sched_act(f->s, ACT_R | ACT_FREE, m->grads_full, u.i, u.by);
-    if (u.c == UC_ROOT)
+    if (u.c == fsdp2_embeds(f).c)
         fsdp2_table_widened(f);
 }
 
@@ -216,7 +216,7 @@ void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
     sched_does(s, COPY_SET, 1);
     sched_act(s, ACT_ALLOC | ACT_WRITE, m->rs_in, u.i, u.by);
     sched_act(s, ACT_R | ACT_FREE, grads, u.i, u.by);
-    if (u.c == UC_ROOT && f->table > 0)
+    if (u.c == fsdp2_embeds(f).c && f->table > 0)
         sched_act(s, ACT_R | ACT_FREE, f->table_own, 0, 0);
     reduce(f, u);
 }

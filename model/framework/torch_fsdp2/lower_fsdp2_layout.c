@@ -241,7 +241,7 @@ static void parts_of(struct fsdp2 *f, enum unit_class c, int buf, int times, ten
 /* A walk over the model's tensors, as an optimizer's over its parameters, meets what the root has behind the blocks after them. */
 static bool is_behind(const struct fsdp2 *f, enum unit_class c, int t)
 {
-    return c == UC_ROOT && f->walk.map.kind != UNIT_MODEL && t >= model_block_first(f->m, f->m->layers);
+    return fsdp2_has_head(c) && f->walk.map.kind != UNIT_MODEL && t >= model_block_first(f->m, f->m->layers);
 }
 
 typedef void part_fn(struct schedules *s, int buf, int64_t bytes);

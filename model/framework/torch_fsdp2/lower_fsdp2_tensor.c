@@ -83,7 +83,7 @@ void fsdp2_table_widened(struct fsdp2 *f)
         return;
     sched_set(f->s, STREAM_COMPUTE, PHASE_BACKWARD, "upcast grads", f->table * dtype_bytes(f->r.used),
               f->table * dtype_bytes(f->r.wire_reduce));
-    walk_name(&f->walk, walk_root);
+    walk_name(&f->walk, fsdp2_embeds(f));
     sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->table_wide, 0, 0);
     sched_act(f->s, ACT_R | ACT_FREE, f->table_grads, 0, 0);
 }

@@ -402,8 +402,8 @@ def recording(case):
     return text + body
 
 
-def write(path, cases):
-    text = [f"# recorded from torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}, CPU, by record_torch.py"]
+def write(path, cases, by="record_torch.py"):
+    text = [f"# recorded from torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}, CPU, by {by}"]
     for case in cases:
         text += ([] if len(cases) == 1 else ["", "list " + case["name"]]) + recording(case)
     with open(path, "w") as f:

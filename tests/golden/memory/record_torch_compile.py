@@ -2,11 +2,13 @@
 """Records what torch.compile() keeps of a transformer block for backward.
 
     python record_torch_compile.py -o torch_compile.txt         torch 2.15.0, transformers 5.23.0, no GPU
+    python record_torch_compile.py --adapters -o torch_compile_lora.txt         the same with PEFT 0.21.2
 
 A block of each model is traced and differentiated by AOTAutograd on fake CUDA tensors, as torch.compile() does, with
 inductor's decompositions, and cut into forward and backward by inductor's partitioner (min-cut).  A line a case:
 
     model batch seq recompute bytes
+    model batch seq recompute targets bytes          of --adapters: LoRA of rank 8 in bf16, beside weights that are frozen
 
 bytes: storages among the forward graph's results, rounded up to 512 bytes each, that are neither parameters nor inputs
 of the graph: what forward saves, and the block's own output.  Recompute: none, full (torch.utils.checkpoint) or op
@@ -31,6 +33,10 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 MODELS = ("llama-10m", "llama-15m-gqa-tied", "llama-1b", "llama-8b", "mistral", "qwen2", "qwen3", "gemma", "smollm3",
           "arcee", "granite", "starcoder2", "ministral", "olmo2", "nemotron", "seed_oss", "exaone4", "hunyuan_v1_dense")
+
+
+ADAPTED = ("llama-10m", "llama-8b")
+TARGETS = ("all-linear", "q_proj,v_proj", "o_proj,down_proj")
 
 
 def rounded(storage):
@@ -59,18 +65,27 @@ def partitioned(recompute, graph, inputs, **options):
     return min_cut_rematerialization_partition(graph, inputs, compiler="inductor", **options)
 
 
-def block_of(name):
+def block_of(name, targets):
     config = transformers.AutoConfig.for_model(**dict(steps.MODELS[name], num_hidden_layers=1))
     config.bos_token_id = config.eos_token_id = config.pad_token_id = None
     config.use_cache = False
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.bfloat16)
+    if targets:
+        import peft
+        torch.set_default_dtype(torch.bfloat16)     # adapters are made as they are used: fake tensors cannot be moved
+        move, torch.nn.Module.to = torch.nn.Module.to, lambda self, *_, **__: self
+        names = targets if targets == "all-linear" else targets.split(",")
+        model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", r=8, target_modules=names),
+                                    autocast_adapter_dtype=False).base_model.model
+        torch.nn.Module.to = move
+        torch.set_default_dtype(torch.float32)
     return model.train(), config.hidden_size
 
 
-def saved(name, batch, seq, recompute):
+def saved(name, batch, seq, recompute, targets=None):
     graphs = []
     with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"):
-        model, hidden = block_of(name)
+        model, hidden = block_of(name, targets)
         block = steps.blocks_of(model)[0]
         x = torch.empty(batch, seq, hidden, dtype=torch.bfloat16, requires_grad=True)
         tables = [t.detach() for t in model.base_model.rotary_emb(x, torch.arange(seq)[None])]
@@ -96,15 +111,19 @@ def saved(name, batch, seq, recompute):
 def main():
     args = argparse.ArgumentParser(description=__doc__)
     args.add_argument("-o", default="torch_compile.txt")
+    args.add_argument("--adapters", action="store_true")
     args = args.parse_args()
     steps.without_gpu()
     steps.PLANNED["capability"] = 9
     with open(args.o, "w") as out:
-        print(json.dumps({name: steps.MODELS[name] for name in MODELS}, separators=(",", ":")), file=out)
-        for name in MODELS:
-            for batch, seq in ((1, 512), (4, 256)):
-                for recompute in ("none", "op", "full"):
-                    print(name, batch, seq, recompute, saved(name, batch, seq, recompute), file=out, flush=True)
+        models = ADAPTED if args.adapters else MODELS
+        print(json.dumps({name: steps.MODELS[name] for name in models}, separators=(",", ":")), file=out)
+        for name in models:
+            for batch, seq in ((1, 512),) if args.adapters else ((1, 512), (4, 256)):
+                for recompute in ("none", "full") if args.adapters else ("none", "op", "full"):
+                    for targets in TARGETS if args.adapters else (None,):
+                        print(name, batch, seq, recompute, *((targets,) if targets else ()),
+                              saved(name, batch, seq, recompute, targets), file=out, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records PyTorch's own account of the memory of a training step.
 
-    python record_torch_memory.py [--cases steps|alone|attention|options|hooks|experts|activations|liger|units|numbers|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
+    python record_torch_memory.py [--cases steps|alone|attention|options|hooks|experts|activations|liger|units|ends|numbers|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
 
 FSDP2 and HSDP by torch.distributed._tools.fsdp2_mem_tracker.FSDPMemTracker, DDP by
 MemTracker, both under FakeTensorMode with a fake process group: the modelling code,
@@ -64,6 +64,7 @@ from torch_alone import alone_cases, optimizer_of, optimizers
 from torch_activations import ACTIVATIONS, activation_cases
 from torch_attention import attention_cases
 from torch_liger import liger, liger_cases
+from torch_ends import ENDS, end_cases, shard_ends
 from torch_hooks import hook_cases, kept, register_hook, steps_before
 from torch_mixtures import MIXTURES, PUTS, expert_cases, take_grouped_products
 from torch_numbers import NUMBERS, class_of, number_cases, number_loss
@@ -194,7 +195,7 @@ RELEASED = {
 MODELS.update(RELEASED)
 # Their modelling code has no fused attention, or none that CUDA's fused kernels take.
 EAGER_ONLY = {"gemma2", "bloom", "falcon", "mpt"}
-MODELS.update({name: {"model_type": name, **shape} for name, shape in FAMILIES.items()}, **MIXTURES, **ACTIVATIONS, **UNITS, **NUMBERS)
+MODELS.update({name: {"model_type": name, **shape} for name, shape in FAMILIES.items()}, **MIXTURES, **ACTIVATIONS, **UNITS, **ENDS, **NUMBERS)
 
 # ---- what stands in for a GPU ----
 
@@ -361,6 +362,8 @@ def shard(model, plan, mesh):
     if plan["precision"] == "bf16":
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     reshard = plan["fsdp"]["reshard_after_forward"]
+    if plan["fsdp"].get("root_units", "together") != "together":
+        shard_ends(model, plan["fsdp"]["root_units"], mesh, policy, reshard, plan["fsdp"].get("root_reshard_after_forward", False))
     blocks, each = list(blocks_of(model)), int(plan.get("unit", "1 block").split()[0])
     for i in range(0, len(blocks), each):
         unit = blocks[i:i + each] if each > 1 else blocks[i]
@@ -485,7 +488,7 @@ def run(plan, rehearsed=False):
             form = plan.get("optimizer_form", "foreach")
             optimizer = optimizer_of(model, plan, lambda params: torch.optim.AdamW(params, lr=1e-4, foreach=form == "foreach", fused=form == "fused"))
             batch, autocast = batch_of(plan), not fsdp and plan["precision"] == "bf16" and not plan["ddp"].get("model_dtype")
-            if plan["model"] in UNITS:
+            if plan["model"] in UNITS or plan["model"] in ENDS:
                 if fsdp and not rehearsed:
                     # DTensor computes shapes once for each operator and shape, with whole tensors, in the same fake mode.
                     step(model, optimizer, *batch, plan, autocast)
@@ -634,7 +637,7 @@ def choices(gpu):
 CASES = {"steps": cases, "alone": lambda: alone_cases(plan_of), "attention": lambda: attention_cases(plan_of, FAMILIES), "options": lambda: option_cases(plan_of),
          "hooks": lambda: hook_cases(plan_of), "experts": lambda: expert_cases(plan_of),
          "activations": lambda: activation_cases(plan_of), "liger": lambda: liger_cases(plan_of),
-         "units": lambda: unit_cases(plan_of), "numbers": lambda: number_cases(plan_of)}
+         "units": lambda: unit_cases(plan_of), "ends": lambda: end_cases(plan_of), "numbers": lambda: number_cases(plan_of)}
 
 
 def record(plans, out):
