@@ -32,6 +32,8 @@ void answers_begin(int argc, char **argv, void (*rests_on)(json_t *answer))
         fail_copies(said, sizeof said);
 }
 
+bool answers_asked(void) { return asked; }
+
 void answer_given(void) { answered = true; }
 
 int answer_print_file(json_t *doc, int status)

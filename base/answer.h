@@ -17,6 +17,9 @@
 /* Is --json on the command line?  Then what fail() prints is kept from now on.  `rests_on` adds what every answer names: versions. */
 void answers_begin(int argc, char **argv, void (*rests_on)(json_t *answer));
 
+/* Whether a document was asked for. */
+bool answers_asked(void);
+
 /* Prints `doc` with what answers rest on, and gives the reference back.  `status`, or 1 where standard output cannot be written. */
 int answer_print(json_t *doc, int status);
 

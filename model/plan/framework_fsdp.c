@@ -115,11 +115,6 @@ static int check_states(const struct plan *p, const char *where)
     return 0;
 }
 
-static int check_fsdp2(const struct plan *p, const char *where)
-{
-    return check_dtype(p, where) < 0 ? -1 : check_states(p, where);
-}
-
 static int check_reshard(const struct plan *p, const char *where)
 {
     if (check_reshard_key(p, where, "reshard_after_forward", p->fsdp.reshard_after_forward) < 0)
@@ -139,7 +134,10 @@ static int check_root_units(const struct plan *p, const char *where)
     return why ? fail("%s: fsdp.root_units: %s: leave it at together", where, why) : 0;
 }
 
-static int check_fsdp2(const struct plan *p, const char *where) { return check_dtype(p, where) < 0 ? -1 : check_root_units(p, where); }
+static int check_fsdp2(const struct plan *p, const char *where)
+{
+    return check_dtype(p, where) < 0 || check_states(p, where) < 0 ? -1 : check_root_units(p, where);
+}
 
 static int check_fsdp1_group(const struct plan *p, const char *where)
 {
