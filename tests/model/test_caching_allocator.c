@@ -222,7 +222,7 @@ static void a_graphs_pool_is_never_given_back(void **state)
     }
 }
 
-static int64_t state_of(const struct caching_allocator *a, int64_t **out)
+static int64_t state_of(struct caching_allocator *a, int64_t **out)
 {
     int64_t n = caching_allocator_state(a, NULL);
 

@@ -219,7 +219,8 @@ static struct pools *walked(const char *model, const char *dialect, const char *
 {
     struct pools *x = calloc(1, sizeof *x);
     struct schedules s = { 0 };
-    struct request_target t = { x, take, give, record, complete, events, &x->none, emptied, keep, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
+    struct request_target t = { .of = x, .allocate = take, .release = give, .record = record, .complete = complete, .events = events, .stats = &x->none,
+                                .empty = emptied, .keep = keep };
     struct request_report r;
     struct plan p;
 
