@@ -345,6 +345,8 @@ int export_torch(const struct plan *p, FILE *to)
         return refuse("liger", "call liger_kernel.transformers' apply_liger_kernel_to_...() by hand");
     if (p->recompute == RECOMPUTE_SELECTIVE || p->recompute == RECOMPUTE_OP || p->recompute == RECOMPUTE_OFFLOAD || p->recompute_interval > 1)
         return refuse("recompute", "transformers recomputes whole blocks, all or none, and keeps their inputs on the GPU");
+    if (p->fsdp.optimizer_offload)
+        return refuse("fsdp.optimizer_offload", "copy the optimizer's states from and to the host around its step by hand, as prime-rl does");
     if (p->activation_offload != OFFLOAD_NOTHING)
         return refuse("activation_offload", "wrap the forward pass in torch.autograd.graph.save_on_cpu() by hand");
     if (p->float8.recipe != FLOAT8_NONE)

@@ -118,7 +118,8 @@ static int check_offload(const struct plan *p, const char *where)
     return 0;
 }
 
-/* Two parameter groups are followed in data parallelism, on the device, with sums in the model's dtype. */
+/* Two parameter groups are followed in data parallelism, on the device, with sums in the model's dtype.  dpxrun has one norm a step, where
+ * stages 1 and 2 add up one for each group. */
 const char *deepspeed_groups_beside(const struct plan *p)
 {
     const struct deepspeed_options *ds = &p->ds;
@@ -131,6 +132,8 @@ const char *deepspeed_groups_beside(const struct plan *p)
         return "a recorded module";
     if (ds->grad_accum_fp32)
         return "grad_accum_dtype fp32";
+    if (p->kernels == KERNELS_DPX && p->strategy != STRAT_ZERO3)
+        return "kernels \"dpx\" of stages 1 and 2";
     return plan_is_data_parallel(p) && p->parallel.expert <= 1 ? NULL : "tensor, context, pipeline or expert parallelism";
 }
 

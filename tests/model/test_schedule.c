@@ -491,9 +491,9 @@ static void steady_must_leave_what_it_found(void **state)
     sound(&s);                                  /* first may: optimizer states are born there */
     int b = sched_buf(&s, CAT_OPTIMIZER, "o", NULL, 0, 1, 100);
     *act_of(&s, 2) = (struct act){ .buf = b, .n = 1, .what = ACT_ALLOC };
-    s.ops[2].acting = ACT_ALLOC;
+    s.ops[2].acting = ACT_ALLOC | ACTS_DEVICE;
     assert_true(schedules_check(&s, why, sizeof why));
-    s.ops[2].acting = ACT_ALLOC | ACT_FREE;
+    s.ops[2].acting |= ACT_FREE;
     broken(&s, "summed up");
 }
 
