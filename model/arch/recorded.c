@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/notes.h"
 #include "base/room.h"
+#include "base/sort.h"
 #include "model/arch/recorded_internal.h"
 #include "model/arch/sample.h"
 
@@ -104,7 +105,7 @@ static int check_names(const struct model *m, const char *where)
 
     for (int t = 0; t < m->ntensors; t++)
         sorted[t] = &m->tensors[t];
-    qsort(sorted, (size_t)m->ntensors, sizeof *sorted, by_name);
+    sort_stable(sorted, (size_t)m->ntensors, sizeof *sorted, by_name);
     for (int t = 1; t < m->ntensors && rc == 0; t++)
         if (!strcmp(sorted[t]->name, sorted[t - 1]->name))
             rc = fail("%s: tensors: %s stands there twice: another name of a tensor belongs into \"shared\"", where, sorted[t]->name);

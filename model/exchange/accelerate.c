@@ -658,6 +658,13 @@ int accelerate_read(const json_t *config, const char *where, struct plan *p, str
     return plan_check(p, where);
 }
 
+bool accelerate_starts_ranks_alone(const json_t *launch)
+{
+    const char *type = json_string_value(json_object_get(launch, "distributed_type"));
+
+    return type && !strcmp(type, "MULTI_GPU");
+}
+
 static int accelerate_import(const json_t *config, const char *where, struct plan *p)
 {
     struct notes notes = { 0 };

@@ -17,6 +17,10 @@
  * folder is where deepspeed_config_file is looked for. */
 int accelerate_read(const json_t *config, const char *where, struct plan *p, struct notes *notes);
 
+/* Of the config that `accelerate launch` stands for: without a file it starts a process for each GPU, and who shares what it leaves to the
+ * script. */
+bool accelerate_starts_ranks_alone(const json_t *launch);
+
 /* The same from a YAML (or .json) file. */
 int accelerate_import_file(const char *path, struct plan *p);
 

@@ -377,14 +377,6 @@ static int read_launch(struct import *in, const json_t *launch, const char *by, 
     return rc;
 }
 
-/* `accelerate launch` without a config starts a process for each GPU: who shares what it leaves to the script. */
-static bool starts_ranks_alone(const json_t *launch)
-{
-    const char *type = json_string_value(json_object_get(launch, "distributed_type"));
-
-    return type && !strcmp(type, "MULTI_GPU");
-}
-
 /* Plain DDP.  `narrow`: the model itself is in 16 bits. */
 static int read_ddp(const struct import *in, bool narrow)
 {
@@ -663,7 +655,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     p->framework_version[0] = '\0';
     narrow = pure || in.form == RECIPE_AXOLOTL || (in.form == RECIPE_TRL ? loads_narrow(&in) : adapts);
     bool shares = value(&in, SAYS_DEEPSPEED) || words[0];
-    if (shares && starts_ranks_alone(launch))
+    if (shares && accelerate_starts_ranks_alone(launch))
         launch = NULL;                          /* the Trainer tells accelerate what the recipe says */
     if (launch && shares)
         return fail("%s: %s: the recipe and accelerate's config (%s) both say who shares what: give one", where,

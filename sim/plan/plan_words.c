@@ -231,6 +231,8 @@ static const char *const activations[] = { "", "activations on the host (save_on
                                            "activations copied to the host beside compute" };
 static const char *const formats[] = { "", "8-bit floats in linear layers (e4m3)", "8-bit floats in linear layers (hybrid)" };
 static const char *const scales[] = { "scaled by earlier steps", "scaled by tensor", "scaled by blocks of 128", "scaled by 32 numbers (mxfp8)" };
+static const char *const roots[] = { "", "the embedding, and norm with head, units of their own", "the embedding a unit of its own",
+                                     "the embedding and the head units of their own" };
 static const char *const fours[] = { "", "4-bit floats in linear layers" };
 static const char *const backends[] = { "", "flash-attn's attention", "cuDNN's attention" };
 static const char *const parameters[] = { "parameters on the GPU", "parameters in host memory", "parameters on disk" };
@@ -302,6 +304,7 @@ static const struct part parts[] = {
     { "ddp", "comm_hook", true, .say = say_hook },
     { "ddp.PowerSGDState", "matrix_approximation_rank", true, .format = "PowerSGD's rank %g" },
     { "fsdp", "reshard_after_forward", false, .say = say_reshard },
+    { "fsdp", "root_units", false, .of = roots },
     { "fsdp", "wrap_adapters", false, .format = "each adapter a unit" },
     { "fsdp", "enable_fsdp_float8_all_gather", false, .format = "weights gathered in 8 bits" },
     { "fsdp", "precompute_float8_dynamic_scale_for_fsdp", false, .format = "scales computed once a step" },

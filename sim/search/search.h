@@ -125,6 +125,9 @@ struct search_result {
 /* 0, or -1 with the reason reported: nothing to search (the global batch does not
  * divide, no cell of the table is left), or go_on() said no. */
 int  search(const struct search_options *o, struct search_result *out);
+
+/* The same of data parallelism alone. */
+int  search_data(const struct search_options *o, struct search_result *out);
 /* The order of struct found: what fits first, by time, then by memory, then as enumerated.  For qsort(). */
 int  found_by_rank(const void *a, const void *b);
 void search_free(struct search_result *r);

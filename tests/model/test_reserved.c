@@ -4,10 +4,9 @@
 #include "model/memory/reserved.h"
 #include "tests/model/random_plan.h"
 #include "tests/model/request_plans.h"
+#include "tests/model/shown.h"
 
 #include <inttypes.h>
-
-#define MiB ((int64_t)1 << 20)
 
 static const struct request_options no_workspace = { 0 };
 
@@ -19,63 +18,6 @@ static struct caching_allocator *exact(void)
 
     o.expandable_segments = true;
     return caching_allocator_new((int64_t)1 << 48, &o);
-}
-
-/* Every micro-step, every step to its end, each request and release by itself. */
-static struct request_target every_step(struct request_target t)
-{
-    t.touch = NULL;
-    t.serve = NULL;
-    t.state = NULL;
-    t.watch = NULL;
-    return t;
-}
-
-/* What is shown of a walk: counters and peaks. */
-struct shown { struct request_report r; int64_t peak[5], idle, retries, ooms; };     /* `retries`: of iterations that are left out, too */
-
-/* Segments whose addresses fall, or rise; or pages. */
-enum device { FALLS, RISES, PAGES, NDEVICE };
-
-/* *made: retries of the iterations that were not left out. */
-static struct shown shown_with(const struct plan *p, const struct schedules *s, int64_t capacity, enum device device, bool every, int64_t *made)
-{
-    struct caching_options o = caching_allocator_defaults();
-    o.expandable_segments = device == PAGES;
-    o.addresses_rise = device == RISES;
-    struct caching_allocator *a = caching_allocator_new(capacity, &o);
-    const struct caching_stats *c = caching_allocator_stats(a);
-    struct request_target t = every ? every_step(reserved_target(a)) : reserved_target(a);
-    struct shown x;
-
-    memset(&x, 0, sizeof x);
-    requests_walk(p, s, reserved_options(p), &t, &x.r);
-    if (!x.r.out_of_memory)
-        x.r.op = 0, x.r.iteration = 0;
-    const int64_t peaks[] = { c->allocated.peak, c->active.peak, c->reserved.peak, c->requested.peak, c->inactive_split.peak };
-    memcpy(x.peak, peaks, sizeof peaks);
-    x.idle = c->idle_at_peak;
-    x.retries = x.r.retries;
-    x.ooms = c->ooms;
-    *made = c->retries;
-    assert_true(caching_allocator_check(a));
-    caching_allocator_delete(a);
-    return x;
-}
-
-static struct shown shown_of(const struct plan *p, const struct schedules *s, int64_t capacity, enum device device, bool every)
-{
-    int64_t made;
-
-    return shown_with(p, s, capacity, device, every, &made);
-}
-
-static bool same_shown(const struct shown *x, const struct shown *y)
-{
-    return !memcmp(x->peak, y->peak, sizeof x->peak) && x->idle == y->idle && x->retries == y->retries && x->ooms == y->ooms &&
-           x->r.requests == y->r.requests && x->r.unmatched == y->r.unmatched && x->r.steady_retries == y->r.steady_retries &&
-           x->r.steady_calls == y->r.steady_calls && x->r.refused == y->r.refused &&
-           x->r.out_of_memory == y->r.out_of_memory && x->r.sched == y->r.sched && x->r.op == y->r.op && x->r.iteration == y->r.iteration;
 }
 
 /* The last step is left where the state of the one before is met, at these addresses or at those of segments that are as good: that shows
@@ -274,43 +216,6 @@ static void a_gradient_outlives_the_entry_that_made_it(void **state)
         fail_msg("%s", why);
     schedules_free(&s);
     plan_free(&p);
-}
-
-/* A full device that gives its cache back in every micro-step hands out new addresses each time: the state that counts is the same, and the
- * rest is left out.  Of 100 micro-steps on devices of less and less memory: the same is shown, and mostly three of four retries were not made. */
-static void a_full_device_leaves_micro_steps_out(void **state)
-{
-    static const struct { enum strategy strategy; enum dialect dialect; bool every; } plans[] = {
-        { STRAT_FSDP, DIALECT_TORCH, false }, { STRAT_FSDP, DIALECT_TORCH, true }, { STRAT_FSDP, DIALECT_TORCH_FSDP1, false } };
-
-    (void)state;
-    for (int i = 0; i < 3; i++) {
-        struct schedules s = { 0 };
-        struct plan p;
-        int full = 0, left_out = 0;
-        plan_of(&p, "llama-3.1-8b", 32, 8, plans[i].strategy, plans[i].dialect, DT_BF16);
-        p.kernels = KERNELS_TORCH_SDPA;
-        p.seq = 4096;
-        p.accumulation = 100;
-        p.sync_every_micro_step = plans[i].every;
-        plan_resolve(&p);
-        lowered(&p, 0, &s);
-        for (int d = FALLS; d <= RISES; d++) {
-            int64_t made, capacity = shown_of(&p, &s, (int64_t)1 << 48, (enum device)d, true).peak[2];
-            for (bool holds = true; holds; capacity -= capacity / 50) {
-                struct shown whole = shown_of(&p, &s, capacity, (enum device)d, true);
-                struct shown part = shown_with(&p, &s, capacity, (enum device)d, false, &made);
-                assert_true(same_shown(&whole, &part));
-                holds = !whole.r.out_of_memory;
-                full += whole.r.steady_retries >= p.accumulation / 2;
-                left_out += whole.r.steady_retries >= p.accumulation / 2 && 4 * made < whole.retries;
-            }
-        }
-        assert_true(full >= 2);
-        assert_true(2 * left_out > full);
-        schedules_free(&s);
-        plan_free(&p);
-    }
 }
 
 /* ---- the same requests through PyTorch's allocator ---- */
@@ -752,7 +657,6 @@ int main(void)
         cmocka_unit_test(so_do_those_of_random_plans),
         cmocka_unit_test(what_an_embedding_adds_up_stays_on_the_device),
         cmocka_unit_test(a_gradient_outlives_the_entry_that_made_it),
-        cmocka_unit_test(a_full_device_leaves_micro_steps_out),
         cmocka_unit_test(requests_reserve_what_torch_reserved_for_them),
     };
     return cmocka_run_group_tests_name("model/reserved", tests, NULL, NULL);

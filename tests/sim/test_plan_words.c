@@ -63,7 +63,7 @@ static void states_are_said_to_be_where_the_schedule_has_them(void **state)
     static const char *const at[] = { "none", "cpu", "nvme" };
     static const struct { enum strategy s; enum dialect d; } cells[] = {
         { STRAT_ZERO1, DIALECT_DEEPSPEED }, { STRAT_ZERO2, DIALECT_DEEPSPEED }, { STRAT_ZERO3, DIALECT_DEEPSPEED },
-        { STRAT_ZERO1, DIALECT_PAPER }, { STRAT_ZERO2, DIALECT_PAPER }, { STRAT_ZERO3, DIALECT_PAPER },
+        { STRAT_ZERO2, DIALECT_PAPER }, { STRAT_ZERO3, DIALECT_PAPER },
     };
 
     (void)state;
@@ -72,7 +72,7 @@ static void states_are_said_to_be_where_the_schedule_has_them(void **state)
             bool stage3 = cells[c].s == STRAT_ZERO3 && cells[c].d == DIALECT_DEEPSPEED && i == 2;
             struct plan p = plan_in_words(PLAN("'strategy': '%s', 'dialect': '%s', 'deepspeed': { 'offload_optimizer': { 'device': '%s'%s } }"),
                                           strategy_name(cells[c].s), dialect_name(cells[c].d), at[i], stage3 ? ", 'nvme_path': '/nvme'" : "");
-            struct schedules s;
+            struct schedules s = { 0 };
             char text[PLAN_WORDS];
             plan_words(&p, text, sizeof text);
             assert_int_equal(lower(&p, 0, &s), 0);
