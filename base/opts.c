@@ -336,7 +336,8 @@ int opts_command_run(const char *program, const char *about, const struct comman
         opts_print_commands(program, about, commands);
         return 0;
     }
-    if (is_one_of(argv[1], "--version", "version") || (strcmp(argv[1], "help") == 0 && is_one_of(argv[2], "version", "--version"))) {
+    bool document = argc == 3 && strcmp(argv[1], "--json") == 0;
+    if (is_one_of(argv[1 + document], "--version", "version") || (strcmp(argv[1], "help") == 0 && is_one_of(argv[2], "version", "--version"))) {
         print_version(program);
         return 0;
     }

@@ -72,7 +72,6 @@ for p in dpxplan dpxrun dpxcal dpxreport; do
     [ -x "$B/$p" ] || { skip "the version of $p is a document" 'it is not built'; continue; }
     check "the version of $p is a document" "$(
         for asked in 'version --json' '--version --json' '--json --version'; do
-            [ "$p $asked" != 'dpxplan --json --version' ] || continue       # its first word is a command
             # shellcheck disable=SC2086
             "$B/$p" $asked 2>&1 | python3 -c '
 import json, sys
