@@ -156,6 +156,8 @@ ours() {
     sources '*.h' | grep -vE '^(tests/emu/include|exec/nompi|exec/nodnnl|tests/gpu/bare)/'
 }
 
+check 'every test that is a script can be run' "$(for t in tests/test_*.sh tests/*/test_*.sh; do [ -x "$t" ] || echo "$t is not executable"; done)"
+
 check 'what only its own file calls is static' "$(only_here)"
 
 check 'every header has its own include guard' \

@@ -107,6 +107,7 @@ static int64_t watch_events(void *of, int stream)                   { struct wat
 static void watch_empty(void *of)                                   { struct watch *w = of; w->to.empty(w->to.of); }
 static void watch_keep(void *of, int stream)                        { struct watch *w = of; w->to.keep(w->to.of, stream); }
 static int64_t watch_state(void *of, int64_t *out)                  { struct watch *w = of; return w->to.state(w->to.of, out); }
+static int watch_number(void *of, int block)                        { struct watch *w = of; return w->to.number(w->to.of, block); }
 static int64_t watch_address(void *of, int block)                   { struct watch *w = of; return w->to.address(w->to.of, block); }
 static int64_t watch_completed(void *of, int stream)                { struct watch *w = of; return w->to.completed(w->to.of, stream); }
 
@@ -121,7 +122,7 @@ static int64_t walk(const struct explained *p, struct watch *w, int64_t stop, st
     w->stop = stop;
     t = (struct request_target){ .of = w, .allocate = watch_allocate, .release = watch_release, .record = watch_record, .complete = watch_complete,
                                  .events = watch_events, .stats = w->to.stats, .empty = watch_empty, .keep = watch_keep,
-                                 .state = watch_state, .address = watch_address, .completed = watch_completed };
+                                 .state = watch_state, .number = watch_number, .address = watch_address, .completed = watch_completed };
     requests_walk(&p->plan, &p->e.schedules, reserved_options(&p->plan), &t, r);
     int64_t allocated = w->to.stats->allocated.now;
     caching_allocator_delete(a);

@@ -140,8 +140,9 @@ check 'a condition on what the script sets is decided' "$(
 printf 'MODULE=llama3 CONFIG=llama3_70b ./run_train.sh\n' >"$tmp/run.sh"
 # Options of 0.2.2, whose sections have dashes: read back as the plan that they were written from.
 check 'what is exported for torchtitan 0.2.2 is read as the same plan' "$(
-    for of in '"recompute": "op", "kernels": "torch-compile", "fp8": "tensorwise", "fsdp": { "enable_fsdp_float8_all_gather": true }' \
-              '"recompute": "full", "recompute_interval": 2, "clip": 1.0' '"recompute": "none", "parallel": { "tensor": 2, "sequence": true }'; do
+    for of in '"recompute": "op", "kernels": "torch-compile", "fp8": "tensorwise", "fsdp": { "enable_fsdp_float8_all_gather": true, "root_units": "apart" }' \
+              '"recompute": "full", "recompute_interval": 2, "clip": 1.0, "fsdp": { "root_units": "apart" }' \
+              '"recompute": "none", "parallel": { "tensor": 2, "sequence": true }, "fsdp": { "root_units": "apart" }'; do
         printf '{ "dpx_plan": 1, "model": "llama-3.1-8b", "cluster": "8xh100", "strategy": "fsdp", "dialect": "torch", "seq": 512, "micro_batch": 2,
             "accumulation": 4, "precision": "bf16", %s }' "$of" >"$tmp/was.json"
         "$B/dpxplan" export "$tmp/was.json" --to torchtitan-0.2.2 2>&1 | sed '/^#/d; 1i python -m torchtitan.train' | tr '\n' ' ' >"$tmp/run_train.sh"
