@@ -10,6 +10,7 @@
 #include "base/notes.h"
 #include "model/arch/builtin.h"
 #include "model/exchange/megatron_import.h"
+#include "model/exchange/megatron_layers.h"
 
 static bool has(const json_t *o, const char *name) { return json_object_get(o, name) && !json_is_false(json_object_get(o, name)); }
 
@@ -209,6 +210,80 @@ static json_t *nemotron_like(const json_t *o, const struct shape *s)
     return c;
 }
 
+/* moe_layer_freq, 1 where it is left out: the dense layers before those with experts.  -1: they stand in another order, or reported. */
+static int64_t dense_first(const json_t *o, int64_t layers, const char *where)
+{
+    const json_t *freq = json_object_get(o, "moe_layer_freq");
+    unsigned char has_experts[MODEL_MAX_LAYERS];
+    int64_t every, n = 0;
+
+    if (!freq)
+        return 0;
+    if (layers > MODEL_MAX_LAYERS || megatron_layers_read(freq, where, "moe_layer_freq", layers, &every, has_experts) < 0)
+        return -1;
+    if (every)
+        return every == 1 ? 0 : fail("%s: moe_layer_freq: %" PRId64 ": of a model that the options describe dense layers are the first: give --model", where, every);
+    while (n < layers && !has_experts[n])
+        n++;
+    for (int64_t i = n; i < layers; i++)
+        if (!has_experts[i])
+            return fail("%s: moe_layer_freq: layer %" PRId64 " is dense behind layers with experts: of a model that the options describe dense layers are the "
+                        "first: give --model", where, i);
+    return n;
+}
+
+/* MLATransformerConfig's defaults, but for those that the command line has of its own. */
+static void set_latent(json_t *c, const json_t *o)
+{
+    int64_t q_rank = number(o, "q_lora_rank", 0);
+    double factor = real(o, "rotary_scaling_factor", 1);
+
+    json_object_set_new(c, "q_lora_rank", q_rank ? json_integer(q_rank) : json_null());
+    set(c, "kv_lora_rank", number(o, "kv_lora_rank", 32));
+    set(c, "qk_nope_head_dim", number(o, "qk_head_dim", 128));
+    set(c, "qk_rope_head_dim", number(o, "qk_pos_emb_head_dim", 64));
+    set(c, "v_head_dim", number(o, "v_head_dim", 128));
+    if (factor > 1)
+        json_object_set_new(c, "rope_scaling", json_pack("{s:s, s:f, s:f, s:f, s:i}", "type", "yarn", "factor", factor, "mscale", real(o, "mscale", 1),
+                                                         "mscale_all_dim", real(o, "mscale_all_dim", 0), "original_max_position_embeddings", 4096));
+}
+
+/* DeepSeek-V3's and GLM-4.5's: dense layers first, a shared expert beside those that routers choose.  Their routers are held against the line's afterwards. */
+static json_t *routed_like(const json_t *o, const struct shape *s, const char *where)
+{
+    bool latent = has(o, "multi_latent_attention");
+    int64_t dense = dense_first(o, s->layers, where), each = number(o, "moe_ffn_hidden_size", ffn(o, s->hidden));
+    int64_t shared = number(o, "moe_shared_expert_intermediate_size", 0);
+
+    if (dense < 0)
+        return NULL;
+    if (each < 1 || shared < each || shared % each) {
+        fail("%s: moe_shared_expert_intermediate_size: %" PRId64 " is no multiple of an expert's width, %" PRId64 ": give --model", where, shared, each);
+        return NULL;
+    }
+    json_t *c = config_of(o, s, latent ? "deepseek_v3" : "glm4_moe");
+    if (latent) {
+        set_latent(c, o);
+    } else {
+        set_head_dim(c, o, s);
+        set_true(c, "attention_bias", has(o, "add_qkv_bias") || !has(o, "disable_bias_linear"));
+        set_true(c, "use_qk_norm", has(o, "qk_layernorm"));
+        json_object_set_new(c, "partial_rotary_factor", json_real(real(o, "rotary_percent", 1)));
+    }
+    set(c, "intermediate_size", ffn(o, s->hidden));
+    set(c, "moe_intermediate_size", each);
+    set(c, "n_routed_experts", number(o, "num_experts", 0));
+    set(c, "num_experts_per_tok", number(o, "moe_router_topk", 2));
+    set(c, "n_shared_experts", shared / each);
+    set(c, "first_k_dense_replace", dense);
+    set(c, "n_group", number(o, "moe_router_num_groups", 1));
+    set(c, "topk_group", number(o, "moe_router_group_topk", 1));
+    json_object_set_new(c, "routed_scaling_factor", json_real(real(o, "moe_router_topk_scaling_factor", 1)));
+    json_object_set_new(c, "rms_norm_eps", json_real(norm_epsilon(o)));
+    json_object_set_new(c, "rope_theta", json_real(real(o, "rotary_base", 10000)));
+    return c;
+}
+
 json_t *megatron_config(const json_t *options, const char *where)
 {
     struct shape s = { number(options, "num_layers", 0), number(options, "hidden_size", 0), number(options, "num_attention_heads", 0),
@@ -224,12 +299,18 @@ json_t *megatron_config(const json_t *options, const char *where)
         fail("%s: vocab_size: the options do not say it, and the tokenizer's is not known: add --vocab-size to them, or give --model", where);
         return NULL;
     }
-    if (has(options, "multi_latent_attention") || has(options, "moe_shared_expert_intermediate_size") || has(options, "mtp_num_layers") ||
-        has(options, "moe_layer_freq") || has(options, "spec")) {
-        fail("%s: latent attention, shared experts, layers with and without experts: the model is taken from --model, not from the options", where);
+    bool gated = rope && rms && has(options, "swiglu");
+    bool latent = has(options, "multi_latent_attention"), shares = has(options, "moe_shared_expert_intermediate_size");
+
+    if (gated && has(options, "num_experts") && shares && !has(options, "spec"))
+        return routed_like(options, &s, where);
+    if (latent || shares || has(options, "moe_layer_freq") || has(options, "spec") || has(options, "mtp_num_layers")) {
+        fail("%s: %s: of a model that the options describe it is read beside a shared expert (RMSNorm, rope, swiglu, num_experts, "
+             "moe_shared_expert_intermediate_size) alone: give --model", where, latent ? "multi_latent_attention" : shares ?
+             "moe_shared_expert_intermediate_size" : has(options, "spec") ? "spec" : has(options, "moe_layer_freq") ? "moe_layer_freq" : "mtp_num_layers");
         return NULL;
     }
-    if (rope && rms && has(options, "swiglu"))
+    if (gated)
         return llama_like(options, &s);
     if (rope && !rms && has(options, "squared_relu") && has(options, "disable_bias_linear") && !has(options, "num_experts"))
         return nemotron_like(options, &s);

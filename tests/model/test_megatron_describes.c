@@ -226,6 +226,38 @@ static void own_blocks_are_of_megatron_alone(void **state)
     assert_non_null(strstr(why, "dialect megatron trains it"));
 }
 
+/* DeepSeek-V3's blocks, but for what no family has. */
+static void other_mixtures_are_refused_by_the_option(void **state)
+{
+    static const struct { const char *options, *says; } cases[] = {
+        { "'moe_shared_expert_intermediate_size':96", "moe_shared_expert_intermediate_size: 96 is no multiple of an expert's width, 64" },
+        { "'moe_shared_expert_intermediate_size':32", "moe_shared_expert_intermediate_size: 32 is no multiple" },
+        { "'moe_shared_expert_intermediate_size':64,'moe_layer_freq':2", "moe_layer_freq: 2: " },
+        { "'moe_shared_expert_intermediate_size':64,'moe_layer_freq':'[0,1,0,1]'", "moe_layer_freq: layer 2 is dense behind layers with experts" },
+        { "'moe_shared_expert_intermediate_size':64,'moe_layer_freq':'[0]*3'", "moe_layer_freq: " },
+        { "'mtp_num_layers':1", "mtp_num_layers: of a model that the options describe" },
+        { "'kv_lora_rank':8", "multi_latent_attention: of a model that the options describe" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512], why[512] = "";
+        snprintf(text, sizeof text, "{'num_layers':4,'hidden_size':64,'num_attention_heads':4,'seq_length':32,'max_position_embeddings':32,'vocab_size':500,"
+                 "'normalization':'RMSNorm','swiglu':true,'position_embedding_type':'rope','num_experts':8,'moe_ffn_hidden_size':64%s,%s}",
+                 strstr(cases[i].options, "mtp") ? "" : ",'multi_latent_attention':true", cases[i].options);
+        for (char *c = text; *c; c++)
+            *c = *c == '\'' ? '"' : *c;
+        json_t *options = json_loads(text, 0, NULL);
+        assert_non_null(options);
+        fail_capture(why, sizeof why);
+        assert_null(megatron_config(options, "t"));
+        fail_capture(NULL, 0);
+        if (!strstr(why, cases[i].says))
+            fail_msg("%s: %s", cases[i].options, why);
+        json_decref(options);
+    }
+}
+
 /* Of a model without them. */
 static void latent_attention_is_not_llamas(void **state)
 {
@@ -481,6 +513,52 @@ static void comes_back(const struct plan *p, const char *text, const char *name,
     plan_free(&back);
 }
 
+static bool tensor_is(const struct tensor *a, const struct tensor *b)
+{
+    return !strcmp(a->name, b->name) && a->role == b->role && a->ndim == b->ndim && !memcmp(a->shape, b->shape, sizeof a->shape);
+}
+
+/* The options alone, without the model's name: 1, and the same tensors where no option tells its family from another; or 0: --model is asked for. */
+static int options_alone_make_it(const struct model *is, const char *text)
+{
+    char path[64], why[512] = "";
+    struct model m;
+
+    snprintf(path, sizeof path, "/tmp/dpx-test-%ld.txt", (long)getpid());
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    json_t *options = megatron_options_of(path), *before = notes_divert(NULL);
+    unlink(path);
+    fail_capture(why, sizeof why);
+    json_t *config = megatron_config(options, "t");
+    fail_capture(NULL, 0);
+    notes_divert(before);
+    json_decref(options);
+    if (!config) {
+        if (!strstr(why, "give --model"))
+            fail_msg("%s: %s", is->name, why);
+        return 0;
+    }
+    assert_int_equal(model_from_config(config, "t", &m), 0);
+    json_decref(config);
+    bool same = m.params == is->params;
+    for (int t = 0; same && t < m.ntensors && !strcmp(m.family, is->family); t++)
+        same = tensor_is(&m.tensors[t], &is->tensors[t]);
+    if (same && is->experts > 0)
+        same = m.experts_used == is->experts_used && m.route_groups == is->route_groups && m.route_best == is->route_best && m.shared_ffn == is->shared_ffn
+            && m.rope_dim == is->rope_dim && m.route_scale == is->route_scale;
+    int64_t params = m.params;
+    model_free(&m);
+    if (!same)
+        fail_msg("%s (%s): the options make %lld parameters, not %lld: %s", is->name, is->family, (long long)params, (long long)is->params, text);
+    return 1;
+}
+
+/* Whose experts' biases, sinks and windows no family but gpt_oss has: its options are refused without --model. */
+static bool is_oss(const char *name) { return !strncmp(name, "gpt-oss", 7); }
+
 static void every_models_command_line_makes_it(void **state)
 {
     static const struct { const char *model, *has; } lines[] = {
@@ -488,9 +566,11 @@ static void every_models_command_line_makes_it(void **state)
         { "llama-3.1-8b", "--use-rope-scaling\n" }, { "qwen2.5-7b", "--add-qkv-bias\n" }, { "qwen3-0.6b", "--qk-layernorm\n" },
         { "qwen3-0.6b", "--kv-channels 128\n" }, { "gpt2", "--position-embedding-type learned_absolute\n" }, { "llama-2-7b", "--disable-bias-linear\n" },
         { "starcoder2-3b", "--num-query-groups 2\n" }, { "gpt-oss-20b", "--quick-geglu\n" }, { "mixtral-8x7b", "--swiglu\n" },
+        { "deepseek-v3", "--q-lora-rank 1536\n" }, { "moonlight-16b-a3b", "--multi-latent-attention\n" }, { "kimi-k2", "--num-experts 384\n" },
+        { "glm-4.5", "--moe-shared-expert-intermediate-size 1536\n" },
     };
     const char *name, *about;
-    int count = 0, found = 0;
+    int count = 0, found = 0, alone = 0;
 
     (void)state;
     for (int i = 0; (name = model_builtin(i, &about)); i++) {
@@ -506,6 +586,7 @@ static void every_models_command_line_makes_it(void **state)
         bool lost = otherwise || !strncmp(name, "deepseek-coder", 14);     /* scaled linearly, which no option says */
         if (text) {
             count++;
+            alone += options_alone_make_it(&p.model, text) || is_oss(name);
             comes_back(&p, text, name, otherwise);
             if (!spread && json_array_size(notes) != lost)
                 fail_msg("%s: %s", name, json_dumps(notes, 0));
@@ -521,6 +602,7 @@ static void every_models_command_line_makes_it(void **state)
         plan_free(&p);
     }
     assert_true(count >= 60);
+    assert_int_equal(alone, count);
     assert_int_equal(found, sizeof lines / sizeof *lines);
 }
 
@@ -556,7 +638,7 @@ int main(void)
         cmocka_unit_test(a_recipe_in_sections_is_read),
         cmocka_unit_test(other_models_are_refused),
         cmocka_unit_test(own_blocks_have_these_parameters), cmocka_unit_test(own_blocks_are_of_megatron_alone),
-        cmocka_unit_test(latent_attention_is_not_llamas),
+        cmocka_unit_test(latent_attention_is_not_llamas), cmocka_unit_test(other_mixtures_are_refused_by_the_option),
         cmocka_unit_test(gpt_oss_is_read_or_another_model),
         cmocka_unit_test(what_is_not_followed_is_told),
         cmocka_unit_test(numbers_of_another_model_are_named),
