@@ -47,6 +47,7 @@ var tape_pick(struct tape *t, const char *name, var x, var index, int64_t numel)
 
     tape_begin_reading(t, name, KC_COPY)->bytes = (numel + (numel > read ? numel : read)) * tape_elem(t, x);
     struct node *n = tape_node(t, NODE_COPY, name, KC_COPY);
+    n->m = numel;
     tape_edge(t, n, x);
     tape_save_var(t, n, index);
     return result(t, numel, tape_var_dtype(t, x));

@@ -81,6 +81,8 @@ static void run_each(struct tape *t, const struct node *n, int out[])
     }
     /* The gradient comes in and goes out; what forward saved is read beside it.  A layer norm's
      * weights get theirs in a second kernel that reads gradient and input again. */
+    if ((n->kind == NODE_COPY || n->kind == NODE_EACH) && n->m > n->edges[0].numel)
+        k->bytes += (n->m - n->edges[0].numel) * dtype_bytes(dt_of(n, 0));
     if (n->kind == NODE_COPY)
         k->bytes += saved_bytes(t, n);
     else if (n->kind == NODE_LAYER_NORM)

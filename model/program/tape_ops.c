@@ -188,6 +188,7 @@ var op_repeat(struct tape *t, const char *name, var x, int64_t times)
 {
     begin(t, name, KC_COPY, KEEPS_NOTHING)->bytes = (1 + times) * tape_var_bytes(t, x);
     struct node *n = tape_node(t, NODE_COPY, name, KC_COPY);
+    n->m = tape_var_numel(t, x) * times;
     tape_edge(t, n, x);
     return fresh(t, tape_var_numel(t, x) * times, tape_var_dtype(t, x));
 }
