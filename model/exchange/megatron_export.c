@@ -134,6 +134,7 @@ static void write_experts(const struct plan *p, FILE *to)
     if (p->megatron.moe_aux_loss_coeff > 0)
         fprintf(to, "--moe-router-load-balancing-type %s\n--moe-aux-loss-coeff %g\n",
                 p->megatron.moe_router_load_balancing_type == BALANCE_AUX_LOSS ? "aux_loss" : "seq_aux_loss", p->megatron.moe_aux_loss_coeff);
+    flag(to, p->megatron.moe_permute_fusion, "--moe-permute-fusion");
     flag(to, p->megatron.moe_router_padding_for_quantization, "--moe-router-padding-for-quantization");
     if (!p->megatron.moe_pad_expert_input_to_capacity)
         say_spread(p);

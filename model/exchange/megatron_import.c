@@ -112,6 +112,7 @@ static int read_capacity(struct import *in)
     o->moe_pad_expert_input_to_capacity = import_has(in, "moe_pad_expert_input_to_capacity");
     if (read_balance(in) < 0)
         return -1;
+    o->moe_permute_fusion = import_has(in, "moe_permute_fusion");
     o->moe_router_padding_for_quantization = import_has(in, "moe_router_padding_for_quantization") || import_has(in, "moe_router_padding_for_fp8");
     if (o->moe_pad_expert_input_to_capacity && o->moe_expert_capacity_factor <= 0)
         return fail("%s: moe_pad_expert_input_to_capacity: Megatron-LM: \"moe_expert_capacity_factor must be set to use "

@@ -458,6 +458,8 @@ static const struct knob rows[] = {
     { "megatron", "moe_router_padding_for_quantization", BOOL(megatron.moe_router_padding_for_quantization, false), .cells = MEGATRON,
       IDLE(expert_codes), .label = ", router padding",
       .about = "in 8 bits routers give each expert more tokens, up to a multiple of 16 (mxfp8: 32), and no rows are copied among zeros" },
+    { "megatron", "moe_permute_fusion", BOOL(megatron.moe_permute_fusion, false), .cells = MEGATRON, IDLE(no_experts), .label = ", permute fusion",
+      .about = "rows go to experts and back by Transformer Engine's fused kernels, which keep a map of rows for backward" },
     { "megatron", "recompute_num_layers", INT(megatron.recompute_num_layers, 0, MODEL_MAX_LAYERS, 0), .cells = MEGATRON, IDLE(full),
       .label = " of %.0f a chunk", .about = "--recompute-method block: the first so many blocks of each chunk; 0: all, one by one (uniform, 1)" },
     { "megatron", "mtp_num_layers", INT(megatron.mtp_num_layers, 0, 16, 0), .cells = MEGATRON, .null = KNOB_NULL_DEFAULT, .label = ", %.0f MTP",

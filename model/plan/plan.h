@@ -222,6 +222,7 @@ struct megatron_options {
     bool    moe_pad_expert_input_to_capacity;       /* with that: at least as many, too */
     double  moe_aux_loss_coeff;                     /* above 0: a loss that balances experts is attached to routers' probabilities */
     int     moe_router_load_balancing_type;         /* enum balance; with that */
+    bool    moe_permute_fusion;                     /* rows move by Transformer Engine's kernels, which keep maps of them */
     bool    moe_router_padding_for_quantization;    /* in 8 bits: of each rank a multiple of what products ask for (plan_expert_unit()) */
     int64_t recompute_num_layers;   /* RECOMPUTE_FULL: the first so many blocks of each chunk (method block); 0: all of them (uniform, 1) */
     int64_t mtp_num_layers;         /* depths of multi-token prediction, on the pipeline's last stage */

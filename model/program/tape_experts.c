@@ -53,6 +53,36 @@ var tape_pick(struct tape *t, const char *name, var x, var index, int64_t numel)
     return result(t, numel, tape_var_dtype(t, x));
 }
 
+/* make_row_id_map() of transformer_engine/pytorch/triton/permutation.py: sums in blocks of 1,024 tokens, over all blocks, and each token's rows in front. */
+var tape_row_map(struct tape *t, int64_t tokens, int64_t experts)
+{
+    enum { BLOCK = 1024 };
+    int64_t numel = tokens * (2 * experts + 1), bytes = numel * dtype_bytes(DT_INT32);
+    int map = alloc(t, numel, DT_INT32), sums = tape_alloc(t, experts * ceil_div(tokens, BLOCK), dtype_bytes(DT_INT32), MEM_TEMPORARIES);
+
+    tape_begin_reading(t, "sums of blocks", KC_ELEMENTWISE)->bytes = bytes / 2 + tokens * experts;
+    tape_begin_reading(t, "sums over blocks", KC_ELEMENTWISE)->bytes = bytes;
+    tape_begin_reading(t, "map of rows", KC_ELEMENTWISE)->bytes = 2 * bytes;
+    tape_unref(t, sums);
+    return tape_var(t, map, numel, DT_INT32, 0, 0);
+}
+
+var tape_permute(struct tape *t, const char *name, var x, var *weights, var map, int64_t rows, int64_t width)
+{
+    enum dtype dt = tape_var_dtype(t, x), of = tape_var_dtype(t, *weights);
+
+    tape_begin_reading(t, name, KC_COPY)->bytes = tape_var_bytes(t, x) + rows * width * dtype_bytes(dt) + 2 * rows * dtype_bytes(of) + tape_var_bytes(t, map);
+    struct node *n = tape_node(t, NODE_EACH, name, KC_COPY);
+    int at = t->nnodes - 1, came = alloc(t, rows * width, dt), weighs = alloc(t, rows, of);
+    n->m = rows * width;
+    n->nslots = 2;
+    tape_edge(t, n, x);
+    tape_edge(t, n, *weights);
+    tape_save_var(t, n, map);
+    *weights = tape_var(t, weighs, rows, of, at, 1);
+    return tape_var(t, came, rows * width, dt, at, 0);
+}
+
 var tape_scatter(struct tape *t, const char *name, var into, var index, var x)
 {
     int store = t->vars[into].store;

@@ -19,6 +19,11 @@ var  tape_normalise(struct tape *t, var x, int64_t rows);
 var  tape_scatter(struct tape *t, const char *name, var into, var index, var x);
 /* x[index]: so many elements; back into zeros of x's size. */
 var  tape_pick(struct tape *t, const char *name, var x, var index, int64_t numel);
+/* Transformer Engine's map of rows, int32[tokens, 2 experts + 1]: the rows to which each token goes, of which experts they are, and how many. */
+var  tape_row_map(struct tape *t, int64_t tokens, int64_t experts);
+/* Transformer Engine's permute with a map of rows, which it saves: each row of x[tokens, width] goes to the rows of its experts, and its weights beside it,
+ * in one kernel.  The rows[rows, width]; *weights becomes their weights[rows]. */
+var  tape_permute(struct tape *t, const char *name, var x, var *weights, var map, int64_t rows, int64_t width);
 /* y[rows, n] = x[rows, k] W[expert of the row], `experts` products in one kernel; saves `offsets` beside x and w. */
 var  tape_grouped(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, int64_t experts, var w, var offsets);
 /* torch.baddbmm(w, a, b) of `experts` matrices: w[m, n] beside a[m, k] b[k, n], in a tensor of its own.  w needs no gradient.  `once`: the result

@@ -1,5 +1,5 @@
 /* te_moe.c -- see te_moe.h.  megatron-core 0.16.1, core/transformer/moe/: router.py (TopKRouter), moe_utils.py (permute, sort_chunks_by_idxs,
- * unpermute: not fused), token_dispatcher.py (MoEAlltoAllTokenDispatcher), experts.py (TEGroupedMLP), shared_experts.py (SharedExpertMLP, whose
+ * unpermute; fused they are transformer_engine/pytorch/permutation.py of 2.9), token_dispatcher.py (MoEAlltoAllTokenDispatcher), experts.py (TEGroupedMLP), shared_experts.py (SharedExpertMLP, whose
  * layers are the MLP's, before the router).
  *
  * T tokens of a rank (with sequence parallelism its share of the positions) choose k experts each: N = T k rows go out, R = N x imbalance
@@ -34,14 +34,15 @@ static var bias(struct torch_model *b, enum tensor_role role, int64_t numel)
 }
 
 /* capacity: rows that an expert takes of one rank, at most; 0: all.  padded: it gets as many. */
-struct moe { int64_t tokens, rows, came, all, ranks, cut, here, capacity, computed; bool padded, copied; };
+struct moe { int64_t tokens, rows, came, all, ranks, cut, here, capacity, computed; bool padded, copied, fused; };
 
 static struct moe sizes_of(const struct torch_model *b, int64_t tokens)
 {
     const struct parallel_options *of = &b->p->parallel;
     struct expert_rows rows = expert_rows_of(b->p, tokens);
     struct moe s = { .tokens = tokens, .ranks = of->expert > 1 ? of->expert : 1, .cut = of->expert_tensor > 1 ? of->expert_tensor : 1,
-                     .capacity = expert_capacity_of(b->p, tokens), .padded = b->p->megatron.moe_pad_expert_input_to_capacity };
+                     .capacity = expert_capacity_of(b->p, tokens), .padded = b->p->megatron.moe_pad_expert_input_to_capacity,
+                     .fused = b->p->megatron.moe_permute_fusion };
 
     s.here = b->m->experts / s.ranks;
     s.rows = rows.sent;
@@ -277,10 +278,24 @@ static var places_of_rows(struct tape *t, int64_t experts, const struct moe *s, 
     return 0;
 }
 
+/* moe_permute_fusion: by Transformer Engine's kernels.  *numbers: its map of rows. */
+static var rows_by_map(struct torch_model *b, var x, var probs, const struct moe *s, var *p, var *numbers)
+{
+    *numbers = tape_row_map(b->t, s->tokens, b->m->experts);
+    *p = probs;
+    var rows = tape_permute(b->t, "rows by expert", x, p, *numbers, s->rows, b->m->hidden);
+    if (!s->padded)
+        tape_await_host(b->t, "rows of ranks to the host");
+    return rows;
+}
+
 /* permute(): rows by expert, and *p, their probabilities. */
 static var rows_by_expert(struct torch_model *b, var x, var probs, const struct moe *s, var *p, var *numbers)
 {
     struct tape *t = b->t;
+
+    if (s->fused)
+        return rows_by_map(b, x, probs, s, p, numbers);
     var place = places_of_rows(t, b->m->experts, s, numbers), turned = in_order(t, "probabilities by expert", probs);
 
     if (!place)
@@ -305,11 +320,31 @@ static var to_experts(struct tape *t, var rows, int64_t h, const struct moe *s, 
         rows = tmp(t, rows, te_move(t, TE_GATHER, rows, s->cut));
         *p = tmp(t, *p, te_move(t, TE_GATHER, *p, s->cut));
     }
-    if (s->here > 1 && s->ranks * s->cut > 1) {
+    if (s->here == 1 || s->ranks * s->cut == 1)
+        return rows;
+    if (!s->fused || s->padded) {
         rows = tmp(t, rows, in_order(t, "rows by own expert", rows));
         *p = tmp(t, *p, in_order(t, "probabilities by own expert", *p));
+        return rows;
     }
+    var map = op_new(t, "map of chunks", KC_ELEMENTWISE, s->all, DT_INT32), was = *p;
+    rows = tmp(t, rows, tape_permute(t, "rows by own expert", rows, p, map, s->all, h));
+    tape_drop(t, was);
+    tape_drop(t, map);
     return rows;
+}
+
+/* The rows as they came, of what the experts made of them. */
+static var rows_by_rank(struct tape *t, var y, const struct moe *s)
+{
+    if (s->here == 1 || s->ranks * s->cut == 1)
+        return y;
+    if (!s->fused || s->padded)
+        return tmp(t, y, in_order(t, "rows by rank", y));
+    var map = op_new(t, "map of chunks", KC_ELEMENTWISE, s->all, DT_INT32);
+    y = tmp(t, y, tape_pick(t, "rows by rank", y, map, tape_var_numel(t, y)));
+    tape_drop(t, map);
+    return y;
 }
 
 var te_moe(struct torch_model *b, var x)
@@ -338,8 +373,7 @@ var te_moe(struct torch_model *b, var x)
     tape_drop(t, rows);
     tape_drop(t, p);
     t->module = -1;
-    if (s.here > 1 && s.ranks * s.cut > 1)
-        y = tmp(t, y, in_order(t, "rows by rank", y));
+    y = rows_by_rank(t, y, &s);
     if (s.cut > 1)
         y = tmp(t, y, te_move(t, TE_SCATTER, y, s.cut));
     if (s.ranks > 1)

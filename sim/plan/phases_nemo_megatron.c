@@ -77,14 +77,14 @@ static void set_recompute(struct importing *in, json_t *model)
 /* What a mixture alone has.  NeMo-RL's usual file has it for every model. */
 static void set_experts(struct importing *in, json_t *model)
 {
-    static const char *const keys[] = { "expert_model_parallel_size", "expert_tensor_parallel_size", "moe_token_dispatcher_type", "moe_shared_expert_overlap" };
+    static const char *const keys[] = { "expert_model_parallel_size", "expert_tensor_parallel_size", "moe_token_dispatcher_type", "moe_shared_expert_overlap",
+                                        "moe_permute_fusion" };
     json_t *own = section(in, CFG, keys, sizeof keys / sizeof *keys);
 
     json_object_update(model, own);
     json_object_set_new(model, "moe_grouped_gemm", json_true());        /* of Megatron-Bridge's providers of mixtures */
     json_decref(own);
-    notes_add(in->notes, CFG "moe_router_dtype, freeze_moe_router, moe_permute_fusion: the router is planned as it is usual, and trained; tokens are permuted by "
-                         "kernels of PyTorch");
+    notes_add(in->notes, CFG "moe_router_dtype, freeze_moe_router: the router is planned as it is usual, and trained");
 }
 
 static json_t *model_of(struct importing *in, const struct model *is, int64_t seq)

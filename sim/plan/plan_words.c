@@ -322,6 +322,7 @@ static const struct part parts[] = {
     { "megatron", "hierarchical_a2a_ranks", false, .format = "heads exchanged among %g" },
     { "megatron", "moe_expert_capacity_factor", false, .format = "experts take %g times the mean at most" },
     { "megatron", "moe_pad_expert_input_to_capacity", false, .format = "experts' inputs padded" },
+    { "megatron", "moe_permute_fusion", false, .format = "permutation of rows fused" },
     { "megatron", "moe_router_padding_for_quantization", false, .format = "routers pad for 8 bits" },
     { "megatron", "mtp_num_layers", false, .format = "%g multi-token prediction layers" },
     { "megatron", "cuda_graph_impl", false, .say = say_graphs },

@@ -135,6 +135,32 @@ static void a_loss_balances(void **state)
     }
 }
 
+/* 4096 tokens go to 2 of 8 experts each.  Not fused, backward keeps the token of each of 8192 rows (int64) and a map of 8 a token (bytes); fused, for each
+ * token 2 x 8 + 1 numbers of 32 bits, and with two ranks the place of each of 8192 rows, there and back.  Either way the rows' gradients, 2 for each
+ * token's, are read once and summed. */
+static void rows_move_by_fused_kernels(void **state)
+{
+    struct built x;
+
+    (void)state;
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        mixtral(&x, 4096);
+        x.plan.strategy = STRAT_ZERO1;
+        x.plan.parallel.expert = ranks;
+        int64_t plain = saved(&x, PIECE_BLOCK);
+        build(&x);
+        is(bytes_named(&x, PASS_BACKWARD, "rows by expert"), 2 * (8192 + 4096) * (int64_t)H + 8192 * 8);
+        x.plan.megatron.moe_permute_fusion = true;
+        is(saved(&x, PIECE_BLOCK) - plain, 4096 * (2 * 8 + 1) * 4 - (8192 * 8 + 4096 * 8) + (ranks == 2 ? 2 * 8192 * 4 : 0));
+        build(&x);
+        is(kernels_named(&x, PIECE_BLOCK, PASS_FORWARD, "rows by expert", &(int64_t){ 0 }), 1);
+        is(bytes_named(&x, PASS_BACKWARD, "rows by expert"), 2 * (8192 + 4096) * (int64_t)H + 2 * 4096 * 8 * 2);
+        is(bytes_named(&x, PASS_FORWARD, "probabilities of rows"), 0);
+        is(bytes_named(&x, PASS_FORWARD, "rows by own expert"), ranks == 2 ? 2 * 2 * 8192 * (int64_t)H + 2 * 8192 * 2 + 8192 * 4 : 0);
+        finish(&x);
+    }
+}
+
 /* Elements that a rank sends to experts' ranks in forward: rows of h, and their probabilities. */
 static int64_t exchanged(const struct built *x)
 {
@@ -344,7 +370,7 @@ int main(void)
         cmocka_unit_test(experts_products_read_codes),
         cmocka_unit_test(rows_are_filled_up),
         cmocka_unit_test(routers_fill_up),
-        cmocka_unit_test(a_loss_balances),
+        cmocka_unit_test(a_loss_balances), cmocka_unit_test(rows_move_by_fused_kernels),
         cmocka_unit_test(every_expert_has_codes_and_scales),
         cmocka_unit_test(two_optimizers_gather_codes),
         cmocka_unit_test(latents_are_kept_as_codes),
