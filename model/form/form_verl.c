@@ -59,7 +59,7 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.actor.fsdp_config.param_offload", ROW_MATTERS, "between phases weights wait in host memory: in the update they are on the device" },
     { "actor_rollout_ref.actor.fsdp_config.optimizer_offload", ROW_MATTERS, "between phases states wait in host memory: in the update they are on the device" },
     { "actor_rollout_ref.actor.use_kl_loss", ROW_MATTERS, "a reference model's log-probabilities come in a phase of their own" },
-    { "actor_rollout_ref.actor.entropy_from_logits_with_chunking", ROW_MATTERS, "entropy comes chunk by chunk" },
+    { "actor_rollout_ref.actor.entropy_from_logits_with_chunking", ROW_READ, NULL }, { "actor_rollout_ref.actor.entropy_checkpointing", ROW_READ, NULL },
     { "actor_rollout_ref.actor.optim.optimizer", ROW_READ, NULL }, { "actor_rollout_ref.actor.optim.optimizer_impl", ROW_READ, NULL },
     { "actor_rollout_ref.actor.optim.clip_grad", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.optim.betas", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.entropy_coeff", ROW_READ, NULL }, { "actor_rollout_ref.actor.calculate_entropy", ROW_READ, NULL },
@@ -76,7 +76,7 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.actor.clip_ratio_high", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.clip_ratio_c", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.kl_loss_coef", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.kl_loss_type", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.loss_agg_mode", ROW_SILENT, NULL },
-    { "actor_rollout_ref.actor.ppo_epochs", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.use_torch_compile", ROW_SILENT, NULL },
+    { "actor_rollout_ref.actor.ppo_epochs", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.use_torch_compile", ROW_READ, NULL },
     { "actor_rollout_ref.actor.shuffle", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.policy_loss.loss_mode", ROW_SILENT, NULL },
     { "actor_rollout_ref.rollout.n", ROW_READ, NULL },
     { "actor_rollout_ref.rollout.gpu_memory_utilization", ROW_MATTERS, "the engine keeps this share of the memory, unless it sleeps in the update" },
@@ -187,6 +187,26 @@ static int64_t read_ulysses(struct form_reading *r, const struct plan *p)
     return ranks;
 }
 
+/* dp_actor.py: the entropy of the logits is in the loss by entropy_coeff, or computed for its figure alone (calculate_entropy).  Without it the gradient of
+ * log-probabilities is written over the logits. */
+static void read_loss(struct form_reading *r)
+{
+    static const struct { const char *key; bool is, usual; const char *why; } others[] = {
+        { ACTOR "entropy_from_logits_with_chunking", false, false, "an entropy that comes chunk by chunk" },
+        { ACTOR "entropy_checkpointing", false, false, "an entropy that backward computes again" },
+        { ACTOR "use_torch_compile", true, true, "an entropy that is not compiled" },
+        { "actor_rollout_ref.model.use_remove_padding", true, true, "an entropy of padded samples, which is not compiled," },
+    };
+    bool in_loss = form_number(r, ACTOR "entropy_coeff", 0) != 0, computed = in_loss || form_true(r, ACTOR "calculate_entropy", false);
+
+    for (size_t i = 0; computed && i < sizeof others / sizeof *others; i++)
+        if (form_true(r, others[i].key, others[i].usual) != others[i].is)
+            form_fail(r, "%s: %s is not planned: without " ACTOR "%s the rest of the step is", others[i].key, others[i].why, in_loss ? "entropy_coeff" : "calculate_entropy");
+    if (computed && !in_loss)
+        notes_add(r->notes, ACTOR "calculate_entropy: the entropy's forward is not in the plan, which trains without it");
+    form_set(r, "loss", json_string(in_loss ? "fused-entropy" : computed ? "fused" : "fused-in-place"));
+}
+
 void verl_refuse_entropy(struct form_reading *r)
 {
     static const char *const keys[] = { ACTOR "entropy_coeff", ACTOR "calculate_entropy" };
@@ -284,8 +304,7 @@ static void read_rest(struct form_reading *r, const struct plan *p)
     form_word(r, ACTOR "optim.optimizer", optimizers, 0);
     form_word(r, ACTOR "optim.optimizer_impl", from, 0);
     form_word(r, FSDP "dtype", dtypes, 0);
-    form_set(r, "loss", json_string("fused"));
-    verl_refuse_entropy(r);
+    read_loss(r);
     note_ranks(r, p);
     if (family_for(&p->model)->sinks)
         notes_add(r->notes, "model: flash attention keeps no scores of gpt-oss's attention: the plan's kernels (torch-eager) keep them");

@@ -48,7 +48,7 @@ static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa
 static const char *const dtype_words[]     = { "fp32", "bf16", "fp16", NULL };
 static const char *const recompute_words[] = { "none", "selective", "full", "op", "offload", "reentrant", NULL };
 static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compiled", "chunked", "fused-linear", "liger-cross-entropy",
-                                               "cut-cross-entropy", "linear-chunks", NULL };
+                                               "cut-cross-entropy", "linear-chunks", "fused-in-place", "fused-entropy", NULL };
 static const char *const form_words[]      = { "foreach", "fused", "loop", NULL };
 static const char *const away_words[]      = { "none", "save_on_cpu", "save_on_cpu-pinned", "streams", NULL };
 static const char *const root_words[]      = { "together", "apart", "embed-head", "embed", NULL };
@@ -179,7 +179,8 @@ static const struct knob rows[] = {
       ACCELERATE_HAS(LOSS_FP32, "accelerate leaves the loss to the model"),
       TITAN_HAS(LOSS_FP32, "its cross-entropy is in fp32"),
       .about = "cross-entropy in fp32, in the logits' bf16, flash-attn's kernel, torch.compile()d, torchtune's chunks of logits (chunked) or of head and logits (linear-chunks), Liger's without logits, Liger's in place, "
-               "Apple's without logits" },
+               "Apple's without logits, flash-attn's whose gradient is written over the logits (fused-in-place), or beside the logits' entropy, compiled (fused-entropy), "
+               "as verl's actors have them" },
     { "liger", "rope", BOOL(liger.rope, false), .cells = TORCH | FSDP1 | DS, LIGER("liger_rope"), .label = ", liger rope",
       .about = "Liger-Kernel's rotary embedding, which rotates queries and keys in place" },
     { "liger", "rms_norm", BOOL(liger.rms_norm, false), .cells = TORCH | FSDP1 | DS, LIGER("liger_rms_norm"), .label = ", liger norms",

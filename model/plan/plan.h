@@ -36,7 +36,8 @@ enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_
  * FUSED: flash-attn's kernel; CHUNKED: torchtune's; FUSED_LINEAR: Liger-Kernel's, without logits; COMPILED: torchtitan's
  * under torch.compile() (compile.components "loss", since 2025); LIGER: Liger-Kernel's of transformers' logits in fp32, in place; CUT: Apple's
  * cut cross-entropy, without logits. */
-enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, LOSS_LIGER, LOSS_CUT, LOSS_LINEAR_CHUNKS, NLOSS };
+enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, LOSS_LIGER, LOSS_CUT, LOSS_LINEAR_CHUNKS, LOSS_FUSED_IN_PLACE,
+                 LOSS_FUSED_ENTROPY, NLOSS };
 /* torch.compile(mode=): with REDUCE_OVERHEAD inductor's kernels are recorded as CUDA graphs (cudagraph trees). */
 enum compile_mode { COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD };
 /* Words and sources: model/lower/common/optimizer.h. */

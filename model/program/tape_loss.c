@@ -74,6 +74,41 @@ var op_fused_loss(struct tape *t, const char *name, var logits, var labels, int6
     return loss;
 }
 
+var op_fused_loss_in_place(struct tape *t, const char *name, var logits, var labels, int64_t width)
+{
+    int64_t rows = tape_var_numel(t, logits) / width;
+
+    tape_begin_saving(t, name, KC_LOSS)->bytes = 2 * tape_var_bytes(t, logits);
+    struct node *n = tape_node(t, NODE_MADE, name, KC_LOSS);
+    tape_edge(t, n, logits);
+    tape_save_var(t, n, logits);                /* which become their gradient */
+    tape_save_var(t, n, labels);
+    var losses = result(t, rows, DT_FP32);
+    make_saved(t, rows, DT_FP32);
+    var loss = op_mean(t, name, losses);
+    tape_drop(t, losses);
+    return loss;
+}
+
+/* What aot_autograd of PyTorch 2.15 keeps: the logits, two numbers a row in fp32 and one in theirs.  Forward and backward read the logits twice. */
+var op_entropy(struct tape *t, const char *name, var logits, int64_t width)
+{
+    int64_t rows = tape_var_numel(t, logits) / width;
+    enum dtype dt = tape_var_dtype(t, logits);
+
+    tape_begin_saving(t, name, KC_LOSS)->bytes = 2 * tape_var_bytes(t, logits);
+    struct node *n = tape_node(t, NODE_COPY, name, KC_LOSS);
+    tape_edge(t, n, logits);
+    tape_save_var(t, n, logits);
+    var each = result(t, rows, dt);
+    make_saved(t, rows, DT_FP32);
+    make_saved(t, rows, DT_FP32);
+    make_saved(t, rows, dt);
+    var mean = op_mean(t, name, each);
+    tape_drop(t, each);
+    return mean;
+}
+
 /* ops/cross_entropy.py: a row is read twice, and its gradient written over it. */
 var op_in_place_loss(struct tape *t, const char *name, var logits, int64_t width)
 {

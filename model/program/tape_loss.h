@@ -10,6 +10,10 @@ var  op_nll(struct tape *t, var logp, var labels);
 var  op_mean(struct tape *t, const char *name, var x);
 /* Cross-entropy of rows of logits by one kernel each way: keeps logits, labels and so many numbers a row. */
 var  op_fused_loss(struct tape *t, const char *name, var logits, var labels, int64_t width, int numbers);
+/* The same where backward writes the gradient over the logits (flash-attn's inplace_backward). */
+var  op_fused_loss_in_place(struct tape *t, const char *name, var logits, var labels, int64_t width);
+/* verl's entropy_from_logits() by torch.compile: of each row the largest logit, the sum and their logarithm are kept beside the logits. */
+var  op_entropy(struct tape *t, const char *name, var logits, int64_t width);
 /* Liger-Kernel's LigerCrossEntropyFunction: forward writes the gradient over rows of `width` logits, and keeps that alone. */
 var  op_in_place_loss(struct tape *t, const char *name, var logits, int64_t width);
 

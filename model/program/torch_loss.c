@@ -69,6 +69,25 @@ static var in_place(struct torch_model *b, var logits)
     return loss;
 }
 
+/* verl's dp_actor.py: log-probabilities are flash-attn's, whose gradient is written over the logits unless their entropy is in the loss, too. */
+static var of_actor(struct torch_model *b, var logits)
+{
+    struct tape *t = b->t;
+    var shifted = shifted_labels(b), loss;
+
+    if (b->p->loss == LOSS_FUSED_IN_PLACE) {
+        loss = op_fused_loss_in_place(t, "fused cross-entropy", logits, shifted, b->m->vocab);
+    } else {
+        loss = op_fused_loss(t, "fused cross-entropy", logits, shifted, b->m->vocab, 1);
+        var entropy = op_entropy(t, "entropy", logits, b->m->vocab);
+        loss = tmp(t, loss, op_add(t, "loss and entropy", loss, entropy));
+        tape_drop(t, entropy);
+    }
+    tape_drop(t, b->padded);
+    tape_drop(t, shifted);
+    return loss;
+}
+
 /* flash-attn's kernel keeps each row's log-sum-exp; inductor its maximum and the logarithm of the sum. */
 static var fused(struct torch_model *b, var logits, int numbers)
 {
@@ -254,6 +273,8 @@ static var of_logits(struct torch_model *b, var n, var *made)
     t->module = -1;
     if (kind == LOSS_FUSED || kind == LOSS_COMPILED)
         return fused(b, logits, kind == LOSS_FUSED ? 1 : 2);
+    if (kind == LOSS_FUSED_IN_PLACE || kind == LOSS_FUSED_ENTROPY)
+        return of_actor(b, logits);
     return kind == LOSS_LIGER ? in_place(b, logits) : cross_entropy(b, logits, kind == LOSS_FP32 ? DT_FP32 : tape_var_dtype(t, logits));
 }
 

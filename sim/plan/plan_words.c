@@ -218,7 +218,7 @@ static int say_optimizer(const struct plan *p, char *to, size_t size)
 static const char *const losses[] = {
     "loss in fp32", "loss in 16 bits", "flash-attn's loss kernel", "compiled loss", "loss in chunks", "loss without logits (fused-linear)",
     "Liger-Kernel's loss", "Apple's cut cross-entropy",
-    "head and loss in chunks",
+    "head and loss in chunks", "flash-attn's loss kernel in place", "flash-attn's loss kernel, and the logits' entropy",
 };
 _Static_assert(sizeof losses / sizeof *losses == NLOSS, "each loss has words");
 static const char *const bases[] = {

@@ -167,6 +167,28 @@ static void older_gpus_make_each_chunks_gradient(void **state)
     drop(&p, &g);
 }
 
+/* Logits in bf16: flash-attn's kernel writes their gradient beside them or over them; their entropy has a gradient of its own, made first, which takes the
+ * other's; a row keeps its log-sum-exp, and of the entropy two numbers in fp32 and one in bf16, beside its loss and its entropy. */
+static void an_actors_loss_holds_these_logits(void **state)
+{
+    static const struct { const char *loss; int64_t copies, numbers; } of[] = { { "fused-in-place", 1, 4 }, { "fused", 2, 4 }, { "fused-entropy", 3, 4 + 4 + 4 + 2 } };
+    int64_t logits = 2 * (int64_t)T * V, kept[3];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        char words[256];
+        struct plan p;
+        struct program g;
+        snprintf(words, sizeof words, "%s, \"loss\": \"%s\", " LORA, FSDP, of[i].loss);         /* the head's weight has no gradient */
+        build(words, &p, &g);
+        int64_t beside = (of[i].copies - 1) * logits;
+        assert_in_range(peak(&g, PIECE_HEAD, PASS_BACKWARD), beside > 0 ? beside - of[i].numbers * T : 0, beside + 12 * (int64_t)T * H + (1 << 20));
+        kept[i] = g.piece[PIECE_HEAD].saved;
+        assert_int_equal(kept[i] - kept[0], (of[i].numbers - of[0].numbers) * T);
+        drop(&p, &g);
+    }
+}
+
 /* Logits in bf16, and in fp32 what their gradient is written over: 2 + 4 bytes, of which 4 are kept; PyTorch's: 2 + 4 + 4, kept: 4. */
 static void the_in_place_loss_keeps_its_gradient(void **state)
 {
@@ -233,7 +255,7 @@ static void losses_go_with_everything_else(void **state)
         DDP ", \"liger\": { \"rms_norm\": true }, \"recompute\": \"full\"",
         "\"strategy\": \"ddp\", \"dialect\": \"torch\", \"precision\": \"fp16\"", "\"strategy\": \"ddp\", \"dialect\": \"torch\", \"precision\": \"fp32\"",
     };
-    static const char *const losses[] = { "fp32", "fused", "compiled", "fused-linear", "liger-cross-entropy" };
+    static const char *const losses[] = { "fp32", "fused", "compiled", "fused-linear", "liger-cross-entropy", "fused-in-place", "fused-entropy" };
     char why[512], more[512];
 
     (void)state;
@@ -305,7 +327,7 @@ int main(void)
         cmocka_unit_test(blocks_have_a_kernel_each_way),
         cmocka_unit_test(autocast_casts_in_every_chunk),
         cmocka_unit_test(older_gpus_make_each_chunks_gradient),
-        cmocka_unit_test(the_in_place_loss_keeps_its_gradient),
+        cmocka_unit_test(an_actors_loss_holds_these_logits), cmocka_unit_test(the_in_place_loss_keeps_its_gradient),
         cmocka_unit_test(the_cut_loss_has_no_logits),
         cmocka_unit_test(losses_go_with_everything_else),
         cmocka_unit_test(what_is_refused_has_a_reason),

@@ -51,7 +51,7 @@ verl() {
     holds "[p['name'] for p in d['phases']] == ['weights', 'generate', 'log-probs', 'values', 'critic', 'update']"
     holds "phase['critic']['times'] == 2 and phase['update']['times'] == 2 and phase['values']['times'] == 4"
     holds "plan['critic']['train']['micro_batch'] == 8 and plan['critic']['train']['accumulation'] == 2 and plan['critic']['train']['recompute'] == 'full'"
-    holds "'loss' not in plan['critic']['train'] and plan['actor']['train']['loss'] == 'fused'"
+    holds "'loss' not in plan['critic']['train'] and plan['actor']['train']['loss'] == 'fused-in-place'"
     ask "$tmp/ppo.yaml" 0 --set critic.model.fsdp_config.param_offload=true critic.model.fsdp_config.optimizer_offload=true critic.forward_micro_batch_size_per_gpu=16 critic.ppo_epochs=2
     holds "role['critic']['between'] == 'host' and phase['values']['times'] == 2 and phase['critic']['times'] == 4"
     ask "$tmp/ppo.yaml" 0 --set critic.model.lora_rank=8 critic.strategy=fsdp2
