@@ -180,7 +180,7 @@ static void read_memory(struct form_reading *r)
     static const char *const modes[] = { "full", "selective", NULL };
     static const char *const losses[] = { "torch.nn.CrossEntropyLoss", "torchtune.modules.loss.CEWithChunkedOutputLoss",
                                           "torchtune.modules.loss.LinearCrossEntropyLoss", "torchtune.modules.loss.RKLLoss", NULL };
-    static const char *const ours[] = { "bf16", "chunked", "linear-chunks" };
+    static const char *const ours[] = { "fp32", "chunked", "linear-chunks" };       /* TransformerDecoder.unembed(): output(h).float() */
     bool on = form_true(r, "enable_activation_checkpointing", false) || form_value(r->file->doc, "ac_mode");
     int mode = form_word(r, "ac_mode", modes, 0), loss = form_word(r, "loss._component_", losses, 1);
 

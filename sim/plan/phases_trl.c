@@ -8,7 +8,8 @@
  * without them.  Nothing moves to host memory between phases.
  *
  * DPO of TRL, of axolotl (TRL's trainer) and of LLaMA-Factory: the reference model's forward is in each micro-step (dpo_trainer.py: _compute_loss();
- * llamafactory/train/dpo/trainer.py: get_batch_loss_metrics(), which holds the policy's logits in fp32 meanwhile).  KTO of TRL and axolotl
+ * llamafactory/train/dpo/trainer.py: get_batch_loss_metrics(), which holds the policy's logits in fp32 meanwhile), and in torchtune's
+ * recipes of DPO (recipes/lora_dpo_distributed.py, full_dpo_distributed.py: train()).  KTO of TRL and axolotl
  * (kto_trainer.py: _compute_loss()): one sequence a sample; before the step's forward one without gradients of completions that belong to other prompts,
  * for the KL term, and behind it the reference model's of both. */
 #include "sim/plan/phases_import.h"
@@ -27,13 +28,21 @@ static bool is_trl(const struct form_file *f, enum trl_trainer t)
     return f->doc && form_of_quietly(f) == &form_trl && recipe_trl_trainer(f->doc) == t;
 }
 
-/* DPO of a recipe that transformers' Trainer runs. */
+/* torchtune's recipes of DPO have its loss. */
+static bool is_tune(const struct form_file *f)
+{
+    const char *loss = json_string_value(form_value(f->doc, "loss._component_"));
+
+    return loss && !strcmp(loss, "torchtune.rlhf.loss.DPOLoss") && form_of_quietly(f) == &form_torchtune;
+}
+
+/* DPO of a recipe that transformers' Trainer runs, or torchtune. */
 bool phases_is_dpo(const struct form_file *f)
 {
     const struct form *form = f->doc ? form_of_quietly(f) : NULL;
     const char *refers = form == &form_factory ? recipe_refers(f->doc, RECIPE_FACTORY) : form == &form_axolotl ? recipe_refers(f->doc, RECIPE_AXOLOTL) : NULL;
 
-    return is_trl(f, TRL_DPO) || (refers && (!strcmp(refers, "dpo") || !strcmp(refers, "ipo")));
+    return is_trl(f, TRL_DPO) || is_tune(f) || (refers && (!strcmp(refers, "dpo") || !strcmp(refers, "ipo")));
 }
 
 /* KTO by TRL's trainer, which axolotl has, too. */
@@ -83,6 +92,17 @@ static json_t *as_sft(struct importing *in, int64_t sequences)
     return doc;
 }
 
+/* Of torchtune's recipe: a batch has batch_size pairs, and log-probabilities are those of logits in fp32. */
+static json_t *tune_as_sft(struct importing *in)
+{
+    json_t *doc = json_deep_copy(in->f->doc);
+
+    json_object_del(doc, "ref_checkpointer");
+    json_object_set_new(doc, "loss", json_pack("{s:s}", "_component_", "torch.nn.CrossEntropyLoss"));
+    json_object_set_new(doc, "batch_size", json_integer(2 * import_count(in, "batch_size", 1, 2)));
+    return doc;
+}
+
 /* A reference model of its own that is not the policy's copy, and LLaMA-Factory's copy under FSDP, which has another format. */
 static int dpo_refuses(struct importing *in)
 {
@@ -126,7 +146,7 @@ json_t *phases_dpo(struct importing *in)
 {
     if (import_no_response(in, "DPO") < 0 || dpo_refuses(in) < 0)
         return NULL;
-    json_t *doc = as_sft(in, 2);
+    json_t *doc = is_tune(in->f) ? tune_as_sft(in) : as_sft(in, 2);
     bool before = import_flag(in, "precompute_ref_log_probs", false), trl = form_of_quietly(in->f) == &form_trl;
     int rc = import_actor(in, doc);
 

@@ -222,8 +222,27 @@ phase_of() { python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); pri
 printf 'model_name_or_path: Qwen/Qwen3-4B\nstage: dpo\ndo_train: true\nfinetuning_type: lora\nlora_rank: 8\nlora_target: all\ncutoff_len: 2048\nbf16: true\nper_device_train_batch_size: 1\n' >"$tmp/lf.yaml"
 sed 's/stage: dpo/stage: kto/' "$tmp/lf.yaml" >"$tmp/kto.yaml"
 printf 'base_model: Qwen/Qwen2.5-0.5B\nrl: dpo\nsequence_len: 1024\nmicro_batch_size: 2\nbf16: true\nflash_attention: true\noptimizer: adamw_torch_fused\n' >"$tmp/ax.yaml"
+cat >"$tmp/tune.yaml" <<'END'
+model:
+  _component_: torchtune.models.llama3_1.llama3_1_8b
+tokenizer:
+  max_seq_len: 1024
+ref_checkpointer:
+  checkpoint_dir: /tmp/Meta-Llama-3.1-8B-Instruct/
+batch_size: 4
+gradient_accumulation_steps: 8
+optimizer:
+  _component_: torch.optim.AdamW
+  fused: True
+loss:
+  _component_: torchtune.rlhf.loss.DPOLoss
+  beta: 0.05
+  label_smoothing: 0
+dtype: bf16
+enable_activation_checkpointing: True
+END
 check "DPO is imported as a phase plan: pairs, the reference model beside, and phases says of it what it says of the recipe" "$(
-    for f in "$tmp/lf.yaml" "$tmp/ax.yaml" demo/dpo.yaml; do
+    for f in "$tmp/lf.yaml" "$tmp/ax.yaml" "$tmp/tune.yaml" demo/dpo.yaml; do
         reads "$f" 8xh100
         said 'a phase plan, as the step has a second model' && said 'chosen and a rejected sequence' && said 'fits '
         "$B/dpxplan" phases "$tmp/p.json" --json >"$tmp/a.json" 2>/dev/null
@@ -232,6 +251,11 @@ check "DPO is imported as a phase plan: pairs, the reference model beside, and p
     done
     reads "$tmp/lf.yaml" 8xh100     # logits of a pair of 2048 tokens over 151936 in fp32, held while the reference model runs; one set of weights
     [ "$(phase_of 'u["beside"], u["held_bytes"], r["reference"]["shares_weights"], r["policy"]["train"]["micro_batch"]')" = "('reference', $((2 * 2048 * 151936 * 4)), True, 2)" ] || cat "$tmp/p.json"
+    reads "$tmp/tune.yaml" 8xh100   # 4 pairs a micro-batch, 8 micro-steps, 8 ranks: 256 pairs; a copy of the model, in bf16, sharded as the policy
+    [ "$(phase_of '"held_bytes" in u, r["reference"]["shares_weights"], r["policy"]["train"]["micro_batch"], d["samples"], r["policy"]["train"]["loss"]')" = "(False, False, 8, 512, 'fp32')" ] || cat "$tmp/p.json"
+    sed 's/llama3_1_8b/lora_&\n  lora_attn_modules: [q_proj, v_proj]/' "$tmp/tune.yaml" >"$tmp/tune-lora.yaml"
+    reads "$tmp/tune-lora.yaml" 1xh100      # the reference model is the policy without its adapters
+    [ "$(phase_of 'r["reference"]["shares_weights"]')" = True ] || cat "$tmp/p.json"
     reads "$tmp/ax.yaml" 8xh100
     [ "$(phase_of '"held_bytes" in u, r["reference"]["shares_weights"], r["policy"]["train"]["micro_batch"]')" = "(False, False, 4)" ] || cat "$tmp/p.json"
     sed 's/finetuning_type: lora/finetuning_type: full/; /lora_/d' "$tmp/lf.yaml" >"$tmp/full.yaml"
