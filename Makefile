@@ -660,7 +660,7 @@ wheel: $B/dpxplan $B/$(SONAME)
 	@python3 tools/wheel.py $B $(VERSION)
 
 # Where people install it: what a machine lacks is counted as skipped.
-everywhere-check: all wheel $(filter %/mpi_%,$(MPITESTS)) $(PRELOADED)
+everywhere-check: all wheel $(filter $B/tests/mpi/%,$(MPITESTS)) $(PRELOADED)
 	@command -v dh >/dev/null && tools/deb.sh --if-new $B $(VERSION) '$(if $(HAVE_CUDA),cuda)' || echo 'debs: not made'
 	@B=$B PYTHON='$(or $(PYTHON),python3)' TEST_LANES=1 TEST_TIMEOUT=1800 sh tests/run.sh 0 $(wildcard tests/everywhere/*.sh) $(wildcard tests/lib/test_[mp]*.sh)
 slurm-check: all

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -80,6 +81,51 @@ FILE *input_open(const char *path)
         close(fd);
     }
     return f;
+}
+
+/* What is left of it, at most `most` + 1 bytes, with a NUL behind; NULL: no memory. */
+static char *rest_of(FILE *f, size_t most, size_t *size)
+{
+    size_t room = 1 << 16, n = 0, got;
+    char *text = malloc(room), *more;
+
+    while (text && n <= most && (got = fread(text + n, 1, room - n - 1, f)) > 0) {
+        n += got;
+        if (n < room - 1)
+            continue;
+        if (!(more = realloc(text, room *= 2)))
+            free(text);
+        text = more;
+    }
+    if (text)
+        text[n] = '\0';
+    *size = n;
+    return text;
+}
+
+char *input_text(const char *path, size_t most, size_t *size)
+{
+    FILE *f = input_open(strcmp(path, "-") ? path : "/dev/stdin");
+    size_t n = 0;
+    char *text = f ? rest_of(f, most, &n) : NULL;
+
+    if (!f)
+        return NULL;
+    if (!text || ferror(f))
+        fail("%s: cannot be read: %s", path, strerror(text ? errno : ENOMEM));
+    else if (n > most)
+        fail("%s: expected text of at most %zu MiB", path, most >> 20);
+    else if (memchr(text, '\0', n))
+        fail("%s: expected text in UTF-8: it has bytes of zero", path);
+    else {
+        fclose(f);
+        if (size)
+            *size = n;
+        return text;
+    }
+    fclose(f);
+    free(text);
+    return NULL;
 }
 
 int input_file(const char *path, int64_t *size)

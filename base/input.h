@@ -1,6 +1,7 @@
 /* input.h -- opening a file that the user named, without ever waiting for it.
  *
  *     FILE *f = input_open(path);             text that is read once, from its begin to its end
+ *     char *s = input_text(path, most, &size); the same, whole; "-" is standard input
  *     int  fd = input_stream(path);           the same, as a descriptor
  *     int  fd = input_file(path, &size);      a file that is read more than once, or in parts
  *
@@ -11,11 +12,16 @@
 #ifndef DPX_INPUT_H
 #define DPX_INPUT_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
 /* NULL with the reason on stderr.  Close with fclose(). */
 FILE *input_open(const char *path);
+
+/* All bytes, with a NUL behind them; `size` may be NULL.  NULL reported: more than `most` (whole MiB), or a NUL among them, where a reader of C strings
+ * would take what stands before it for the whole.  Free with free(). */
+char *input_text(const char *path, size_t most, size_t *size);
 
 /* Descriptors are close-on-exec.  -1 with the reason on stderr. */
 int input_stream(const char *path);

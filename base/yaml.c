@@ -335,26 +335,11 @@ json_t *yaml_read(const char *text, size_t size, const char *where)
 
 json_t *yaml_read_file(const char *path)
 {
-    enum { LARGEST = 1 << 20 };         /* no config is a megabyte */
-    FILE *f = input_open(path);
-    char *text = f ? malloc(LARGEST) : NULL;
-    json_t *j = NULL;
     size_t n;
+    char *text = input_text(path, 1 << 20, &n);         /* no config is a megabyte */
+    json_t *j = text ? yaml_read(text, n, path) : NULL;
 
-    if (f && !text)
-        fail("%s: %s", path, strerror(errno));
-    if (text) {
-        n = fread(text, 1, LARGEST, f);
-        if (ferror(f))
-            fail("%s: %s", path, strerror(errno));
-        else if (n == LARGEST)
-            fail("%s: larger than 1 MiB: not a configuration file", path);
-        else
-            j = yaml_read(text, n, path);
-    }
     free(text);
-    if (f)
-        fclose(f);
     return j;
 }
 

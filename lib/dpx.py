@@ -131,15 +131,15 @@ def _call(function: Any, request: Mapping[str, Any], *watch: Any) -> Document:
     raise (Cancelled if status == _CANCELLED else DpxError)(said, status)
 
 
-def fit(model: Named, *gpus: str, **options: Any) -> Document:
+def fit(model: Named, *gpus: Union[str, Iterable[str]], **options: Any) -> Document:
     """The least number of each GPU that holds a model (`gpus`), with the plan that search recommends there.
 
     `model` is a built-in name, a Hugging Face id, a config.json, its folder, a training recipe, or one of these as a dict; `gpus`
     types such as "h100", without one eight that people rent.  `options` are those of `dpxplan fit`: train, seq, batch, tokens,
     samples, epochs, price, lora, framework, offload, db.  Of a row `gpus` is None where no number of them holds it.
     """
-    named = options.pop("gpu", None) or []
-    return _call(_library.dpx_fit, dict(options, model=model, gpu=[*gpus, *([named] if isinstance(named, str) else named)] or None))
+    named = [text for given in (*gpus, options.pop("gpu", None) or []) for text in (given if isinstance(given, (list, tuple)) else [given])]
+    return _call(_library.dpx_fit, dict(options, model=model, gpu=named or None))
 
 
 def search(model: Named, cluster: Named, seq: Union[int, str], global_batch: Union[int, str], *,

@@ -63,6 +63,36 @@ fi
 sed -i '/--model FILE/d' "$dir/commands"        # a folder with a config.json is a model
 check 'and a folder' "$(refused 'a folder' "$dir/folder")"
 
+# with_nul SOURCE COMMAND...: a byte of zero in front, inside or behind ends no text: it is named, or malformed; never "empty", never half a file.
+with_nul() {
+    of=$1 half=$(($(wc -c <"$1") / 2))
+    shift
+    for at in 0 $half end; do
+        { case $at in end) cat "$of" ;; *) head -c $at "$of" ;; esac; printf '\000'; case $at in end) ;; *) tail -c +$((at + 1)) "$of" ;; esac; } \
+            >"$dir/nul.${of##*.}"
+        # shellcheck disable=SC2046
+        "$B/dpxplan" $(echo "$*" | sed "s,FILE,$dir/nul.${of##*.},") >"$dir/out" 2>"$dir/said" </dev/null
+        status=$?
+        [ $status = 2 ] && grep -q "nul\.${of##*.}.*\(bytes of zero\|malformed JSON\)" "$dir/said" ||
+            { echo "dpxplan $*, a zero at $at of $of: status $status, said:"; head -n 3 "$dir/said"; }
+    done
+}
+check 'a byte of zero is named wherever text is read' "$(
+    with_nul $plan eval FILE
+    with_nul demo/10m/config.json fit FILE h100
+    with_nul demo/grpo.json phases FILE
+    with_nul demo/qwen3-sft.yaml import FILE --cluster 8xh100
+    with_nul demo/qwen3-sft.yaml admit demo/job.sbatch --recipe FILE
+    with_nul demo/job.sbatch admit FILE --recipe demo/qwen3-sft.yaml
+    with_nul demo/job.sbatch import FILE --cluster 8xh100
+    with_nul tests/everywhere/jobs/trainjob.yaml admit FILE --recipe demo/qwen3-sft.yaml
+    cp tests/fuzz/seeds/accelerate/fsdp2 "$dir/accelerate.yaml"
+    "$B/dpxplan" export $plan --to torchtitan-0.2.2 >"$dir/torchtitan.toml"
+    with_nul "$dir/accelerate.yaml" import --accelerate FILE --model gpt2 --cluster 8xh100 --seq 128
+    with_nul "$dir/torchtitan.toml" import --torchtitan FILE --model llama-3.1-8b --cluster 8xh100
+    with_nul demo/ds-zero3.json import --ds-config FILE --model gpt2 --cluster 8xh100 --seq 128
+    with_nul demo/rtx4090.json search --model gpt2 --cluster FILE $search)"
+
 check 'a plan is read from a pipe and from standard input' "$(
     "$B/dpxplan" eval $plan >"$dir/want"
     "$B/dpxplan" eval /dev/stdin <$plan 2>&1 | diff "$dir/want" -

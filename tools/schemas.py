@@ -12,6 +12,7 @@ import pathlib
 import random
 import subprocess
 import sys
+import tempfile
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 WHERE = pathlib.Path("docs/schemas")
@@ -24,7 +25,13 @@ DEMOS = ["demo/8b-fsdp.json", "demo/8b-pipeline.json", "demo/8b-zero2.json", "de
          "demo/torchtitan-70b.json", "demo/gpipe.json", "demo/nanogpt.json"]
 
 
-#: Answers of every shape that a key has: no plan that fits, no host memory known, deadlines.
+PLANS = {"megatron.json": {"dpx_plan": 1, "model": "gpt2", "cluster": "8xh100", "seq": 512, "micro_batch": 1, "strategy": "zero1", "dialect": "megatron",
+                           "precision": "bf16"}}
+
+#: Keys that objects of these names seldom have: of a calibration on a busy machine.
+SELDOM = {"measured": {"warning": "text"}}
+
+#: Answers of every shape that a key has: no plan that fits, no host memory known, deadlines.  OUT/ is a folder of its own, with PLANS.
 FIRST = [line.split() for line in """
 search --model gpt2 --cluster 8xh100 --seq 1024 --global-batch 64 --tokens 1T --price 2 --days 90
 search --model llama-2-7b --cluster rtx4090 --seq 2048 --global-batch 1 --no-offload --top 1
@@ -63,6 +70,25 @@ limits --model gpt2-xl --cluster 1x1xv100-32gb --seq 1k --offload all
 eval demo/8b-fsdp.json --set recompute=none
 search --model gemma-2b --cluster 2xrtx4090 --seq 1024 --global-batch 256 --no-offload --top 1
 sweep demo/8b-fsdp.json --set kernels=dpx model=gpt2 seq=64 --over cluster=localhost:2
+estimators --model llama-3.1-8b --nodes 2 --gpus-per-node 8 --seq 4096
+estimators --megatron OUT/megatron.json
+eval demo/8b-fsdp.json --jitter 0.03,20e-6,1e-6,0.5
+eval demo/405b-zero3.json --set cluster=1xrtx4090 --jitter 0.03
+explain demo/8b-fsdp.json --schedule
+explain demo/8b-pipeline.json --schedule --stage 1
+explain demo/8b-fsdp.json --detail
+explain demo/8b-pipeline.json --detail
+explain demo/8b-fsdp.json demo/8b-zero2.json --schedule
+explain demo/8b-fsdp.json demo/8b-ddp.json --set cluster=2x8xh100
+limits --model llama-3.1-8b --cluster 8xrtx4090 --seq 8k
+limits --states-only --memory 80GB --world 64
+search --model gpt2 --cluster 8xh100 --seq 1024 --global-batch 64 --validate -o OUT/plan.json
+search --model gpt2 --cluster 8xh100 --seq 1024 --global-batch 64 --no-grid --goal bill --tokens 1T --mtbf llama3 --storage 20GB/s --async
+sweep --model gpt2 --cluster 8xh100 --global-batch 64 --over seq=512,1k --no-grid --no-offload
+sweep --model gpt2 --cluster 8xh100 --global-batch 64 --over seq=512,1k --grid
+fit gpt2 rtx4090 --offload
+bill demo/8b-fsdp.json --set nodes=8 --tokens 1T --mtbf llama3 --storage 20GB/s --shrink --spares 0 --repair 24h
+bill demo/8b-fsdp.json --set nodes=8 --tokens 1T --mtbf llama3 --storage 20GB/s --requeue --queue 1h --async --training-network
 """.strip().splitlines()]
 
 
@@ -93,7 +119,7 @@ def questions(seed):
 
 
 #: Of commands with answers of several shapes: a key, and what the shape is then called.
-SHAPES = {"explain": {"second": "two", "message": "oom", "run_id": "run"}, "dpxrun": {"file": "sbatch", "first_over": "over", "engine": "engine"},
+SHAPES = {"estimators": {"megatron": "megatron"}, "explain": {"second": "two", "message": "oom", "run_id": "run"}, "dpxrun": {"file": "sbatch", "first_over": "over", "engine": "engine"},
           "dpxcal-show": {"fits": "fits", "plans": "model"}, "dpxreport": {"trace": "kineto"}}
 
 
@@ -117,7 +143,10 @@ def asked_as(kind):
 
 
 def ask(program, words):
-    said = subprocess.run([program, *words, "--json"], capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as out:
+        for name, plan in PLANS.items():
+            (pathlib.Path(out) / name).write_text(json.dumps(plan))
+        said = subprocess.run([program, *(w.replace("OUT/", out + "/") for w in words), "--json"], capture_output=True, text=True)
     assert said.returncode in (0, 1, 2, 3), (words, said.returncode)
     return json.loads(said.stdout)
 
@@ -134,6 +163,7 @@ def shape(values, name=""):
                     "string" if isinstance(v, str) else "array" if isinstance(v, list) else "object" for v in values})
     out = {"type": types[0] if len(types) == 1 else types}
     objects = [v for v in values if isinstance(v, dict)]
+    objects += [{**SELDOM[name], **v} for v in objects if name in SELDOM]
     if objects and (name in MAPS or any(" " in k for o in objects for k in o)):
         out["additionalProperties"] = shape([v for o in objects for v in o.values()]) if any(objects) else {}
     elif objects:
@@ -173,8 +203,9 @@ def cluster_keys():
                     "gpu_hours", "node_hours", "network_hours", "recover_s", "warm_up_s", "repair_hours")}))
 
 
-def widened(new, old):
-    """What was null, or stood in some answers alone, may again: none of these questions may ask for it.  To narrow a schema, delete its file first."""
+def widened(new, old, alone):
+    """What was null, or stood in some answers alone, may again: none of these questions may ask for it.  To narrow a schema, delete its file first.
+    `alone`: the new answers are a few, so that a key that the old ones had not is none that all have."""
     if "type" not in new or "type" not in old:
         return new
     types = lambda of: set(of["type"]) if isinstance(of["type"], list) else {of["type"]}
@@ -183,19 +214,19 @@ def widened(new, old):
     had = old.get("properties", {})
     for part in ("items", "additionalProperties"):
         if isinstance(old.get(part), dict):
-            out[part] = widened(new[part], old[part]) if isinstance(new.get(part), dict) else old[part]
+            out[part] = widened(new[part], old[part], alone) if isinstance(new.get(part), dict) else old[part]
     if "properties" in new:
-        out["properties"] = {k: widened(v, had[k]) if k in had else v for k, v in new["properties"].items()}
+        out["properties"] = {k: widened(v, had[k], alone) if k in had else v for k, v in new["properties"].items()}
         out["properties"].update({k: v for k, v in had.items() if k not in new["properties"] and k not in old["required"]})
-        out["required"] = [k for k in new["required"] if k not in had or k in old["required"]]
+        out["required"] = [k for k in new["required"] if not had or (k not in had and not alone) or k in old["required"]]
     elif had:
         out.update({k: old[k] for k in ("properties", "required", "additionalProperties") if k in old})
     return out
 
 
-def kept(kind, schema):
+def kept(kind, schema, alone):
     path = WHERE / f"{kind}.schema.json"
-    return widened(schema, json.loads(path.read_text())) if path.exists() else schema
+    return widened(schema, json.loads(path.read_text()), alone) if path.exists() else schema
 
 
 def write(program, folder=None, n=600):
@@ -214,7 +245,7 @@ def write(program, folder=None, n=600):
         for key in common:
             if schema["properties"].get(key, {}).get("type") == "object":
                 schema["properties"][key] = shape(common[key], key)
-    schemas = {kind: kept(kind, schema) for kind, schema in schemas.items()}
+    schemas = {kind: kept(kind, schema, n == 0) for kind, schema in schemas.items()}
     schemas["plan"] = json.loads(subprocess.run([program, "schema"], capture_output=True, text=True, check=True).stdout)
     schemas["cluster"] = titled("A cluster file of dpx", cluster_keys())
     schemas["model-file"] = json.loads(pathlib.Path("docs/howto/model-file.schema.json").read_text())
@@ -271,6 +302,10 @@ def check(program, n):
         print("docs/schemas/plan.schema.json is not what dpxplan schema prints: python3 tools/schemas.py build/dpxplan write")
     if schemas["model-file.schema.json"] != json.loads(pathlib.Path("docs/howto/model-file.schema.json").read_text()):
         print("docs/schemas/model-file.schema.json is not docs/howto/model-file.schema.json: make schemas")
+    asked = {(words[0], word) for words in FIRST for word in words}
+    for row in ask(program, ["list", "options"])["options"]:            # a flag is what gives an answer more keys
+        if row["kind"] == "flag" and (row["command"], "--" + row["key"].replace("_", "-")) not in asked:
+            print(f"no question asks {row['command']} --{row['key'].replace('_', '-')}: add one to FIRST")
     for words, _ in zip(questions(2), range(n)):
         doc = ask(program, words)
         faults(kind_of(words, doc), doc, words)

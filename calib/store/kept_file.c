@@ -21,26 +21,6 @@ void kept_fits_free(struct kept_fits *fits)
 /* The text that is left, from the beginning of a line; the line that is being read. */
 struct reading { const char *path; char *next; int line; };
 
-static char *read_text(const char *path)
-{
-    enum { MOST = 4 << 20 };
-    FILE *f = input_open(path);
-    char *text = f ? room_new(MOST + 1, 1) : NULL;
-    size_t n = text ? fread(text, 1, MOST, f) : 0;
-
-    if (f && n < MOST && !ferror(f))
-        text[n] = '\0';
-    else if (f)
-        fail("%s: cannot be read, or holds more than %d bytes", path, (int)MOST);
-    if (f && (n == MOST || ferror(f))) {
-        free(text);
-        text = NULL;
-    }
-    if (f)
-        fclose(f);
-    return text;
-}
-
 static int wrong(const struct reading *r, const char *what, const char *why) { return fail("%s:%d: %s %s", r->path, r->line, what, why); }
 
 /* NULL behind the last one. */
@@ -233,7 +213,7 @@ static int get_all(struct reading *r, struct kept_fits *out)
 
 int kept_load(const char *path, struct kept_fits *out)
 {
-    char *text = read_text(path);
+    char *text = input_text(path, 4 << 20, NULL);
     int rc = -1;
 
     *out = (struct kept_fits){ 0 };

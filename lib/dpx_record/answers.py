@@ -36,6 +36,7 @@ class Plan:
     label: str
     fits: Optional[bool]
     gpus: Optional[int] = None
+    gpu: Optional[str] = None                               #: their type
     step_s: Optional[float] = None
     low_s: Optional[float] = None
     high_s: Optional[float] = None
@@ -55,9 +56,11 @@ class Plan:
         """From a plan of a search, an eval, a row of fit, or a point of a sweep."""
         memory, time, training = doc.get("memory") or {}, doc.get("time") or doc, doc.get("training") or doc
         cluster = (doc.get("plan") or {}).get("cluster")
-        world = cluster.get("world_size") if isinstance(cluster, Mapping) else None
+        cluster = cluster if isinstance(cluster, Mapping) else {}
+        gpu = doc.get("gpu", cluster.get("gpu"))
         return Plan(label=doc.get("label") or "", fits=doc.get("fits", doc.get("gpus") is not None if "gpus" in doc else None),
-                    gpus=doc.get("gpus", world), step_s=time.get("step_s"), low_s=time.get("low_s"), high_s=time.get("high_s"),
+                    gpus=doc.get("gpus", cluster.get("world_size")), gpu=gpu if isinstance(gpu, str) else None,
+                    step_s=time.get("step_s"), low_s=time.get("low_s"), high_s=time.get("high_s"),
                     tokens_per_s=time.get("tokens_per_s"), mfu=time.get("mfu"), allocated_bytes=memory.get("allocated_peak_bytes", doc.get("memory_bytes")),
                     taken_bytes=memory.get("taken_bytes", doc.get("taken_bytes")),
                     usable_bytes=memory.get("available_bytes", memory.get("usable_bytes", doc.get("available_bytes"))),
@@ -93,7 +96,7 @@ class Answer(Dict[str, Any]):
         rows = []
         for plan in self.plans:
             figures = {k: v for k, v in asdict(plan).items() if k not in ("at", "plan", "document")}
-            rows.append({**plan.at, **figures})
+            rows.append({**plan.at, **figures, **plan.at})      # the axes first, and as they were asked
         return pandas.DataFrame(rows)
 
     def _memory(self) -> List[tuple]:

@@ -12,16 +12,19 @@
 
 static void folder(char *out, size_t size)
 {
-    const char *cache = getenv("HF_HUB_CACHE"), *older = getenv("HUGGINGFACE_HUB_CACHE"), *home = getenv("HF_HOME"), *xdg = getenv("XDG_CACHE_HOME"), *user = getenv("HOME");
+    static const struct { const char *variable, *below; } places[] = {
+        { "HF_HUB_CACHE", "" }, { "HUGGINGFACE_HUB_CACHE", "" }, { "HF_HOME", "/hub" }, { "XDG_CACHE_HOME", "/huggingface/hub" }, { "HOME", "/.cache/huggingface/hub" },
+    };
+    const char *user = getenv("HOME");
 
-    if ((cache && *cache) || (older && *older))
-        snprintf(out, size, "%s", cache && *cache ? cache : older);
-    else if (home && *home)
-        snprintf(out, size, "%s/hub", home);
-    else if (xdg && *xdg)
-        snprintf(out, size, "%s/huggingface/hub", xdg);
-    else
-        snprintf(out, size, "%s/.cache/huggingface/hub", user ? user : "");
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        const char *at = getenv(places[i].variable);
+        bool below_home = at && at[0] == '~' && (!at[1] || at[1] == '/');       /* a "~" that no shell expanded: huggingface_hub does */
+
+        snprintf(out, size, "%s%s%s", below_home && user ? user : "", at ? at + below_home : "", places[i].below);
+        if (at && *at)
+            return;
+    }
 }
 
 /* A revision is 40 hex digits. */

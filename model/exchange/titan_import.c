@@ -455,25 +455,12 @@ int titan_import(const json_t *config, const char *where, struct plan *p)
 
 /* ---- files ---- */
 
-enum { LARGEST = 1 << 20 };
-
 static json_t *read_text(const char *path)
 {
-    FILE *f = input_open(path);
-    char *text = f ? calloc(1, LARGEST + 1) : NULL;
-    json_t *config = NULL;
+    char *text = input_text(path, 1 << 20, NULL);
+    json_t *config = text ? titan_text(text, path) : NULL;
 
-    if (!f)
-        return NULL;
-    size_t n = text ? fread(text, 1, LARGEST, f) : 0;
-    if (!text || ferror(f))
-        fail("%s: cannot be read", path);
-    else if (n == LARGEST || memchr(text, '\0', n))
-        fail("%s: expected a torchtitan config: text of less than a MiB", path);
-    else
-        config = titan_text(text, path);
     free(text);
-    fclose(f);
     return config;
 }
 

@@ -16,34 +16,6 @@
 #include "model/form/form_config.h"
 #include "model/form/form_launcher.h"
 
-enum { LARGEST = 16 << 20 };
-
-/* The whole of it, with a NUL behind; NULL reported. */
-static char *read_text(const char *path)
-{
-    FILE *f = input_open(strcmp(path, "-") ? path : "/dev/stdin");
-    size_t room = 1 << 16, n = 0;
-    char *text = f ? malloc(room) : NULL, *more;
-
-    if (!f)
-        return NULL;
-    while (text && (n += fread(text + n, 1, room - n - 1, f)) == room - 1 && n < LARGEST) {
-        more = realloc(text, room *= 2);
-        if (!more)
-            free(text);
-        text = more;
-    }
-    bool bad = !text || ferror(f), good = !bad && n < LARGEST && !memchr(text, '\0', n);
-    fclose(f);
-    if (good) {
-        text[n] = '\0';
-        return text;
-    }
-    fail(bad ? "%s: cannot be read" : n < LARGEST ? "%s: expected text: it has bytes of zero" : "%s: expected text of less than 16 MiB", path);
-    free(text);
-    return NULL;
-}
-
 static bool ends_with(const char *s, const char *end)
 {
     size_t n = strlen(s), m = strlen(end);
@@ -382,7 +354,7 @@ int form_parse(char *text, const char *name, struct form_file *f)
 
 int form_open(const char *path, struct form_file *f)
 {
-    char *text = read_text(path);
+    char *text = input_text(path, 16 << 20, NULL);
 
     return text ? form_parse(text, strcmp(path, "-") ? path : "standard input", f) : -1;
 }

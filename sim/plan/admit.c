@@ -222,14 +222,24 @@ static char *gres_of(char *text)
     return NULL;
 }
 
+/* "4", or "2-4", which starts on two; 0: it is neither. */
+static int64_t fewest(const char *nodes)
+{
+    size_t n = strcspn(nodes, "-");
+    char first[32];
+
+    snprintf(first, sizeof first, "%.*s", (int)n, nodes);
+    return !nodes[n] || whole(nodes + n + 1) >= whole(first) ? whole(first) : 0;
+}
+
 /* What the option says of GPUs and nodes; -1 reported. */
 static int read_option(const char *name, char *value, const char *where, struct job *out, int64_t *all)
 {
     char *part;
 
     if (!strcmp(name, "--nodes") || !strcmp(name, "-N")) {
-        value[strcspn(value, "-")] = '\0';         /* "2-4": it starts on two */
-        return (out->nodes = whole(value)) > 0 ? 0 : fail("%s: #SBATCH %s: \"%.60s\" is not a whole number above 0", where, name, value);
+        out->nodes = fewest(value);
+        return out->nodes > 0 ? 0 : fail("%s: #SBATCH %s: \"%.60s\" is not a whole number above 0", where, name, value);
     }
     if (!strcmp(name, "--gpus") || !strcmp(name, "-G"))
         return (*all = read_gpus(value, where, out)) > 0 ? 0 : -1;
@@ -268,31 +278,9 @@ static int read_sbatch(const char *text, const char *where, struct job *out)
     return out->each > 0 ? 0 : fail("%s: no #SBATCH --gres=gpu:N, --gpus-per-node or --gpus says how many GPUs", where);
 }
 
-static char *text_of(const char *path)
-{
-    enum { MOST = 1 << 22 };
-    FILE *f = input_open(path), *to;
-    char *text = NULL, part[4096];
-    size_t size = 0, n, all = 0;
-
-    if (!f)
-        return NULL;
-    if (!(to = open_memstream(&text, &size)))
-        abort();
-    while (all <= MOST && (n = fread(part, 1, sizeof part, f)) > 0)
-        all += fwrite(part, 1, n, to);
-    fclose(f);
-    fclose(to);
-    if (all <= MOST)
-        return text;
-    fail("%s: a job has at most 4 MiB", path);
-    free(text);
-    return NULL;
-}
-
 static int read_job(const char *path, struct job *out, char **text)
 {
-    if (!(*text = text_of(path)))
+    if (!(*text = input_text(path, 4 << 20, NULL)))
         return -1;
     if (strstr(*text, "#SBATCH"))
         return read_sbatch(*text, path, out);

@@ -216,28 +216,54 @@ static void take_message(const char *line)
     json_decref(message);
 }
 
+enum { LONGEST = 64 << 20 };
+
+/* The next line in *line, of *room bytes, without its end and with a NUL behind: its bytes; LONGEST + 1: longer than LONGEST, and passed over.
+ * Never holds more than twice LONGEST.  -1: there is none. */
+static long next_line(char **line, size_t *room)
+{
+    size_t n = 0;
+    int c;
+
+    while ((c = getc_unlocked(stdin)) != EOF && c != '\n') {
+        if (n < LONGEST && n + 1 >= *room && !(*line = realloc(*line, *room = *room ? *room * 2 : 4096)))
+            abort();
+        if (n < LONGEST)
+            (*line)[n] = (char)c;
+        n += n <= LONGEST;
+    }
+    if (c == EOF && n == 0)
+        return -1;
+    if (*line)
+        (*line)[n < LONGEST ? n : LONGEST] = '\0';
+    return (long)n;
+}
+
+static void take_line(const char *line, size_t n)
+{
+    if (n > LONGEST)
+        send_error(NULL, INVALID_REQUEST, "a message has at most 64 MiB");
+    else if (n > 0 && strlen(line) != n)
+        send_error(NULL, PARSE_ERROR, "a byte that is 0");
+    else if (n > 0 && line[strspn(line, " \t\r")])
+        take_message(line);
+}
+
 int cmd_mcp(int argc, char **argv)
 {
-    enum { LONGEST = 64 << 20 };
     bool json = false;                          /* its messages are JSON in any case */
     const struct opt opts[] = { OPTS_EXAMPLE("dpxplan mcp </dev/null"), { "json", "as without it: every message is one JSON document", .flag = &json }, { 0 } };
     int rc = opts_parse("dpxplan mcp", "The questions as tools for an agent: a server of the Model Context Protocol on standard input and output, until "
                         "its end.  Nothing is written but answers.", opts, argc, argv);
     char *line = NULL;
     size_t room = 0;
-    ssize_t n;
+    long n;
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
     input_own(STDIN_FILENO);
-    while ((n = getline(&line, &room, stdin)) >= 0) {
-        if (n > LONGEST)
-            send_error(NULL, INVALID_REQUEST, "a message has at most 64 MiB");
-        else if (strlen(line) != (size_t)n)
-            send_error(NULL, PARSE_ERROR, "a byte that is 0");
-        else if (line[strspn(line, " \t\r\n")])
-            take_message(line);
-    }
+    while ((n = next_line(&line, &room)) >= 0)
+        take_line(line, (size_t)n);
     free(line);
     return EXIT_DONE;
 }

@@ -37,6 +37,7 @@ documents() {
     answer 0 'd["fits"] and all(f["points"] > 0 and f["host"] == d["fits"][0]["host"] for f in d["fits"])' dpxcal show --fits --db "$tmp/db"
     answer 0 'd["plans"][0]["kernels"] >= len(d["plans"][0]["missing"]) > 0' dpxcal show --model gpt2 --seq 128 --ranks 2 --db "$tmp/db"
     answer 0 'd["calibrations"] == 1' dpxcal export "$tmp/again.json" --db "$tmp/db"
+    answer 0 'd["seconds"] > 0' dpxcal probe --ranks 1 --for 0.1
     answer 0 'd["file"].endswith("/h100.fits")' dpxcal fit "$tmp/again.json" "$tmp/h100.fits"
     "$B/dpxplan" search --model gpt2 --cluster 8xh100 --seq 1k --global-batch 64 --top 2 --json >"$tmp/answer" 2>/dev/null
     answer 0 'd["page"].endswith("/page/index.html")' dpxreport --answer "$tmp/answer" -o "$tmp/page"

@@ -30,6 +30,11 @@ class Server:
         self.process.stdin.write(json.dumps({"jsonrpc": "2.0", "method": method}) + "\n")
 
 
+def peak_kib(server):
+    with open(f"/proc/{server.process.pid}/status") as f:
+        return int(next(line for line in f if line.startswith("VmHWM")).split()[1])
+
+
 def expect(holds, what):
     if not holds:
         print(what)
@@ -86,6 +91,11 @@ def main(program, plan):
     for line in ("\0", '\0{"jsonrpc": "2.0", "id": 1, "method": "ping"}', '{"jsonrpc": "2.0", "id": 1, "method": "ping"}\0'):
         expect(server.raw(line)["error"]["code"] == -32700, f"a byte that is 0 in {line!r}")
     expect(server.raw("[]")["error"]["code"] == -32600, "a batch")
+    held = peak_kib(server)
+    long = server.raw("x" * (192 << 20))                # three times the most: it is passed over as it comes
+    expect(long["error"]["code"] == -32600 and "64 MiB" in long["error"]["message"], f"a line of 192 MiB: {long}")
+    expect(peak_kib(server) - held < 160 << 10, f"a line of 192 MiB took {peak_kib(server) - held} KiB")
+    expect(server.ask("ping")["result"] == {}, "ping behind it")
     server.process.stdin.close()
     expect(server.process.wait(10) == 0 and not server.process.stdout.read() and not server.process.stderr.read(), "the end of its input ends it")
 

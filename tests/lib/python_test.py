@@ -65,6 +65,11 @@ class Answers(unittest.TestCase):
         words = "gpt2 t4 h100 --seq 512 --batch 4 --tokens 1M --price t4=0.5".split()
         self.assertEqual(bare(dpx.fit("gpt2", "t4", "h100", seq=512, batch=4, tokens="1M", price="t4=0.5")), command("fit", *words))
         self.assertEqual(len(dpx.fit("gpt2", seq=512, batch=4)["gpus"]), 8)
+        for named in (("t4", "h100"),), (["t4", "h100"],), ("t4", ["h100"]):
+            self.assertEqual([row["gpu"] for row in dpx.fit("gpt2", *named, seq=512, batch=4)["gpus"]], ["t4", "h100"], named)
+        for named in 5, [5], {"t4": 1}, b"t4":
+            with self.assertRaises((dpx.DpxError, TypeError), msg=named):
+                dpx.fit("gpt2", named, seq=512)
 
     def test_every_answer_has_the_version(self):
         for answer in dpx.evaluate(PLAN), dpx.fit("gpt2", "t4", seq=512, batch=4), dpx.limits(memory="80GB", world=8, states_only=True):
@@ -226,6 +231,12 @@ class Module(unittest.TestCase):
         frame = dpx.sweep({"nodes": [1, 2]}, plan=plan).to_frame()
         self.assertEqual(list(frame["nodes"]), [1, 2])
         self.assertTrue((frame["step_s"] > 0).all())
+        frame = dpx.sweep({"gpu": ["h100", "a100"]}, plan=plan).to_frame()
+        self.assertEqual(list(frame["gpu"]), ["h100", "a100"])
+        for answer in dpx.fit("gpt2", "t4", "h100", seq=512, batch=4), dpx.search("gpt2", "8xh100", 1024, 64, top=2), dpx.evaluate(plan):
+            frame = answer.to_frame()
+            self.assertFalse(frame[[key for key in ("gpu", "label") if key in frame]].duplicated().any(), "rows that nothing tells apart")
+            self.assertTrue(frame["gpu"].isin(["t4", "h100"]).all())
 
     def test_the_notebook_of_the_pages_runs(self):
         with open("docs/notebook.ipynb", encoding="utf-8") as file:

@@ -38,8 +38,8 @@ check 'ranks whose clocks differ measure the same, and none waits for ever' "$(
 # shellcheck disable=SC2086
 timeout -s KILL 3 $run >"$dir/said" 2>&1 </dev/null
 # shellcheck disable=SC2086
-timeout 120 $run >"$dir/said" 2>&1 </dev/null
-check 'dpxcal measures on two ranks' "$([ $? = 0 ] && ! grep dpx: "$dir/said" || cat "$dir/said")"
+timeout 120 $run --json >"$dir/answer" 2>"$dir/said" </dev/null
+check 'dpxcal measures on two ranks' "$([ $? = 0 ] && ! grep dpx: "$dir/said" && grep -q '"calibration": ' "$dir/answer" || cat "$dir/said" "$dir/answer")"
 "$B/dpxcal" export "$dir/cal.json" --db "$dir/cal.db" 2>"$dir/said"
 kinds "$dir/cal.json" >"$dir/kinds"
 check 'all kinds of series are there' "$(for k in kernel pass collective overlap own; do

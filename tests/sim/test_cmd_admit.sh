@@ -41,8 +41,9 @@ options() {
     { job --nodes=2 --gpus-per-node=h100:8; echo '#SBATCH --nodes=64' >>"$tmp/job"; }; asks '2 8 h100'
 }
 refused() {
-    for nodes in 0 many 2x -1; do
-        job --nodes=$nodes --gpus-per-node=h100:8; says 'not a whole number above 0'
+    # what is refused is quoted as it stands in the job
+    for nodes in 0 many 2x -1 -3 2- 2-x 4-2 1-2-3 ''; do
+        job --nodes=$nodes --gpus-per-node=h100:8; says "--nodes: \"$nodes\" is not a whole number above 0"
     done
     job --nodes=2 --gpus=h100:7; says '7 GPUs do not divide by 2 nodes'
     job --nodes=2 --gpus=h100:8 --gpus-per-node=8; says 'are not 8 each'
