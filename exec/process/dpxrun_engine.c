@@ -339,6 +339,22 @@ static void print_parts(const struct engine_run *e, FILE *to)
     }
 }
 
+/* Of the GPU whose SMs ran slowest: below its most they were held back by heat or power, which no prediction knows. */
+static void print_clocks(const struct engine_run *e, FILE *to)
+{
+    int64_t slowest = -1;
+
+    for (int64_t i = 0; i < e->rows.n; i++)
+        if (e->rows.rank[i].clocks.sm >= 0 && (slowest < 0 || e->rows.rank[i].clocks.sm < e->rows.rank[slowest].clocks.sm))
+            slowest = i;
+    if (slowest < 0)
+        return;
+    fprintf(to, "clock of the SMs while steps ran: %" PRId64 " MHz on rank %" PRId64 ", the slowest", e->rows.rank[slowest].clocks.sm, slowest);
+    if (e->rows.rank[slowest].clocks.sm_most > 0)
+        fprintf(to, "; its GPU can at most %" PRId64 " MHz", e->rows.rank[slowest].clocks.sm_most);
+    fputc('\n', to);
+}
+
 static void print_table(const struct engine_run *e, FILE *to)
 {
     const struct dpxrun *r = e->r;
@@ -355,6 +371,7 @@ static void print_table(const struct engine_run *e, FILE *to)
     fprintf(to, "a steady step (predicted 90 %%: %.3g to %.3g s; measured 10 to 90 %%: %.3g to %.3g s)\n  %-28s %12.4f s %12.4f s\n", t->low_s, t->high_s, e->p10_s,
            e->p90_s, "step", t->line.step_s, e->median_s);
     print_parts(e, to);
+    print_clocks(e, to);
     if (r->run_id > 0)
         fprintf(to, "recorded as run %" PRId64 " in %s\n", r->run_id, db_path(r->db));
 }
@@ -367,6 +384,12 @@ static json_t *part_json(const struct run_rank_part *p)
 {
     return json_pack("{s:o, s:o, s:o, s:o}", "compute_s", real(p->compute), "exposed_comm_s", real(p->exposed), "optimizer_s", real(p->optimizer), "idle_s",
                      real(p->idle));
+}
+
+static json_t *clocks_json(const struct engine_clocks *c)
+{
+    return c->sm < 0 ? json_null() : json_pack("{s:I, s:o, s:o, s:o}", "sm_mhz", (json_int_t)c->sm, "sm_most_mhz", bytes(c->sm_most), "memory_mhz",
+                                               bytes(c->memory), "memory_most_mhz", bytes(c->memory_most));
 }
 
 static json_t *rank_json(const struct engine_run *e, int64_t i)
@@ -384,8 +407,8 @@ static json_t *rank_json(const struct engine_run *e, int64_t i)
     const struct difference *d = first_difference(&e->rank[i]);
     json_t *differs = !d ? json_null() : json_pack("{s:s, s:I, s:s, s:s}", "phase", d == &e->rank[i].differs[0] ? "init" : "steps", "entry", (json_int_t)d->at + 1,
                                                    "planned", d->planned, "issued", d->issued);
-    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:o}", "rank", (json_int_t)i, "first_difference", differs, "phases", phases, "step_s", seconds, "driver_bytes",
-                     bytes(k->driver), "traced_step", e->part ? part_json(&e->part[i]) : json_null());
+    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "rank", (json_int_t)i, "first_difference", differs, "phases", phases, "step_s", seconds, "driver_bytes",
+                     bytes(k->driver), "traced_step", e->part ? part_json(&e->part[i]) : json_null(), "clocks", clocks_json(&k->clocks));
 }
 
 static json_t *result_json(const struct engine_run *e)
