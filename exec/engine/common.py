@@ -478,6 +478,27 @@ def first_weights(model):
         raise Refused("%s: transformers %s has no %s" % (job["init"], transformers.__version__, ", ".join(sorted(given)[:3])))
 
 
+def packed(model):
+    """Frozen weights of blocks in 4 bits: bitsandbytes' layers in the place of linear ones.  to_device() packs what first_weights() gave."""
+    if plan.get("base_dtype", "plain") == "plain":
+        return model
+    layers, params = need(importlib.import_module("bitsandbytes.nn"), "Linear4bit", "Params4bit")
+    words = {"quant_type": "nf4", "compress_statistics": plan["base_dtype"] == "nf4-double"}
+    compute = torch.bfloat16 if plan["precision"] == "bf16" else torch.float32
+    for module in [m for block in blocks_of(model) for m in block.modules()]:
+        for name, of in list(module.named_children()):
+            if type(of) is torch.nn.Linear:
+                new = layers(of.in_features, of.out_features, bias=of.bias is not None, compute_dtype=compute, device="meta", **words)
+                new.weight, new.bias = params(of.weight.data, requires_grad=False, **words), of.bias
+                setattr(module, name, new)
+    model.is_loaded_in_4bit = True              # for PEFT
+    return model
+
+
+def is_packed(p):
+    return type(p).__name__ == "Params4bit"
+
+
 def with_adapters(model):
     """What "train" and "lora" say, by PEFT."""
     if plan.get("train", "all") == "all":
@@ -502,7 +523,7 @@ def build():
         words["experts_implementation"] = "grouped_mm"
     torch.manual_seed(job["seed"])
     with contextlib.nullcontext() if job["init"] else device:
-        model = with_adapters(transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, **words).train())
+        model = with_adapters(packed(transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, **words)).train())
     first_weights(model)
     return model
 
@@ -511,7 +532,10 @@ def to_device(model):
     """Moves it; on the CPU into storages that count."""
     if cuda:
         return model.to(device)
-    moved([*model.parameters(), *model.buffers()])
+    for module in model.modules():
+        if is_packed(getattr(module, "weight", None)):
+            module.weight = module.weight.to(device)
+    moved(t for t in [*model.parameters(), *model.buffers()] if not is_packed(t))
     return model
 
 

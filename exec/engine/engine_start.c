@@ -79,6 +79,10 @@ static void modules_of(const struct engine_job *j, const char *module[MOST_MODUL
         module[n++] = "deepspeed";
     if (training_is_lora(&j->plan->train))
         module[n++] = "peft";
+    if (j->plan->train.base == BASE_NF4 || j->plan->train.base == BASE_NF4_DOUBLE)
+        module[n++] = "bitsandbytes";
+    if (j->plan->float8.recipe != FLOAT8_NONE)
+        module[n++] = "torchao";
     module[n] = NULL;
 }
 

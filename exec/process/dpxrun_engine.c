@@ -191,7 +191,8 @@ static int read_traces(struct engine_run *e)
             return -1;
         const double *v = k.median.v;
         double optimizer = isnan(v[M_OPTIMIZER]) ? 0 : v[M_OPTIMIZER];
-        e->part[i] = (struct run_rank_part){ i, v[M_COMPUTE] - optimizer, v[M_EXPOSED], optimizer, v[M_STEP] - v[M_COMPUTE] - v[M_EXPOSED] };
+        e->part[i] = (struct run_rank_part){ i, v[M_COMPUTE] - optimizer, v[M_EXPOSED], optimizer,
+                                             fmax(0, v[M_STEP] - v[M_COMPUTE] - v[M_EXPOSED]) /* each a median of its own */ };
         kineto_free(&k);
     }
     return e->part ? 0 : fail("out of memory for %" PRId64 " ranks", e->rows.n);

@@ -33,7 +33,8 @@ static const char *const torch[] = { "unit", "shard_group", "recompute_interval"
                                      "ddp.bucket_cap_mb", "ddp.gradient_as_bucket_view", "ddp.static_graph", "ddp.find_unused_parameters",
                                      "ddp.broadcast_buffers", "ddp.parameters_as_bucket_view", "ddp.model_dtype", "fsdp.reshard_after_forward",
                                      "fsdp.root_reshard_after_forward", "fsdp.root_units", "fsdp.backward_prefetch", "fsdp.forward_prefetch", "fsdp.limit_all_gathers",
-                                     "fsdp.use_orig_params", "fsdp.sharding_strategy", "fsdp.model_dtype", "fsdp.wrap_adapters", NULL };
+                                     "fsdp.use_orig_params", "fsdp.sharding_strategy", "fsdp.model_dtype", "fsdp.wrap_adapters", "base_dtype", "fp8", "fp8_filter",
+                                     "fsdp.enable_fsdp_float8_all_gather", "fsdp.precompute_float8_dynamic_scale_for_fsdp", NULL };
 /* What `dpxplan export --to deepspeed` writes. */
 static const char *const deepspeed[] = { "deepspeed.reduce_bucket_size", "deepspeed.allgather_bucket_size", "deepspeed.overlap_comm", "deepspeed.reduce_scatter",
                                          "deepspeed.use_multi_rank_bucket_allreduce", "deepspeed.contiguous_gradients", "deepspeed.round_robin_gradients",
@@ -135,6 +136,10 @@ static int torch_follows(const struct plan *p)
         return refuse(ENGINE_TORCH, "stages whose tensors are cut yet", "parallel.tensor or parallel.pipeline must be 1");
     if (p->dialect == DIALECT_TORCH_FSDP1 && training_is_lora(&p->train) && p->fsdp.wrap_adapters)
         return refuse(ENGINE_TORCH, "adapters that are units of their own yet", "\"fsdp.wrap_adapters\" must be false");
+    if (p->train.base != BASE_PLAIN && p->train.base != BASE_NF4 && p->train.base != BASE_NF4_DOUBLE)
+        return refuse(ENGINE_TORCH, "this \"base_dtype\" yet", "nf4 and nf4-double are followed");
+    if (p->train.base != BASE_PLAIN && p->strategy != STRAT_DDP)
+        return refuse(ENGINE_TORCH, "frozen weights in 4 bits under FSDP yet", "under ddp they are followed");
     if (p->parallel.async_tensor)
         return refuse(ENGINE_TORCH, "\"parallel.async_tensor\" yet", "it must be false");
     if (p->parallel.pipeline > 1 && p->parallel.pipeline_schedule != PIPELINE_GPIPE && p->parallel.pipeline_schedule != PIPELINE_1F1B)
