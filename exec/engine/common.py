@@ -599,11 +599,17 @@ def traced():
     profiler.export_chrome_trace(os.path.join(job["folder"], "rank%d.trace.json" % rank))
 
 
+def host_is_apart():
+    """Whether memory can be counted: on the CPU a plan's host and its device are the same memory."""
+    sections = plan.get("deepspeed") or {}
+    return cuda or all((sections.get(name) or {}).get("device", "none") == "none" for name in ("offload_optimizer", "offload_param"))
+
+
 def run(trainer_of):
     """trainer_of(model) returns an object with step(batches, lr) -> (loss or None, gradient norm or None) and optimizer_states()."""
     connect()
     model = build()
-    tracker, driver = (None, Driver()) if cuda else (Tracker(), None)
+    tracker, driver = Tracker() if not cuda and host_is_apart() else None, Driver() if cuda else None
     if tracker:
         tracker.start()
     trainer = trainer_of(model)

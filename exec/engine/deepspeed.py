@@ -21,8 +21,8 @@ class Trainer:
         config, trained = dict(job["config"]), [p for p in model.parameters() if p.requires_grad]
         form = plan.get("optimizer_form", "fused")
         words = {"lr": job["lr"][0], "betas": (job["beta1"], job["beta2"]), "eps": job["eps"], "weight_decay": job["weight_decay"]}
-        given = None
-        if cuda and form == "fused":
+        given, away = None, (config["zero_optimization"].get("offload_optimizer") or {}).get("device", "none")
+        if away != "none" or cuda and form == "fused":          # states on the host: DeepSpeedCPUAdam, which it builds where it is not built yet
             config["optimizer"] = {"type": "AdamW", "params": words}
         else:
             config.pop("optimizer", None)

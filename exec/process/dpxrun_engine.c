@@ -296,6 +296,10 @@ static void progress(void *arg, int64_t step, double seconds, double loss)
 
 static void print_memory(const struct engine_run *e, FILE *to)
 {
+    if (engine_most(&e->rows.rank[0], false) < 0) {
+        fprintf(to, "memory: not counted%s\n", e->job.cuda ? "" : " (of states or parameters on the host: on the CPU that is the device's memory, too)");
+        return;
+    }
     fprintf(to, "memory, allocated at most%s\n", e->job.cuda ? " (torch.cuda.memory_stats)" : " (storages of the CPU, counted by PyTorch's profiler, each rounded up to 512 bytes)");
     for (int64_t i = 0; i < e->rows.n; i++)
         for (int p = EP_INIT; p < NEP; p++) {
