@@ -533,7 +533,7 @@ def to_device(model):
     if cuda:
         return model.to(device)
     for module in model.modules():
-        if is_packed(getattr(module, "weight", None)):
+        if is_packed(module._parameters.get("weight")):         # not the one that an adapter's layer shows
             module.weight = module.weight.to(device)
     moved(t for t in [*model.parameters(), *model.buffers()] if not is_packed(t))
     return model
