@@ -6,9 +6,10 @@
 # make test-grid      every plan over meshes of a tiny model, 500 plans whose messages are late, every rank of meshes killed and stopped
 # make test-sanitized dpxrun and plans over meshes under AddressSanitizer, UBSan and ThreadSanitizer
 # make test-library   libdpx and its threads, under AddressSanitizer and ThreadSanitizer, too
-# make engine-check   50 plans run by PyTorch, DeepSpeed, accelerate, torchtitan and megatron-core themselves on 2 and 4 CPU ranks:
+# make engine-check   57 plans run by PyTorch, DeepSpeed, accelerate, torchtitan and megatron-core themselves on 2 and 4 CPU ranks:
 #                     collectives, losses and bytes are those predicted (PYTHON=... has torch, transformers, deepspeed, peft, accelerate,
-#                     torchtitan, megatron-core; 30 minutes; tests/engine/)
+#                     torchtitan, megatron-core, torchao, bitsandbytes; 30 minutes; tests/engine/)
+# make engine-check-124m  GPT-2 124M so by DDP, FSDP2 and DeepSpeed's ZeRO-2 (10 GB, 5 minutes)
 # make test-124m      GPT-2 124M by every strategy and dialect, two steps on two ranks, and over meshes on four (13 GB, 3 GB of
 #                     disk, 30 minutes)
 # make offload-demo   GPT-2 1.5B with AdamW on two ranks in 10 GiB of memory, from files (32 GB of disk, 4 to 10 minutes)
@@ -559,6 +560,11 @@ engine-check:
 	@B=$B ALL=1 PYTHON='$(or $(PYTHON),python3)' tests/engine/test_engine.sh
 	@B=$B PYTHON='$(or $(PYTHON),python3)' tests/engine/test_engine_faults.sh
 
+engine-check-124m:
+	@tools/install-deps.sh build
+	@$(MAKE) --no-print-directory $B/dpxrun $B/dpxplan $B/dpxreport
+	@. tests/engine/plans.sh && B=$B ONLY="$$LARGE" PYTHON='$(or $(PYTHON),python3)' tests/engine/test_engine.sh
+
 test-grid:
 	@tools/install-deps.sh build test
 	@$(MAKE) --no-print-directory test-programs
@@ -691,7 +697,7 @@ help:
 clean:
 	rm -rf build build-san build-tsan build-emu build-wasm carry
 
-.PHONY: all archives words test engine-check family-check zoo test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap lab-failures demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
+.PHONY: all archives words test engine-check engine-check-124m family-check zoo test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap lab-failures demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
         accuracy accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist deb everywhere-check slurm-check schemas deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -90,12 +90,30 @@ static int put_parts(struct db *db, int64_t run, const struct run_ranks *m)
     return query_close(&q);
 }
 
+static int put_clocks(struct db *db, int64_t run, const struct run_ranks *m)
+{
+    struct query q;
+
+    query_open(&q, db, "INSERT INTO rank_clock (run, rank, sm_mhz, sm_most_mhz, memory_mhz, memory_most_mhz) VALUES (?, ?, ?, ?, ?, ?)");
+    for (int64_t i = 0; i < m->nclocks; i++) {
+        const struct run_rank_clock *c = &m->clock[i];
+        query_put_int(&q, run);
+        query_put_int(&q, c->rank);
+        query_put_bytes(&q, c->sm);
+        query_put_bytes(&q, c->sm_most);
+        query_put_bytes(&q, c->memory);
+        query_put_bytes(&q, c->memory_most);
+        query_done(&q);
+    }
+    return query_close(&q);
+}
+
 int runs_ranks_measured(struct db *db, int64_t run, const struct run_ranks *m)
 {
     int rc = db_begin(db);
 
     if (rc == 0)
-        rc = db_end(db, put_phases(db, run, m) < 0 || put_steps(db, run, m) < 0 || put_parts(db, run, m) < 0 ? -1 : 0);
+        rc = db_end(db, put_phases(db, run, m) < 0 || put_steps(db, run, m) < 0 || put_parts(db, run, m) < 0 || put_clocks(db, run, m) < 0 ? -1 : 0);
     return rc < 0 ? db_fail(db, "recording the ranks of run %" PRId64, run) : 0;
 }
 
@@ -154,10 +172,27 @@ static int load_parts(struct db *db, int64_t run, struct run_ranks *r)
     return query_close(&q);
 }
 
+static int load_clocks(struct db *db, int64_t run, struct run_ranks *r)
+{
+    struct query q;
+
+    query_open(&q, db, "SELECT rank, sm_mhz, sm_most_mhz, memory_mhz, memory_most_mhz FROM rank_clock WHERE run = ? ORDER BY rank");
+    query_put_int(&q, run);
+    while (query_row(&q)) {
+        r->clock = query_array_grow(r->clock, r->nclocks, sizeof *r->clock);
+        struct run_rank_clock *c = &r->clock[r->nclocks++];
+        c->rank = query_get_int(&q);
+        int64_t *const of[] = { &c->sm, &c->sm_most, &c->memory, &c->memory_most };
+        for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+            *of[i] = query_get_bytes(&q);
+    }
+    return query_close(&q);
+}
+
 int runs_ranks(struct db *db, int64_t run, struct run_ranks *out)
 {
     memset(out, 0, sizeof *out);
-    if (load_phases(db, run, out) == 0 && load_steps(db, run, out) == 0 && load_parts(db, run, out) == 0)
+    if (load_phases(db, run, out) == 0 && load_steps(db, run, out) == 0 && load_parts(db, run, out) == 0 && load_clocks(db, run, out) == 0)
         return 0;
     run_ranks_free(out);
     return db_fail(db, "reading the ranks of run %" PRId64, run);
@@ -168,6 +203,7 @@ void run_ranks_free(struct run_ranks *r)
     free(r->phase);
     free(r->step);
     free(r->part);
+    free(r->clock);
     query_texts_free(r->texts);
     memset(r, 0, sizeof *r);
 }

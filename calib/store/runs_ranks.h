@@ -24,11 +24,15 @@ struct run_rank_step { int64_t rank, step; double loss, seconds; };
 /* Where the time of one step went, by the framework's profiler; seconds, their sum is the step. */
 struct run_rank_part { int64_t rank; double compute, exposed, optimizer, idle; };
 
+/* MHz of a rank's GPU while steps ran: medians, and the most that it can; -1: not known. */
+struct run_rank_clock { int64_t rank, sm, sm_most, memory, memory_most; };
+
 struct run_ranks {
     struct run_rank_phase *phase;       /* by rank, in their order */
     struct run_rank_step  *step;        /* by rank and step */
     struct run_rank_part  *part;        /* by rank; none where nothing was traced */
-    int64_t nphases, nsteps, nparts;
+    struct run_rank_clock *clock;       /* by rank; of GPUs that were asked */
+    int64_t nphases, nsteps, nparts, nclocks;
     struct texts *texts;                /* what runs_ranks() gave points into */
 };
 

@@ -11,6 +11,7 @@
  *     part         of what a rank's peak consists     moment   bytes live, entry by entry: both sides
  *     rank_phase   a framework's run: peaks of each rank in init, first, second and steady steps, both sides
  *     rank_step    its every step on each rank        rank_part    where the time of one traced step went, by rank
+ *     rank_clock   clocks of each rank's GPU while they ran
  *     checkpoint   each time that the state of all ranks was saved or loaded: both sides
  *
  *     calibration  one dpxcal run, or one import: when, where, with what; of a trace, threads are 0; and
@@ -470,7 +471,18 @@ static const char version_10[] =
 "CREATE VIEW checkpoints AS SELECT run, step, CASE loaded WHEN 1 THEN 'loaded' ELSE 'saved' END AS did, predicted_bytes, bytes,"
 "    predicted_s, seconds, bytes / seconds / 1e9 AS gbs FROM checkpoint ORDER BY run, step, loaded DESC;";
 
-static const char *const versions[] = { version_1, version_2, version_3, version_4, version_5, version_6, version_7, version_8, version_9, version_10 };
+/* Of the GPU of each rank of a framework's run, while its steps ran. */
+static const char version_11[] =
+"CREATE TABLE rank_clock ("
+"    run           INTEGER NOT NULL REFERENCES run ON DELETE CASCADE,"
+"    rank          INTEGER NOT NULL,"
+"    sm_mhz        INTEGER, sm_most_mhz INTEGER,"       /* the median, and the most that this GPU can */
+"    memory_mhz    INTEGER, memory_most_mhz INTEGER,"
+"    PRIMARY KEY (run, rank)"
+") STRICT, WITHOUT ROWID;";
+
+static const char *const versions[] = { version_1, version_2, version_3, version_4, version_5, version_6, version_7, version_8, version_9, version_10,
+                                        version_11 };
 
 /* A schema that had no fits may hold calibrations. */
 static int fits_for_older(struct db *db, int64_t from)

@@ -15,6 +15,7 @@ import pickle
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 
@@ -117,6 +118,22 @@ def done(result):
     return torch._C._distributed_c10d._create_work_from_future(future)
 
 
+def copied(x):
+    """Gloo's thread lets go of what it was given some time after wait(), where the profiler sees nothing: of a copy, then."""
+    if isinstance(x, (list, tuple)):
+        return [copied(y) for y in x]
+    return x.detach().clone() if torch.is_tensor(x) else x
+
+
+def copied_back(to, results):
+    """As gloo writes: autograd counts no change."""
+    if torch.is_tensor(to):
+        to.data.copy_(results)
+    elif isinstance(to, (list, tuple)):
+        for t, r in zip(to, results):
+            copied_back(t, r)
+
+
 class Noting(dist.ProcessGroup):
     """Gloo, and a note of each call.  Python and C++ alike call these methods.  An average, which gloo lacks, is a sum divided."""
 
@@ -147,14 +164,17 @@ class Noting(dist.ProcessGroup):
         average = opts is not None and hasattr(opts, "reduceOp") and reduce_word(opts.reduceOp) == "avg"
         if average:
             opts.reduceOp = dist.ReduceOp.SUM
-        with torch.profiler.record_function("dpx::backend"):        # what gloo's front end allocates is not the framework's
-            work = getattr(self.inner, name)(*args, opts) if opts is not None else getattr(self.inner, name)(*args)
-            if not average and (not memory_is_tracked or name in ("send", "recv")):     # a message waits for the other's
+        tracked = memory_is_tracked and name not in ("send", "recv")       # a message waits for the other's
+        given = args
+        with torch.profiler.record_function("dpx::backend"):        # what is allocated here is not the framework's
+            if tracked:
+                given = copied(args)
+            work = getattr(self.inner, name)(*given, *([opts] if opts is not None else []))
+            if not average and not tracked:
                 return work
             work.wait()
-            del work
-            if memory_is_tracked:
-                time.sleep(0.001)       # gloo's thread lets go of the tensors a moment after they are done
+            if tracked and args:
+                copied_back(args[0], given[0])
         if average:
             for t in result if isinstance(result, (list, tuple)) else [result]:
                 t.div_(self._size)
@@ -369,15 +389,53 @@ def on_gpu_too(inside, size):
     return size > 16 or any(name.startswith("aten::") for name in inside)
 
 
-def nvml_bytes():
-    """What the driver says that this process holds; None where nobody can ask it."""
-    try:
-        import pynvml
-        pynvml.nvmlInit()
-        gpu = pynvml.nvmlDeviceGetHandleByIndex(local)
-        return next(p.usedGpuMemory for p in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu) if p.pid == os.getpid())
-    except Exception:
-        return None
+class Process(ctypes.Structure):
+    _fields_ = [("pid", ctypes.c_uint), ("bytes", ctypes.c_ulonglong), ("gpu_instance", ctypes.c_uint), ("compute_instance", ctypes.c_uint)]
+
+
+class Driver:
+    """What NVIDIA's library says of this rank's GPU: its clocks while steps run, what the driver counts for this process.  What it does not
+    say is None."""
+
+    def __init__(self):
+        self.samples, self.over, self.gpu = [], threading.Event(), ctypes.c_void_p()
+        uuid = "GPU-%s" % getattr(torch.cuda.get_device_properties(device), "uuid", "")
+        try:
+            self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
+            self.there = self.nvml.nvmlInit_v2() == 0 and self.nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(self.gpu)) == 0
+        except (OSError, AttributeError):
+            self.there = False
+
+    def clock(self, function, kind):
+        value = ctypes.c_uint()
+        return value.value if getattr(self.nvml, function)(self.gpu, kind, ctypes.byref(value)) == 0 else None
+
+    def watch(self):
+        """Every 50 ms, from now on."""
+        def sample():
+            while not self.over.is_set():
+                self.samples.append([self.clock("nvmlDeviceGetClockInfo", kind) for kind in (1, 2)])       # SM, memory
+                self.over.wait(0.05)
+        if self.there and not self.samples:
+            threading.Thread(target=sample, daemon=True).start()
+
+    def clocks(self):
+        """The median in MHz, beside the most that the GPU can."""
+        self.over.set()
+        if not self.samples:
+            return None
+        seen = [sorted(v for v in values if v is not None) for values in zip(*self.samples)]
+        sm, memory = [v[len(v) // 2] if v else None for v in seen]
+        return {"sm_mhz": sm, "sm_most_mhz": self.clock("nvmlDeviceGetMaxClockInfo", 1),
+                "memory_mhz": memory, "memory_most_mhz": self.clock("nvmlDeviceGetMaxClockInfo", 2)}
+
+    def bytes(self):
+        if not self.there or not hasattr(self.nvml, "nvmlDeviceGetComputeRunningProcesses_v3"):
+            return None
+        n, list_of = ctypes.c_uint(256), (Process * 256)()
+        if self.nvml.nvmlDeviceGetComputeRunningProcesses_v3(self.gpu, ctypes.byref(n), list_of) != 0:
+            return None
+        return next((p.bytes for p in list_of[:n.value] if p.pid == os.getpid() and p.bytes < 1 << 63), None)   # all ones: not known
 
 
 def forget():
@@ -420,6 +478,27 @@ def first_weights(model):
         raise Refused("%s: transformers %s has no %s" % (job["init"], transformers.__version__, ", ".join(sorted(given)[:3])))
 
 
+def packed(model):
+    """Frozen weights of blocks in 4 bits: bitsandbytes' layers in the place of linear ones.  to_device() packs what first_weights() gave."""
+    if plan.get("base_dtype", "plain") == "plain":
+        return model
+    layers, params = need(importlib.import_module("bitsandbytes.nn"), "Linear4bit", "Params4bit")
+    words = {"quant_type": "nf4", "compress_statistics": plan["base_dtype"] == "nf4-double"}
+    compute = torch.bfloat16 if plan["precision"] == "bf16" else torch.float32
+    for module in [m for block in blocks_of(model) for m in block.modules()]:
+        for name, of in list(module.named_children()):
+            if type(of) is torch.nn.Linear:
+                new = layers(of.in_features, of.out_features, bias=of.bias is not None, compute_dtype=compute, device="meta", **words)
+                new.weight, new.bias = params(of.weight.data, requires_grad=False, **words), of.bias
+                setattr(module, name, new)
+    model.is_loaded_in_4bit = True              # for PEFT
+    return model
+
+
+def is_packed(p):
+    return type(p).__name__ == "Params4bit"
+
+
 def with_adapters(model):
     """What "train" and "lora" say, by PEFT."""
     if plan.get("train", "all") == "all":
@@ -444,7 +523,7 @@ def build():
         words["experts_implementation"] = "grouped_mm"
     torch.manual_seed(job["seed"])
     with contextlib.nullcontext() if job["init"] else device:
-        model = with_adapters(transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, **words).train())
+        model = with_adapters(packed(transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, **words)).train())
     first_weights(model)
     return model
 
@@ -453,7 +532,10 @@ def to_device(model):
     """Moves it; on the CPU into storages that count."""
     if cuda:
         return model.to(device)
-    moved([*model.parameters(), *model.buffers()])
+    for module in model.modules():
+        if is_packed(module._parameters.get("weight")):         # not the one that an adapter's layer shows
+            module.weight = module.weight.to(device)
+    moved(t for t in [*model.parameters(), *model.buffers()] if not is_packed(t))
     return model
 
 
@@ -517,11 +599,17 @@ def traced():
     profiler.export_chrome_trace(os.path.join(job["folder"], "rank%d.trace.json" % rank))
 
 
+def host_is_apart():
+    """Whether memory can be counted: on the CPU a plan's host and its device are the same memory."""
+    sections = plan.get("deepspeed") or {}
+    return cuda or all((sections.get(name) or {}).get("device", "none") == "none" for name in ("offload_optimizer", "offload_param"))
+
+
 def run(trainer_of):
     """trainer_of(model) returns an object with step(batches, lr) -> (loss or None, gradient norm or None) and optimizer_states()."""
     connect()
     model = build()
-    tracker = None if cuda else Tracker()
+    tracker, driver = Tracker() if not cuda and host_is_apart() else None, Driver() if cuda else None
     if tracker:
         tracker.start()
     trainer = trainer_of(model)
@@ -540,6 +628,8 @@ def run(trainer_of):
     for step in range(job["steps"]):
         given = list(batches(step))
         wait()
+        if driver and step == min(3, job["steps"] - 1):
+            driver.watch()
         with traced() if job["trace"] and step == job["steps"] - 1 else contextlib.nullcontext():
             begun = time.perf_counter()
             loss, norm = trainer.step(given, job["lr"][step])
@@ -555,7 +645,7 @@ def run(trainer_of):
             for name, peak, left in tracker.stop(on_host):
                 tell("memory", name=name, allocated=peak, left=left)
             tracker = None
-    tell("end", driver=nvml_bytes() if cuda else None)
+    tell("end", driver=driver.bytes() if driver else None, clocks=driver.clocks() if driver else None)
 
 
 def start(trainer_of, versions):

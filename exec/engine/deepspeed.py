@@ -1,7 +1,7 @@
 """The plan in DeepSpeed: deepspeed.initialize() with the configuration that `dpxplan export --to deepspeed` writes.
 
 dpxrun starts it on every rank and says what to do in job.json (common.py reads it).  On the CPU torch.optim.AdamW stands for
-DeepSpeed's FusedAdam, which is CUDA: it has no temporaries either."""
+DeepSpeed's FusedAdam, which is CUDA: it has no temporaries either; and for its CPUAdam, which would be compiled first."""
 from dpx_common import cuda, job, loss_of, plan, prepare_deepspeed_on_cpu, start, to_device
 
 import torch
@@ -21,12 +21,12 @@ class Trainer:
         config, trained = dict(job["config"]), [p for p in model.parameters() if p.requires_grad]
         form = plan.get("optimizer_form", "fused")
         words = {"lr": job["lr"][0], "betas": (job["beta1"], job["beta2"]), "eps": job["eps"], "weight_decay": job["weight_decay"]}
-        given = None
-        if cuda and form == "fused":
+        given, away = None, (config["zero_optimization"].get("offload_optimizer") or {}).get("device", "none")
+        if cuda and (away != "none" or form == "fused"):        # of states on the host DeepSpeedCPUAdam, which it compiles once
             config["optimizer"] = {"type": "AdamW", "params": words}
         else:
             config.pop("optimizer", None)
-            config["zero_allow_untested_optimizer"] = True
+            config["zero_allow_untested_optimizer"], config["zero_force_ds_cpu_optimizer"] = True, False
             given = torch.optim.AdamW(trained, foreach=form == "foreach", fused=form == "fused", **words)
         self.engine = deepspeed.initialize(model=model, model_parameters=None if given else trained, optimizer=given, config=config)[0]
 

@@ -78,6 +78,9 @@ extern const char *const engine_phase_names[NEP];
 /* Peaks in bytes; -1: not known. */
 struct engine_memory { int64_t allocated, active, reserved, retries; };
 
+/* Medians while steps ran, and the most that the GPU can, in MHz; -1: not known. */
+struct engine_clocks { int64_t sm, sm_most, memory, memory_most; };
+
 struct engine_lines { char **line; int64_t n, cap; };
 
 struct engine_rank {
@@ -86,6 +89,7 @@ struct engine_rank {
     double *loss, *seconds, *norm;      /* of each step; NaN: it has none */
     int64_t steps;                      /* done */
     int64_t driver;                     /* bytes that the driver says the process holds; -1 */
+    struct engine_clocks clocks;        /* of its GPU */
     char    device[96], versions[256];
 };
 

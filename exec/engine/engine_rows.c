@@ -61,6 +61,11 @@ static void take_memory(struct engine_memory *m, const json_t *row)
         *m = (struct engine_memory){ whole(row, "allocated"), whole(row, "active"), whole(row, "reserved"), whole(row, "retries") };
 }
 
+static struct engine_clocks clocks_of(const json_t *c)
+{
+    return (struct engine_clocks){ whole(c, "sm_mhz"), whole(c, "sm_most_mhz"), whole(c, "memory_mhz"), whole(c, "memory_most_mhz") };
+}
+
 static void take_versions(struct engine_rank *r, const json_t *row)
 {
     const char *device = json_string_value(json_object_get(row, "device")), *name;
@@ -89,8 +94,10 @@ static void take_row(struct engine_rank *r, const json_t *row, int64_t most)
         r->seconds[r->steps] = real(row, "seconds");
         r->norm[r->steps++] = real(row, "grad_norm");
     }
-    if (!strcmp(event, "end"))
+    if (!strcmp(event, "end")) {
         r->driver = whole(row, "driver");
+        r->clocks = clocks_of(json_object_get(row, "clocks"));
+    }
     if (phase >= 0)
         take_memory(&r->phase[phase], row);
     if (phase >= 0 && !strcmp(event, "phase"))
@@ -108,6 +115,7 @@ static int read_rank(const struct engine_job *j, int64_t rank, struct engine_ran
     for (int i = 0; i < NEP; i++)
         r->phase[i] = (struct engine_memory){ -1, -1, -1, -1 };
     r->driver = -1;
+    r->clocks = clocks_of(NULL);
     r->loss = calloc((size_t)j->steps, sizeof *r->loss);
     r->seconds = calloc((size_t)j->steps, sizeof *r->seconds);
     r->norm = calloc((size_t)j->steps, sizeof *r->norm);

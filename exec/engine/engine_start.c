@@ -79,6 +79,10 @@ static void modules_of(const struct engine_job *j, const char *module[MOST_MODUL
         module[n++] = "deepspeed";
     if (training_is_lora(&j->plan->train))
         module[n++] = "peft";
+    if (j->plan->train.base == BASE_NF4 || j->plan->train.base == BASE_NF4_DOUBLE)
+        module[n++] = "bitsandbytes";
+    if (j->plan->float8.recipe != FLOAT8_NONE)
+        module[n++] = "torchao";
     module[n] = NULL;
 }
 
@@ -135,25 +139,33 @@ static int ask_python(const struct engine_job *j, const char *const *want, pid_t
     return *child < 0 ? -1 : out[0];
 }
 
-/* Its first line, at most size - 1 bytes of it, until `end` in milliseconds().  false: it was too slow. */
+/* Its line that begins with "{", at most size - 1 bytes of it, until `end` in milliseconds(): a module may say something as it is imported.
+ * false: it was too slow. */
 static bool read_answer(int from, char *text, size_t size, int64_t end)
 {
-    size_t at = 0;
+    enum { MOST_SAID = 1 << 16 };
+    size_t at = 0, all = 0;
     ssize_t n = 1;
+    char *line = NULL;
 
-    while (n > 0 && at < size - 1 && !memchr(text, '\n', at)) {
+    while (n > 0 && at < size - 1 && all < MOST_SAID && !line) {
         int64_t left = end - milliseconds();
         struct pollfd p = { .fd = from, .events = POLLIN };
         int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
         if (ready < 0 && errno == EINTR)
             continue;
         if (ready == 0)
-            break;
+            return false;
         n = read(from, text + at, size - 1 - at);
         at += n > 0 ? (size_t)n : 0;
+        all += n > 0 ? (size_t)n : 0;
+        while ((line = memchr(text, '\n', at)) != NULL && *text != '{') {
+            at -= (size_t)(line + 1 - text);
+            memmove(text, line + 1, at);
+        }
     }
     text[at] = '\0';
-    return n <= 0 || at == size - 1 || strchr(text, '\n');
+    return true;
 }
 
 int engine_find(struct engine_job *j)

@@ -3,8 +3,10 @@
 dpxrun starts it on every rank and says what to do in job.json (common.py reads it).  Only PyTorch's interface is called here, in the
 order of a user's script: cut tensors, checkpoint blocks, wrap, make the optimizer, train."""
 import contextlib
+import dataclasses
+import importlib
 
-from dpx_common import blocks_of, cuda, device, grid, job, loss_of, need, plan, start, to_device, units_moved_on_cpu, world
+from dpx_common import blocks_of, cuda, device, grid, is_packed, job, loss_of, need, plan, start, to_device, units_moved_on_cpu, world
 
 import dpx_torch_axes as cut
 
@@ -50,6 +52,24 @@ def by_operator():
                 return policies.PREFER_RECOMPUTE
         return policies.MUST_SAVE if str(func) in SAVED else policies.PREFER_RECOMPUTE
     return contexts(policy)
+
+
+def in_float8(model):
+    """torchao's linear layers, but those that the filter names or with a side that 16 does not divide, as torchtitan chooses them."""
+    if plan.get("fp8", "none") == "none":
+        return
+    kind, convert, by_recipe = need(importlib.import_module("torchao.float8"), "Float8LinearConfig", "convert_to_float8_training", "_auto_filter_for_recipe")
+    recipe, left_out = plan["fp8"], ["lm_head"] if plan["fp8_filter"] is None else [n for n in plan["fp8_filter"] if n != "none"]
+    config = kind.from_recipe_name(recipe)
+    if options.get("enable_fsdp_float8_all_gather"):
+        config = dataclasses.replace(config, enable_fsdp_float8_all_gather=True)
+    if not cuda:
+        config = dataclasses.replace(config, emulate=True)      # the CPU multiplies no float8: the same numbers in 32 bits
+    takes = lambda m, name: not any(n in name for n in left_out) and m.in_features % 16 == m.out_features % 16 == 0
+    if "auto_filter_small_kn" in left_out:
+        left_out.remove("auto_filter_small_kn")
+        takes = by_recipe(recipe, filter_fqns=left_out)
+    convert(model, config=config, module_filter_fn=takes)
 
 
 def checkpointed(model):
@@ -151,7 +171,7 @@ def typed(model):
         model.to(torch.bfloat16)
         return
     for p in model.parameters():
-        if not p.requires_grad:
+        if not p.requires_grad and not is_packed(p):
             p.data = p.data.to(torch.bfloat16)
 
 
@@ -168,6 +188,7 @@ class Trainer:
         if axes.get("tp", 1) > 1:
             cut.never_packed()
             cut.cut_by_tensors(model, mesh["tp"])
+        in_float8(model)
         checkpointed(model)
         compiled(model)
         self.model = wrapped(model, mesh, axes, blocks_of(model))
@@ -234,6 +255,8 @@ class Trainer:
             total = sum(float(number(self.micro_step(ids, labels, i == len(given) - 1))) for i, (ids, labels) in enumerate(given))
         norm = self.clip() if plan["clip"] is not None else None
         self.optimizer.step()
+        if options.get("precompute_float8_dynamic_scale_for_fsdp"):
+            need(importlib.import_module("torchao.float8"), "precompute_float8_dynamic_scale_for_fsdp")(self.model)
         self.optimizer.zero_grad(set_to_none=True)
         return total, number(norm)
 

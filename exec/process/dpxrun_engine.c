@@ -191,7 +191,8 @@ static int read_traces(struct engine_run *e)
             return -1;
         const double *v = k.median.v;
         double optimizer = isnan(v[M_OPTIMIZER]) ? 0 : v[M_OPTIMIZER];
-        e->part[i] = (struct run_rank_part){ i, v[M_COMPUTE] - optimizer, v[M_EXPOSED], optimizer, v[M_STEP] - v[M_COMPUTE] - v[M_EXPOSED] };
+        e->part[i] = (struct run_rank_part){ i, v[M_COMPUTE] - optimizer, v[M_EXPOSED], optimizer,
+                                             fmax(0, v[M_STEP] - v[M_COMPUTE] - v[M_EXPOSED]) /* each a median of its own */ };
         kineto_free(&k);
     }
     return e->part ? 0 : fail("out of memory for %" PRId64 " ranks", e->rows.n);
@@ -229,6 +230,19 @@ static bool is_alone(const struct plan *p, const char *call)
     return p->dialect == DIALECT_MEGATRON && ranks && !memchr(ranks + 1, ',', strcspn(ranks + 1, " "));
 }
 
+/* "reduce_scatter 0,1 fp32 1024 sum", without the reduction where that is not compared. */
+static void add_call(const struct engine_run *e, struct engine_lines *to, const char *call)
+{
+    char line[1024];
+    size_t at = 0;
+
+    for (int words = 0; call[at] && at < sizeof line - 1; at++)
+        if (call[at] == ' ' && ++words == 4 && !e->reductions)
+            break;
+    snprintf(line, sizeof line, "%.*s", (int)at, call);
+    engine_lines_add(to, line);
+}
+
 /* Each rank's collectives of init, and of the first three steps as one list, against its schedules: DDP rebuilds its buckets where the
  * schedules say that step 1 ends, and the recorded step 2 begins. */
 static void compare_calls(struct engine_run *e)
@@ -244,7 +258,7 @@ static void compare_calls(struct engine_run *e)
                 engine_planned_calls(&e->rank[i].s, step, e->reductions, &want);
                 for (int64_t k = 0; k < of->n; k++)
                     if (!is_alone(&e->r->plan, of->line[k]))
-                        engine_lines_add(&got, of->line[k]);
+                        add_call(e, &got, of->line[k]);
             }
             to->at = engine_first_difference(&want, &got);
             if (to->at >= 0) {
@@ -295,6 +309,10 @@ static void progress(void *arg, int64_t step, double seconds, double loss)
 
 static void print_memory(const struct engine_run *e, FILE *to)
 {
+    if (engine_most(&e->rows.rank[0], false) < 0) {
+        fprintf(to, "memory: not counted%s\n", e->job.cuda ? "" : " (of states or parameters on the host: on the CPU that is the device's memory, too)");
+        return;
+    }
     fprintf(to, "memory, allocated at most%s\n", e->job.cuda ? " (torch.cuda.memory_stats)" : " (storages of the CPU, counted by PyTorch's profiler, each rounded up to 512 bytes)");
     for (int64_t i = 0; i < e->rows.n; i++)
         for (int p = EP_INIT; p < NEP; p++) {
@@ -339,6 +357,22 @@ static void print_parts(const struct engine_run *e, FILE *to)
     }
 }
 
+/* Of the GPU whose SMs ran slowest: below its most they were held back by heat or power, which no prediction knows. */
+static void print_clocks(const struct engine_run *e, FILE *to)
+{
+    int64_t slowest = -1;
+
+    for (int64_t i = 0; i < e->rows.n; i++)
+        if (e->rows.rank[i].clocks.sm >= 0 && (slowest < 0 || e->rows.rank[i].clocks.sm < e->rows.rank[slowest].clocks.sm))
+            slowest = i;
+    if (slowest < 0)
+        return;
+    fprintf(to, "clock of the SMs while steps ran: %" PRId64 " MHz on rank %" PRId64 ", the slowest", e->rows.rank[slowest].clocks.sm, slowest);
+    if (e->rows.rank[slowest].clocks.sm_most > 0)
+        fprintf(to, "; its GPU can at most %" PRId64 " MHz", e->rows.rank[slowest].clocks.sm_most);
+    fputc('\n', to);
+}
+
 static void print_table(const struct engine_run *e, FILE *to)
 {
     const struct dpxrun *r = e->r;
@@ -355,6 +389,7 @@ static void print_table(const struct engine_run *e, FILE *to)
     fprintf(to, "a steady step (predicted 90 %%: %.3g to %.3g s; measured 10 to 90 %%: %.3g to %.3g s)\n  %-28s %12.4f s %12.4f s\n", t->low_s, t->high_s, e->p10_s,
            e->p90_s, "step", t->line.step_s, e->median_s);
     print_parts(e, to);
+    print_clocks(e, to);
     if (r->run_id > 0)
         fprintf(to, "recorded as run %" PRId64 " in %s\n", r->run_id, db_path(r->db));
 }
@@ -367,6 +402,12 @@ static json_t *part_json(const struct run_rank_part *p)
 {
     return json_pack("{s:o, s:o, s:o, s:o}", "compute_s", real(p->compute), "exposed_comm_s", real(p->exposed), "optimizer_s", real(p->optimizer), "idle_s",
                      real(p->idle));
+}
+
+static json_t *clocks_json(const struct engine_clocks *c)
+{
+    return c->sm < 0 ? json_null() : json_pack("{s:I, s:o, s:o, s:o}", "sm_mhz", (json_int_t)c->sm, "sm_most_mhz", bytes(c->sm_most), "memory_mhz",
+                                               bytes(c->memory), "memory_most_mhz", bytes(c->memory_most));
 }
 
 static json_t *rank_json(const struct engine_run *e, int64_t i)
@@ -384,8 +425,8 @@ static json_t *rank_json(const struct engine_run *e, int64_t i)
     const struct difference *d = first_difference(&e->rank[i]);
     json_t *differs = !d ? json_null() : json_pack("{s:s, s:I, s:s, s:s}", "phase", d == &e->rank[i].differs[0] ? "init" : "steps", "entry", (json_int_t)d->at + 1,
                                                    "planned", d->planned, "issued", d->issued);
-    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:o}", "rank", (json_int_t)i, "first_difference", differs, "phases", phases, "step_s", seconds, "driver_bytes",
-                     bytes(k->driver), "traced_step", e->part ? part_json(&e->part[i]) : json_null());
+    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "rank", (json_int_t)i, "first_difference", differs, "phases", phases, "step_s", seconds, "driver_bytes",
+                     bytes(k->driver), "traced_step", e->part ? part_json(&e->part[i]) : json_null(), "clocks", clocks_json(&k->clocks));
 }
 
 static json_t *result_json(const struct engine_run *e)
@@ -530,13 +571,18 @@ static int run(struct engine_run *e)
     compare_calls(e);
     if (read_traces(e) < 0)
         return EXIT_FAILED;
-    if (engine_record_ended(e) < 0 || write_scalars(e) < 0)
-        return EXIT_FAILED;
+    bool kept = engine_record_ended(e) == 0 && write_scalars(e) == 0;
     if (e->end.how != ENDED_WELL || e->steps != e->r->o.steps)
         return failed(e);
-    int status = print_result(e);
-    learn(e);
-    return status;
+    if (kept) {
+        int status = print_result(e);
+        learn(e);
+        return status;
+    }
+    e->r->run_id = 0;
+    if (!e->r->o.json)              /* the document is that of the failure */
+        print_result(e);            /* what was measured is not lost with the disk that is full */
+    return EXIT_FAILED;
 }
 
 static void release(struct engine_run *e)

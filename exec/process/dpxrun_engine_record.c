@@ -184,8 +184,8 @@ static int record_ranks(struct engine_run *e)
 {
     int64_t n = e->rows.n, most = e->r->o.steps;
     struct run_ranks m = { .phase = calloc((size_t)n * NEP, sizeof *m.phase), .step = calloc((size_t)(n * most), sizeof *m.step), .part = e->part,
-                           .nparts = e->part ? n : 0 };
-    int rc = m.phase && m.step ? 0 : fail("out of memory for the ranks' record");
+                           .nparts = e->part ? n : 0, .clock = calloc((size_t)n, sizeof *m.clock) };
+    int rc = m.phase && m.step && m.clock ? 0 : fail("out of memory for the ranks' record");
 
     for (int64_t i = 0; rc == 0 && i < n; i++) {
         const struct engine_rank *k = &e->rows.rank[i];
@@ -194,6 +194,8 @@ static int record_ranks(struct engine_run *e)
                                                             k->phase[p].reserved, k->phase[p].retries };
         for (int64_t s = 0; s < k->steps; s++)
             m.step[m.nsteps++] = (struct run_rank_step){ i, s + 1, k->loss[s], k->seconds[s] };
+        if (k->clocks.sm >= 0)
+            m.clock[m.nclocks++] = (struct run_rank_clock){ i, k->clocks.sm, k->clocks.sm_most, k->clocks.memory, k->clocks.memory_most };
     }
     if (rc == 0)
         rc = runs_ranks_measured(e->r->db, e->r->run_id, &m);
@@ -207,6 +209,7 @@ static int record_ranks(struct engine_run *e)
     }
     free(m.phase);
     free(m.step);
+    free(m.clock);
     return rc;
 }
 

@@ -33,14 +33,18 @@ static const char *const torch[] = { "unit", "shard_group", "recompute_interval"
                                      "ddp.bucket_cap_mb", "ddp.gradient_as_bucket_view", "ddp.static_graph", "ddp.find_unused_parameters",
                                      "ddp.broadcast_buffers", "ddp.parameters_as_bucket_view", "ddp.model_dtype", "fsdp.reshard_after_forward",
                                      "fsdp.root_reshard_after_forward", "fsdp.root_units", "fsdp.backward_prefetch", "fsdp.forward_prefetch", "fsdp.limit_all_gathers",
-                                     "fsdp.use_orig_params", "fsdp.sharding_strategy", "fsdp.model_dtype", "fsdp.wrap_adapters", NULL };
+                                     "fsdp.use_orig_params", "fsdp.sharding_strategy", "fsdp.model_dtype", "fsdp.wrap_adapters", "base_dtype", "fp8", "fp8_filter",
+                                     "fsdp.enable_fsdp_float8_all_gather", "fsdp.precompute_float8_dynamic_scale_for_fsdp", NULL };
 /* What `dpxplan export --to deepspeed` writes. */
 static const char *const deepspeed[] = { "deepspeed.reduce_bucket_size", "deepspeed.allgather_bucket_size", "deepspeed.overlap_comm", "deepspeed.reduce_scatter",
                                          "deepspeed.use_multi_rank_bucket_allreduce", "deepspeed.contiguous_gradients", "deepspeed.round_robin_gradients",
                                          "deepspeed.sub_group_size", "deepspeed.stage3_prefetch_bucket_size", "deepspeed.stage3_param_persistence_threshold",
                                          "deepspeed.stage3_model_persistence_threshold", "deepspeed.stage3_max_live_parameters",
                                          "deepspeed.stage3_max_reuse_distance", "deepspeed.stage3_use_all_reduce_for_fetch_params",
-                                         "deepspeed.stage3_allgather_sequential", "deepspeed.grad_accum_dtype", "deepspeed.communication_data_type", NULL };
+                                         "deepspeed.stage3_allgather_sequential", "deepspeed.grad_accum_dtype", "deepspeed.communication_data_type",
+                                         "deepspeed.offload_optimizer.device", "deepspeed.offload_optimizer.pin_memory", "deepspeed.offload_optimizer.ratio",
+                                         "deepspeed.offload_param.device", "deepspeed.offload_param.pin_memory", "deepspeed.zero_hpz_partition_size",
+                                         "deepspeed.zero_quantized_weights", "deepspeed.zero_quantized_gradients", NULL };
 /* What `dpxplan export --to accelerate` writes; the rest is the script's. */
 static const char *const accelerate[] = { "unit", "shard_group", "fsdp.reshard_after_forward", "fsdp.root_reshard_after_forward", "fsdp.root_units", "fsdp.backward_prefetch",
                                           "fsdp.forward_prefetch", "fsdp.use_orig_params", "fsdp.sharding_strategy", "fsdp.model_dtype", NULL };
@@ -135,6 +139,10 @@ static int torch_follows(const struct plan *p)
         return refuse(ENGINE_TORCH, "stages whose tensors are cut yet", "parallel.tensor or parallel.pipeline must be 1");
     if (p->dialect == DIALECT_TORCH_FSDP1 && training_is_lora(&p->train) && p->fsdp.wrap_adapters)
         return refuse(ENGINE_TORCH, "adapters that are units of their own yet", "\"fsdp.wrap_adapters\" must be false");
+    if (p->train.base != BASE_PLAIN && p->train.base != BASE_NF4 && p->train.base != BASE_NF4_DOUBLE)
+        return refuse(ENGINE_TORCH, "this \"base_dtype\" yet", "nf4 and nf4-double are followed");
+    if (p->train.base != BASE_PLAIN && p->strategy != STRAT_DDP)
+        return refuse(ENGINE_TORCH, "frozen weights in 4 bits under FSDP yet", "under ddp they are followed");
     if (p->parallel.async_tensor)
         return refuse(ENGINE_TORCH, "\"parallel.async_tensor\" yet", "it must be false");
     if (p->parallel.pipeline > 1 && p->parallel.pipeline_schedule != PIPELINE_GPIPE && p->parallel.pipeline_schedule != PIPELINE_1F1B)
@@ -144,8 +152,12 @@ static int torch_follows(const struct plan *p)
 
 static int deepspeed_follows(const struct plan *p)
 {
-    return p->dialect == DIALECT_DEEPSPEED ? 0 : fail("--engine deepspeed: the plan is in dialect %s: --engine %s runs that", dialect_name(p->dialect),
-                                                            p->dialect == DIALECT_MEGATRON ? "megatron" : "torch");
+    if (p->dialect != DIALECT_DEEPSPEED)
+        return fail("--engine deepspeed: the plan is in dialect %s: --engine %s runs that", dialect_name(p->dialect),
+                    p->dialect == DIALECT_MEGATRON ? "megatron" : "torch");
+    if (p->ds.offload_optimizer.device == OFFLOAD_NVME || p->ds.offload_param.device == OFFLOAD_NVME)
+        return refuse(ENGINE_DEEPSPEED, "states or parameters on a disk yet", "\"device\": \"cpu\" is followed");
+    return 0;
 }
 
 /* What its configuration says, engine_config() refuses where it cannot. */
@@ -200,6 +212,8 @@ static int (*const follows[NENGINE])(const struct plan *) = { [ENGINE_TORCH] = t
 
 static int device_runs_it(enum engine e, const struct plan *p, bool cuda)
 {
+    if (!cuda && e == ENGINE_DEEPSPEED && (p->ds.zero_quantized_weights || p->ds.zero_quantized_gradients))
+        return refuse(e, "ZeRO++'s codes on the CPU", "its quantizer is CUDA: --device cuda");
     if (cuda || e != ENGINE_MEGATRON)
         return 0;
     if (p->kernels == KERNELS_TE)

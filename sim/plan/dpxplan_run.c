@@ -131,6 +131,19 @@ static void say_ranks(const struct told *t, FILE *to)
     fprintf(to, "  Kernels took %.4g s on the slowest of %" PRId64 " ranks, %.4g s on the fastest.\n", slowest, t->ranks.nparts, fastest);
 }
 
+/* Of the GPU whose SMs ran slowest: clocks that heat or power held back are in no prediction. */
+static void say_clocks(const struct told *t, FILE *to)
+{
+    const struct run_rank_clock *c = NULL;
+
+    for (int64_t i = 0; i < t->ranks.nclocks; i++)
+        if (!c || t->ranks.clock[i].sm < c->sm)
+            c = &t->ranks.clock[i];
+    if (c && c->sm_most > 0)
+        fprintf(to, "  While steps ran the SMs of rank %" PRId64 ", the slowest, were clocked at %" PRId64 " MHz; they can at most %" PRId64 " MHz.\n",
+                c->rank, c->sm, c->sm_most);
+}
+
 static void say_bytes(const char *what, int64_t predicted, int64_t measured, FILE *to)
 {
     if (predicted < 0 && measured < 0)
@@ -203,6 +216,7 @@ static int say(const struct told *t)
         fprintf(to, "  %s\n", w->end.reason);
     say_step(t, to);
     say_ranks(t, to);
+    say_clocks(t, to);
     say_memory(t, to);
     say_comm(t, to);
     page_close(to);
@@ -217,7 +231,7 @@ static json_t *bytes(int64_t v) { return v < 0 ? json_null() : json_integer(v); 
 static json_t *document(const struct told *t)
 {
     const struct run_row *w = &t->r.row;
-    json_t *parts = json_array(), *memory = json_array(), *live = json_array(), *comm = json_array();
+    json_t *parts = json_array(), *memory = json_array(), *live = json_array(), *comm = json_array(), *clocks = json_array();
     struct share s[MOST_SHARES];
     int n = shares(t, s);
 
@@ -240,9 +254,14 @@ static json_t *document(const struct told *t)
         const struct run_comm_row *c = &t->r.comm[i];
         json_array_append_new(comm, json_pack("{s:s, s:s, s:s, s:b}", "op", c->op, "group", c->group, "dtype", c->dtype, "equal", equal(c)));
     }
-    return json_pack("{s:I, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "run_id", (json_int_t)w->id, "strategy", w->strategy,
+    for (int64_t i = 0; i < t->ranks.nclocks; i++) {
+        const struct run_rank_clock *c = &t->ranks.clock[i];
+        json_array_append_new(clocks, json_pack("{s:I, s:o, s:o, s:o, s:o}", "rank", (json_int_t)c->rank, "sm_mhz", bytes(c->sm), "sm_most_mhz",
+                                                bytes(c->sm_most), "memory_mhz", bytes(c->memory), "memory_most_mhz", bytes(c->memory_most)));
+    }
+    return json_pack("{s:I, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "run_id", (json_int_t)w->id, "strategy", w->strategy,
                      "dialect", w->dialect, "outcome", run_outcome_name(w->end.outcome), "predicted_step_s", real(w->has_prediction ? w->predicted.step_s : (double)NAN), "step_s",
-                     real(w->end.step_s), "parts", parts, "phases", memory, "live", live, "comm", comm);
+                     real(w->end.step_s), "parts", parts, "phases", memory, "live", live, "comm", comm, "clocks", clocks);
 }
 
 int explain_run(const char *path, int64_t id, bool json)

@@ -123,7 +123,7 @@ static inline int in_child(int (*f)(void))
 
 /* Takes back what schemas 7 and 8 brought, so that an older database can be made from a new one. */
 #define BACK_TO_6 \
-    "DROP VIEW checkpoints; DROP TABLE checkpoint; DROP TABLE rank_phase; DROP TABLE rank_step; DROP TABLE rank_part;" \
+    "DROP VIEW checkpoints; DROP TABLE checkpoint; DROP TABLE rank_phase; DROP TABLE rank_step; DROP TABLE rank_part; DROP TABLE rank_clock;" \
     "ALTER TABLE calibration DROP COLUMN crowd; DROP VIEW stages; DROP VIEW messages; DROP VIEW entries; DROP TABLE stage;" \
     "ALTER TABLE entry DROP COLUMN pass; ALTER TABLE entry DROP COLUMN micro_step; ALTER TABLE entry DROP COLUMN met_s;" \
     "CREATE VIEW entries AS SELECT 1;"

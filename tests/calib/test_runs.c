@@ -62,10 +62,12 @@ static void what_each_rank_recorded_comes_back(void **state)
     struct run_rank_phase after[] = { { 0, "init", 99, 12, 13, 14, 0 }, { 1, "init", 99, 15, -1, -1, -1 } };
     struct run_rank_step steps[] = { { 0, 1, 7.5, 0.25 }, { 1, 1, NAN, 0.5 } };
     struct run_rank_part parts[] = { { 1, 0.5, 0.25, 0.125, 1 } };
+    struct run_rank_clock clocks[] = { { 1, 1755, 1980, 2619, -1 } };
     struct run_ranks r;
 
     assert_int_equal(runs_ranks_predicted(db, id, before, 3), 0);
-    assert_int_equal(runs_ranks_measured(db, id, &(struct run_ranks){ .phase = after, .nphases = 2, .step = steps, .nsteps = 2, .part = parts, .nparts = 1 }), 0);
+    assert_int_equal(runs_ranks_measured(db, id, &(struct run_ranks){ .phase = after, .nphases = 2, .step = steps, .nsteps = 2, .part = parts, .nparts = 1,
+                                                                      .clock = clocks, .nclocks = 1 }), 0);
     assert_int_equal(runs_ranks(db, id, &r), 0);
     assert_int_equal(r.nphases, 3);
     assert_string_equal(r.phase[1].phase, "first");
@@ -73,6 +75,8 @@ static void what_each_rank_recorded_comes_back(void **state)
     assert_true(r.phase[1].predicted_allocated == 20 && r.phase[1].allocated == -1);
     assert_true(r.phase[2].rank == 1 && r.phase[2].predicted_allocated == 11 && r.phase[2].allocated == 15 && r.phase[2].retries == -1);
     assert_true(r.nsteps == 2 && r.step[0].loss == 7.5 && isnan(r.step[1].loss) && r.step[1].seconds == 0.5);
+    assert_true(r.nclocks == 1 && r.clock[0].rank == 1 && r.clock[0].sm == 1755 && r.clock[0].sm_most == 1980 && r.clock[0].memory == 2619 &&
+                r.clock[0].memory_most == -1);
     assert_true(r.nparts == 1 && r.part[0].rank == 1 && r.part[0].exposed == 0.25 && r.part[0].idle == 1);
     run_ranks_free(&r);
     db_close(db);
