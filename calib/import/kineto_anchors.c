@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "base/room.h"
@@ -115,11 +116,23 @@ static bool about(int64_t found, int64_t planned)
     return 4 * llabs(found - planned) <= planned;
 }
 
+/* Of a convolution's backward, the gradient of the input or of the weight. */
+static bool are_of_convolution(const struct kernel *k, const struct kineto_product *p)
+{
+    int64_t a[] = { k->m, k->n, k->k }, b[] = { p->m, p->n, p->k };
+
+    sort_stable(a, 3, sizeof *a, by_size);
+    sort_stable(b, 3, sizeof *b, by_size);
+    return !memcmp(a, b, sizeof a) && p->batch == (k->batch > 1 ? k->batch : 1);
+}
+
 /* The plan may have the transposed result. */
 static bool has_dimensions(const struct kernel *k, const struct kineto_product *p)
 {
     int64_t groups = k->batch > 1 ? k->batch : 1;
 
+    if (p->convolution)
+        return are_of_convolution(k, p);
     if (p->batch == groups && p->k == k->k && are(p->m, p->n, k->m, k->n))
         return true;
     if (p->batch != 1 || groups == 1)
@@ -178,11 +191,12 @@ static int no_place(const struct kineto_product *p, const char *path, int step)
                 "the plan that was traced (model, kernels, sequence, micro-batch, recompute)", path, step, batch, p->m, p->k, p->k, p->n);
 }
 
-/* As the plan has them, by kind alone. */
-static bool in_order(struct anchors *a, const struct places *s)
+/* As the plan has them: by kind, and by dimensions where an operator says them. */
+static bool in_order(struct anchors *a, const struct places *s, const struct kineto *k)
 {
     for (int64_t i = 0; i < a->n; i++) {
-        if (a->at[i].kind != s->of[i]->kind)
+        const struct kineto_product *p = a->at[i].product > 0 ? &k->product[a->at[i].product - 1] : NULL;
+        if (a->at[i].kind != s->of[i]->kind || (p && a->at[i].kind == EXPECT_PRODUCT && !has_dimensions(s->of[i]->kernel, p)))
             return false;
         a->at[i].which = i;
     }
@@ -192,7 +206,7 @@ static bool in_order(struct anchors *a, const struct places *s)
 static int place_all(struct anchors *a, struct places *s, const struct expectation *x, const struct kineto *k, const char *path, int step)
 {
     if (!all_have_dimensions(a))
-        return in_order(a, s) ? 0 : other_plan(a, x, path, step, " in another order");
+        return in_order(a, s, k) ? 0 : other_plan(a, x, path, step, " in another order, or of other sizes");
     for (int64_t i = 0; i < a->n; i++) {
         const struct kineto_product *p = a->at[i].kind == EXPECT_PRODUCT ? &k->product[a->at[i].product - 1] : NULL;
         a->at[i].which = take(s, &a->at[i], p);

@@ -68,10 +68,10 @@ static struct timed *timed_of(struct match *m, const struct series *s, const cha
     return t;
 }
 
-static void call_add(struct timed *t, double s, int beside)
+static void call_add(struct timed *t, double s, int beside, int step)
 {
     t->call = room_for(t->call, t->ncalls, &t->cap, sizeof *t->call);
-    t->call[t->ncalls++] = (struct call_time){ s > LEAST_S ? s : LEAST_S, beside };
+    t->call[t->ncalls++] = (struct call_time){ s > LEAST_S ? s : LEAST_S, beside, step };
 }
 
 static void call_of(struct match *m, const struct expected *x, double s, int beside)
@@ -101,7 +101,7 @@ static void call_of(struct match *m, const struct expected *x, double s, int bes
         of.bytes = x->bytes;
         snprintf(name, sizeof name, "%s", pass_words[x->kind == EXPECT_OPTIMIZER ? MP_ADAMW : MP_COPY]);
     }
-    call_add(timed_of(m, &of, name), s, beside);
+    call_add(timed_of(m, &of, name), s, beside, m->step);
 }
 
 /* ---- one step ---- */
@@ -249,7 +249,7 @@ static void take_issue(struct match *m, const struct work *const *at, int64_t n)
         for (int64_t i = 0; i < found; i++)
             sum += (double)gap[i] <= most ? 1e-9 * (double)gap[i] : 0;
         if (sum > 0 && issued[kind] > 0)
-            call_add(timed_of(m, &of, traced_words[kind + (m->x->hooks ? TRACED_HOOKED : 0)]), sum / (double)issued[kind], -1);
+            call_add(timed_of(m, &of, traced_words[kind + (m->x->hooks ? TRACED_HOOKED : 0)]), sum / (double)issued[kind], -1, m->step);
     }
     free(gap);
 }
@@ -333,7 +333,7 @@ static void coll_call(const struct match *m, struct timed *t, int64_t i, double 
     if (plan_is_data_parallel(m->p) && i < t->ncalls)
         t->call[i].s = fmin(t->call[i].s, s);
     else
-        call_add(t, s, -1);
+        call_add(t, s, -1, m->step);
 }
 
 static void take_colls(struct match *m, const struct kineto *k, int first, int last)
@@ -360,7 +360,7 @@ static void take_copies(struct match *m, const struct kineto *k)
     for (int64_t i = 0; i < k->ncopies; i++) {
         struct series of = { .kind = SERIES_PASS, .dtype = m->p->precision, .algorithm = kernels_name(m->p->kernels),
                              .bytes = k->copy[i].bytes };
-        call_add(timed_of(m, &of, pass_words[k->copy[i].to_host ? MP_TO_HOST : MP_FROM_HOST]), k->copy[i].seconds, -1);
+        call_add(timed_of(m, &of, pass_words[k->copy[i].to_host ? MP_TO_HOST : MP_FROM_HOST]), k->copy[i].seconds, -1, m->step);
     }
 }
 
@@ -378,7 +378,7 @@ int match_trace(struct match *m, const struct expectation *x, const struct kinet
 
     m->x = x;
 
-    for (int step = first; step <= last && rc == 0; step++)
+    for (int step = first; step <= last && rc == 0; step++, m->step++)
         rc = match_step(m, k, &b, path, step);
     free(b.at);
     if (rc < 0)
@@ -397,6 +397,27 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Calls of one kernel in one step may take times that differ, as their stretches do: a step's mean is one sample, so that the median over the steps is
+ * a step's sum. */
+static int64_t step_means(struct timed *t, bool all)
+{
+    int64_t n = 0, calls = 0;
+    double sum = 0;
+
+    for (int64_t i = 0; i < t->ncalls; i++) {
+        bool counts = all || t->call[i].beside < 0, ends = i + 1 == t->ncalls || t->call[i + 1].step != t->call[i].step;
+        sum += counts ? t->call[i].s : 0;
+        calls += counts;
+        if (!ends)
+            continue;
+        if (calls > 0)
+            t->seconds[n++] = sum / (double)calls;
+        sum = 0;
+        calls = 0;
+    }
+    return n;
+}
+
 /* The times that count.  Of a collective the faster half: the rest also waited for another rank. */
 static void choose(struct timed *t)
 {
@@ -406,9 +427,12 @@ static void choose(struct timed *t)
         alone += t->call[i].beside < 0;
     bool all = (double)alone < ENOUGH_ALONE * (double)t->ncalls;
     t->seconds = room_new((size_t)t->ncalls + 1, sizeof *t->seconds);
-    for (int64_t i = 0; i < t->ncalls; i++)
-        if (all || t->call[i].beside < 0)
-            t->seconds[n++] = t->call[i].s;
+    if (t->of.kind == SERIES_KERNEL || t->of.kind == SERIES_PASS)
+        n = step_means(t, all);
+    else
+        for (int64_t i = 0; i < t->ncalls; i++)
+            if (all || t->call[i].beside < 0)
+                t->seconds[n++] = t->call[i].s;
     if (t->of.kind == SERIES_COLL) {
         sort_stable(t->seconds, (size_t)n, sizeof *t->seconds, by_value);
         n = (n + 1) / 2;

@@ -20,8 +20,8 @@
 #include "calib/store/series.h"
 #include "calib/trace/kineto_load.h"
 
-/* One call of a kernel: its seconds, and the collective that ran for most of it (-1: none did). */
-struct call_time { double s; int beside; };
+/* One call of a kernel: its seconds, and the collective that ran for most of it (-1: none did), the step among all ranks'. */
+struct call_time { double s; int beside, step; };
 
 struct timed {
     struct series of;               /* its name is `name` */
@@ -38,6 +38,7 @@ struct match {
     struct timed **timed; int n; int64_t cap;
     int32_t *slot;                  /* of timed, by hash */
     int      steps, traces;         /* of all traces together; traces */
+    int      step;                  /* at hand, of all traces together */
     int64_t  colls_left;            /* calls of collectives that the plan does not have; messages are not looked for */
     struct series *series; int nseries; int64_t cap_series;
     char   (*words)[2][128];         /* names of overlaps */

@@ -18,6 +18,11 @@ static const char *const back[] = { "_bwd", "bprop", "backward", "cutlassb", "do
  * hipBLASLt (Cijk_...), inductor's templates (triton_tem_fused_mm_...). */
 static const char *const product[] = { "gemm", "xmma", "nvjet", "cutlass", "cijk_", "triton_tem_fused_mm", "triton_tem_fused_addmm",
                                        "triton_tem_fused_bmm", "gemv", "_mma_", NULL };
+/* Convolutions of which a name does not say that it is a product: cuDNN's before version 8 (volta_scudnn_..., turing_fp16_s1688cudnn_..., of Winograd's
+ * way too), its engines that are no matrix product, of groups too, and PyTorch's own of a channel each (pytorch/pytorch#13412,
+ * aten/src/ATen/native/cuda/DepthwiseConv2d.cu).  One kernel each: what turns a layout or adds up parts stands beside it. */
+static const char *const convolution[] = { "scudnn_", "884cudnn_", "1688cudnn_", "816cudnn_", "convolve_common_engine", "dgrad_engine", "wgrad_alg", "dgrad2d_",
+                                           "wgrad2d_", "conv2d_grouped_direct", "conv2d_c1_k1", "conv_depthwise", NULL };
 /* What lists the groups' places before a grouped product (aten/src/ATen/native/cuda/GroupMMCommon.cuh) multiplies nothing. */
 static const char *const lists[] = { "prepare_grouped_gemm", NULL };
 static const char *const sum[] = { "splitkreduce", "splitk_reduce", "reduce_splitk", NULL };
@@ -42,5 +47,5 @@ enum kineto_class kineto_class(const char *name)
         return has(plain, back) ? KINETO_ATTENTION_BACK : KINETO_ATTENTION;
     if (has(plain, sum))
         return KINETO_PRODUCT_SUM;
-    return has(plain, product) && !has(plain, lists) ? KINETO_PRODUCT : KINETO_STREAMING;
+    return (has(plain, product) || has(plain, convolution)) && !has(plain, lists) ? KINETO_PRODUCT : KINETO_STREAMING;
 }

@@ -4,7 +4,7 @@
 
 enum kineto_class {
     KINETO_STREAMING,           /* lives off memory, or is unknown */
-    KINETO_PRODUCT,             /* cuBLAS, CUTLASS, hipBLASLt, a Triton template of a product */
+    KINETO_PRODUCT,             /* cuBLAS, CUTLASS, hipBLASLt, a Triton template of a product; a convolution */
     KINETO_PRODUCT_SUM,         /* adds the parts of the product before it, whose k was split */
     KINETO_ATTENTION,           /* fused, forward */
     KINETO_ATTENTION_BACK,

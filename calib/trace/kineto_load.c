@@ -11,6 +11,7 @@
 #include "base/room.h"
 #include "base/sort.h"
 #include "calib/trace/kineto_class.h"
+#include "calib/trace/kineto_products.h"
 #include "calib/trace/kineto_windows.h"
 
 /* ---- names ---- */
@@ -90,10 +91,6 @@ struct calls { struct call *at; int64_t n, cap; };
 struct launch { int64_t correlation, ts; };
 struct launches { struct launch *at; int64_t n, cap; };
 
-/* An operator that multiplies matrices, by which its kernels are found. */
-struct operator { int64_t external; int32_t product; };
-struct operators { struct operator *at; int64_t n, cap; };
-
 /* Of what a trace may have of each: 1.5 GB of kernels and launches.  A step has some ten thousand. */
 enum { MOST_KEPT = 1 << 24, MOST_STEPS = 1 << 17 };
 
@@ -105,7 +102,7 @@ struct loader {
     struct launches  launches;
     struct calls     comms;
     struct work_list gloo, aten;    /* the host's: dropped where there is a GPU */
-    struct operators operators;
+    struct kineto_operators operators;
     struct call_key { int64_t correlation, stream, external; } *keys;   /* of k->work, by index */
     int64_t          cap_keys;
     struct marks     marks;
@@ -223,31 +220,6 @@ static void add_kernel(struct loader *l, const struct trace_event *e)
                                                    e->args.external };
 }
 
-static bool is_matrix(const struct trace_dims *d)
-{
-    for (int i = 0; i < d->n; i++)
-        if (d->of[i] < 1 || d->of[i] > INT64_C(1) << 40)
-            return false;
-    return d->n >= 2;
-}
-
-/* mm, addmm, bmm, baddbmm, _scaled_mm, _grouped_mm: two factors, before them what is added to. */
-static void add_operator(struct loader *l, const struct trace_event *e)
-{
-    struct kineto *k = l->k;
-    int first = strstr(e->name, "add") != NULL;
-    const struct trace_dims *a = &e->args.input[first], *b = a + 1;
-
-    if (!strstr(e->name, "mm") || e->args.external < 0 || !is_matrix(a) || !is_matrix(b) || a->of[a->n - 1] != b->of[b->n - 2] ||
-        k->nproducts == INT32_MAX)
-        return;
-    k->product = room_for(k->product, k->nproducts, &k->cap_products, sizeof *k->product);
-    k->product[k->nproducts++] = (struct kineto_product){ .m = a->of[a->n - 2], .n = b->of[b->n - 1], .k = a->of[a->n - 1],
-                                                          .batch = a->n == 3 && b->n == 3 ? a->of[0] : 1 };
-    l->operators.at = room_for(l->operators.at, l->operators.n, &l->operators.cap, sizeof *l->operators.at);
-    l->operators.at[l->operators.n++] = (struct operator){ e->args.external, (int32_t)k->nproducts };
-}
-
 /* "Memcpy DtoH (Device -> Pinned)": what CUPTI calls the kinds of memory (libkineto/src/cupti_strings.cpp). */
 static void add_copy(struct kineto *k, const struct trace_event *e)
 {
@@ -290,7 +262,7 @@ static void add_host(struct loader *l, const struct trace_event *e)
                           .hash = hash_of(e->name), .name = -1 };
         if (!l->k->gpu)
             kineto_work_add(&l->aten, &w);
-        add_operator(l, e);
+        kineto_products_add(l->k, &l->operators, e);
     } else if (starts(e->name, "gloo:") || starts(e->name, "mpi:") || starts(e->name, "ucc:"))
         add_gloo(l, e);
     else if (starts(e->name, "c10d::") || strcmp(e->name, "record_param_comms") == 0)
@@ -306,7 +278,7 @@ static int64_t kept_of(const struct loader *l)
     const struct marks *m = &l->marks;
 
     return l->k->work.n + l->launches.n + l->comms.n + l->gloo.n + l->aten.n + m->nstep + m->noptimizer + m->nbackward
-           + l->k->ncopies + l->k->nproducts;
+           + l->k->ncopies + l->operators.n;
 }
 
 static int add_event(struct loader *l, const struct trace_event *e, const char *path)
@@ -420,26 +392,11 @@ static int64_t main_stream(const struct loader *l)
     return n ? s[best].stream : -1;
 }
 
-static int by_external(const void *a, const void *b)
-{
-    const struct operator *x = a, *y = b;
-
-    return (x->external > y->external) - (x->external < y->external);
-}
-
-static int32_t product_of(const struct operators *o, int64_t external)
-{
-    const struct operator wanted = { .external = external };
-    const struct operator *found = o->n ? bsearch(&wanted, o->at, (size_t)o->n, sizeof *o->at, by_external) : NULL;
-
-    return found ? found->product : 0;
-}
-
 static void join_gpu(struct loader *l)
 {
     int64_t busiest = main_stream(l);
 
-    sort(l->operators.at, l->operators.n, sizeof *l->operators.at, by_external);
+    kineto_products_sort(&l->operators);
     sort(l->launches.at, l->launches.n, sizeof *l->launches.at, by_correlation);
     sort(l->comms.at, l->comms.n, sizeof *l->comms.at, by_ts);
     for (int64_t i = 0; i < l->k->work.n; i++) {
@@ -457,7 +414,11 @@ static void join_gpu(struct loader *l)
         if (wanted.correlation >= 0 && lo < l->launches.n && l->launches.at[lo].correlation == wanted.correlation)
             w->launch = l->launches.at[lo].ts;
         w->side = l->keys[i].stream != busiest;
-        w->product = w->what == KINETO_PRODUCT ? product_of(&l->operators, l->keys[i].external) : 0;
+        w->product = w->what == KINETO_PRODUCT ? kineto_products_find(&l->operators, l->keys[i].external) : 0;
+        if (w->product == KINETO_PARTS) {
+            w->what = KINETO_STREAMING;
+            w->product = 0;
+        }
         if (w->coll && w->bytes < 0)
             size_from_host(l, w);
     }

@@ -33,7 +33,7 @@ struct kineto_copy { int64_t bytes; double seconds; bool to_host; };
 
 /* The dimensions of a call of a product: `batch` times [m, k] by [k, n].  Products of groups of rows (_grouped_mm) are one,
  * of all rows. */
-struct kineto_product { int64_t m, n, k, batch; };
+struct kineto_product { int64_t m, n, k, batch; bool convolution; };
 
 struct kineto {
     struct trace_info info;

@@ -342,7 +342,7 @@ struct dims {
 
 static void add_dim(struct trace_dims *d, int64_t n)
 {
-    if (d->n >= 0 && d->n < 3)
+    if (d->n >= 0 && d->n < TRACE_DIMS)
         d->of[d->n++] = n;
     else
         d->n = -1;

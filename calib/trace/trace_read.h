@@ -22,7 +22,8 @@
 struct trace_reader;
 
 /* Dimensions of one input of an operator; n is -1 where it is no tensor, a list of tensors, or has more than three. */
-struct trace_dims { int n; int64_t of[3]; };
+enum { TRACE_DIMS = 5 };
+struct trace_dims { int n; int64_t of[TRACE_DIMS]; };
 
 /* What the reader knows of an event: strings cut at their size, 0 or "" where it has none. */
 struct trace_event {

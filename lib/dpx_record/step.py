@@ -140,6 +140,8 @@ class Step:
     """The recorder behind a step, and what there was at its begin: `live`, bytes of storages; `kept`, of those that nothing names."""
 
     def __init__(self, make, name, b, s, precision="fp32", recompute="none", chosen=None, checkpoint=(), device="cuda", stage3=False, found=(), read=()):
+        gc.collect()
+        gc.freeze()                 # what was imported is not walked again
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         torch.manual_seed(0)
         subject = Subject(build(make), name)

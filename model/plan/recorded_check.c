@@ -51,13 +51,16 @@ static int check_keys(const struct plan *p, const char *where)
 
 static int check_parallel(const struct plan *p, const char *where)
 {
-    const struct { int64_t ranks; const char *key; } axes[] = {
-        { p->parallel.tensor, "tensor" }, { p->parallel.context, "context" }, { p->parallel.expert, "expert" }, { p->parallel.pipeline, "pipeline" } };
+    static const char whole[] = "DDP, FSDP1, FSDP2, HSDP and DeepSpeed's stages divide its parameters";
+    /* A rotary table or a mask is read by every block, and goes when forward returns: its size says nothing of where it has to be. */
+    static const char crosses[] = "its file says when tensors come and go, not which blocks read them: what crosses a cut is not known";
+    const struct { int64_t ranks; const char *key, *why; } axes[] = {
+        { p->parallel.tensor, "tensor", whole }, { p->parallel.context, "context", whole }, { p->parallel.expert, "expert", whole },
+        { p->parallel.pipeline, "pipeline", crosses } };
 
     for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
         if (axes[i].ranks > 1)
-            return fail("%s: parallel.%s: a recorded module is planned whole on each rank so far: DDP, FSDP1, FSDP2, HSDP and DeepSpeed's stages divide its "
-                        "parameters", where, axes[i].key);
+            return fail("%s: parallel.%s: a recorded module is planned whole on each rank: %s", where, axes[i].key, axes[i].why);
     if (p->dialect != DIALECT_TORCH && p->dialect != DIALECT_TORCH_FSDP1 && p->dialect != DIALECT_DEEPSPEED)
         return fail("%s: dialect: a recorded module is PyTorch's: take torch, torch-fsdp1 or deepspeed", where);
     return 0;

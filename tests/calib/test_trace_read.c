@@ -137,7 +137,7 @@ static void dimensions_of_inputs_are_kept(void **state)
 {
     (void)state;
     assert_int_equal(read_text("[{\"args\": {\"External id\": 31, \"Input Dims\": [[8192, 512], [4, 512, 96], []]}},"
-                               "{\"args\": {\"Input Dims\": [[[4, 5], [6]], [2, 3, 4, 5], [7], [8]]}}]"), 2);
+                               "{\"args\": {\"Input Dims\": [[[4, 5], [6]], [2, 3, 4, 5, 6, 7], [7], [8]]}}]"), 2);
     const struct trace_dims *in = seen[0].args.input;
     assert_int_equal(seen[0].args.external, 31);
     assert_int_equal(in[0].n, 2);

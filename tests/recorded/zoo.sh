@@ -1,6 +1,7 @@
 #!/bin/sh
-# zoo.sh -- modules that are no family, recorded and planned under FSDP2, DDP and ZeroRedundancyOptimizer (`make zoo`).
-#     zoo.sh [NAME ...]           PYTHON: one with torch, transformers, torchvision, diffusers, timm; B: the build; KEEP=1: recordings that are there stay
+# zoo.sh -- modules that are no family, recorded, planned under FSDP2, DDP and ZeroRedundancyOptimizer, and held against PyTorch's trackers (`make zoo`).
+#     zoo.sh [NAME ...]           PYTHON: one with torch, transformers, torchvision, diffusers, timm; B: the build
+# KEEP=1: recordings that are there stay; QUICK=1: each at its first size alone, without recompute.
 B=${B:-build} PYTHON=${PYTHON:-python3}
 here=$(dirname "$0")
 out=$B/zoo
@@ -25,11 +26,11 @@ planned() {
     done
 }
 
-recorded=0 refused=0 wrong=0
+recorded=0 refused=0 wrong=0 held=
 for name in $names; do
     if [ -s "$out/$name.json" ]; then
         echo "$name: $(sed -n 's/^module  *//p' "$out/$name.txt")"
-        if planned "$name"; then recorded=$((recorded + 1)); else wrong=$((wrong + 1)); fi
+        if planned "$name"; then recorded=$((recorded + 1)) held="$held $name"; else wrong=$((wrong + 1)); fi
     elif grep -q "^refused $name:" "$out/said"; then
         refused=$((refused + 1))
     else
@@ -37,4 +38,6 @@ for name in $names; do
     fi
 done
 echo "zoo: $recorded modules recorded and planned, $refused refused by name, $wrong neither"
+"$PYTHON" "$here/zoo_peaks.py" "$out" $held >"$out/peaks.jsonl" 2>>"$out/log"
+"$B/tests/recorded/compare_peaks" "$out/peaks.jsonl" || wrong=1
 [ $wrong = 0 ]

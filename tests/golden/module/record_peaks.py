@@ -45,7 +45,7 @@ class Parts:
         return self.subject.loss_of(self.model, x)
 
 
-def peak(make, name, b, s, strategy, recompute):
+def peak(make, name, b, s, strategy, recompute, chosen=None, unused=False):
     R.PLANNED["capability"] = 9
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=WORLD)
     try:
@@ -55,7 +55,7 @@ def peak(make, name, b, s, strategy, recompute):
         with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"):
             to_fake(model, "cuda")
             model.train()
-            units = units_of(model, None)
+            units = units_of(model, chosen)
             if recompute != "none":
                 checkpointed(model, units, CHECKPOINT.get(name, ()), recompute)
             if strategy != "ddp":
@@ -64,7 +64,7 @@ def peak(make, name, b, s, strategy, recompute):
                     fully_shard(model.get_submodule(path), mesh=mesh, mp_policy=policy, reshard_after_forward=True)
                 fully_shard(model, mesh=mesh, mp_policy=policy)
             else:
-                model = torch.nn.parallel.DistributedDataParallel(model, init_sync=False, find_unused_parameters=name in UNUSED)
+                model = torch.nn.parallel.DistributedDataParallel(model, init_sync=False, find_unused_parameters=unused)
                 R.register_hook(model, {})
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
             x, parts = subject.inputs_at(b, s), Parts(subject, model)
@@ -106,7 +106,7 @@ def main():
                     if recompute != os.environ.get("RECOMPUTE", recompute):
                         continue
                     try:
-                        p = peak(getattr(modules, name), name, b, s, strategy, recompute)
+                        p = peak(getattr(modules, name), name, b, s, strategy, recompute, unused=name in UNUSED)
                     except Exception as e:          # a tracker that fails is no witness
                         print("%s %s recompute %s: %s: %s" % (name, strategy, recompute, type(e).__name__, str(e)[:200]), file=sys.stderr)
                         continue
