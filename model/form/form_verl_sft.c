@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "model/form/form_rows.h"
+#include "model/form/form_verl.h"
 
 static const struct form_row rows[] = {
     { "model.partial_pretrain", ROW_READ, NULL }, { "model.strategy", ROW_READ, NULL }, { "model.enable_gradient_checkpointing", ROW_READ, NULL },
