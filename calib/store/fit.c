@@ -28,6 +28,7 @@ struct row {
     double  flops, median, mean, spread, confidence, started, probe[2];
     bool    dropout;
     int     set;                /* enum kernel_set of a kernel or pass; -1: one that is not known */
+    int     source;             /* of its calibration, in calibration_sources[] */
 };
 
 struct rows { struct row *r; int n; struct texts *texts; };
@@ -126,6 +127,7 @@ static void read_row(struct query *q, struct row *r, struct texts **t)
     r->started = query_get_real(q);
     r->probe[0] = query_get_real(q);
     r->probe[1] = query_get_real(q);
+    r->source = word_find(calibration_sources, query_get_text(q, t));
     r->spread = (high - low) / 2 / r->median;
     r->fn = r->kind == SERIES_KERNEL ? word_find(fn_words, fn) : 0;
     r->class = r->kind == SERIES_KERNEL ? word_find(class_words, class) : 0;
@@ -144,7 +146,8 @@ static int read_rows(struct db *db, int64_t machine, int64_t ranks, int64_t thre
 
     query_open(&q, db, "SELECT kind, name, fn, class, dtype, algorithm, beside, ranks, per_node, threads, batch, m, n,"
                        " k, seq, dim, bytes, dropout, flops, median_s, mean_s, p05_s, p95_s, confidence, started,"
-                       " probe_before_s, probe_after_s FROM series WHERE machine = ? AND is_now = 1"
+                       " probe_before_s, probe_after_s, (SELECT source FROM calibration c WHERE c.id = calibration)"
+                       " FROM series WHERE machine = ? AND is_now = 1"
                        " AND (kind = 'collective' OR threads = 0 OR (ranks = ? AND threads = ?))");
     query_put_int(&q, machine);
     query_put_int(&q, ranks);
@@ -546,6 +549,22 @@ static void at_one_pace(const struct rows *rows, double probe_s)
     }
 }
 
+/* "dpxcal and of traces": whose series they are. */
+static void sources_words(const struct rows *rows, char *to, size_t size)
+{
+    static const char *const words[] = { "dpxcal", "nccl-tests", "traces" };    /* of calibration_sources[] */
+    size_t n = 0;
+
+    to[0] = '\0';
+    for (int s = 0; calibration_sources[s]; s++) {
+        bool there = false;
+        for (int i = 0; i < rows->n && !there; i++)
+            there = rows->r[i].source == s;
+        if (there)
+            n += (size_t)snprintf(to + n, size - n, "%sof %s", n ? " and " : "", words[s]);
+    }
+}
+
 static void fit_words(const struct rows *rows, const struct fit_want *w, const char *cpu, const char *host,
                       struct measured_device *m)
 {
@@ -556,12 +575,10 @@ static void fit_words(const struct rows *rows, const struct fit_want *w, const c
     if (gmtime_r(&taken, &day))
         strftime(date, sizeof date, "%Y-%m-%d", &day);
     snprintf(m->device, sizeof m->device, "%.120s", w->device ? w->device : cpu);
-    bool traced = false;
+    char sources[64];
 
-    for (int set = 0; set < NKERNELS; set++)
-        traced |= m->traced[set];
-    snprintf(m->basis, sizeof m->basis, "%d series of dpxcal%s on %.80s (%.80s), the newest of %s", rows->n,
-             traced ? " and of traces" : "", host, m->device, date);
+    sources_words(rows, sources, sizeof sources);
+    snprintf(m->basis, sizeof m->basis, "%d series %.40s on %.70s (%.70s), the newest of %s", rows->n, sources, host, m->device, date);
     if (m->ranks > 0)
         snprintf(m->basis + strlen(m->basis), sizeof m->basis - strlen(m->basis), ", %" PRId64 " x %" PRId64 " thread%s",
                  m->ranks, m->threads, m->threads == 1 ? "" : "s");

@@ -12,6 +12,7 @@
 #include "model/exchange/unread.h"
 #include "model/family/family.h"
 #include "model/form/form_verl.h"
+#include "model/plan/liger.h"
 
 #define MEGATRON VERL_ACTOR "megatron."
 
@@ -22,8 +23,9 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.model.lora_adapter_path", ROW_READ, NULL },
     { "actor_rollout_ref.model.lora.rank", ROW_READ, NULL },
     { "actor_rollout_ref.model.use_remove_padding", ROW_MATTERS, "padding is left out: samples are planned as long as they may be" },
-    { "actor_rollout_ref.model.use_fused_kernels", ROW_MATTERS, "the head never holds the logits whole" },
-    { "actor_rollout_ref.model.use_liger", ROW_MATTERS, "Liger-Kernel's layers keep less" },
+    { "actor_rollout_ref.model.use_fused_kernels", ROW_REFUSED,
+      "verl's own head and loss are not planned (512 tokens at a time in fp32, or Triton's): false plans logits that are whole, which take more" },
+    { "actor_rollout_ref.model.fused_kernel_options.*", ROW_SILENT, NULL }, { "actor_rollout_ref.model.use_liger", ROW_READ, NULL },
     { "actor_rollout_ref.model.enable_activation_offload", ROW_MATTERS, "checkpoints wait in host memory" },
     { "actor_rollout_ref.model.trust_remote_code", ROW_SILENT, NULL }, { "actor_rollout_ref.model.use_shm", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.strategy", ROW_READ, NULL }, { "actor_rollout_ref.actor.ppo_mini_batch_size", ROW_READ, NULL },
@@ -296,6 +298,26 @@ static void note_ranks(struct form_reading *r, const struct plan *p)
         unread_ranks(r->notes, form_value(r->file->doc, keys[0]) ? keys[0] : keys[1], gpus, p->cluster.world_size);
 }
 
+/* _apply_liger_kernel_to_instance(model): the loss is verl's all the same, for the model is given no labels and returns logits. */
+void verl_read_liger(struct form_reading *r, const struct plan *p, const char *path)
+{
+    struct liger_options of;
+    enum loss_kind loss;
+    const char *lacks;
+
+    if (!form_true(r, path, false))
+        return;
+    if (!liger_usual(&p->model, &of, &loss, &lacks)) {
+        notes_add(r->notes, "%s: Liger-Kernel has no kernels for %s: none are taken", path, p->model.family);
+        return;
+    }
+    form_set(r, "liger.rope", json_boolean(of.rope));
+    form_set(r, "liger.rms_norm", json_boolean(of.rms_norm));
+    form_set(r, "liger.glu_activation", json_boolean(of.glu_activation));
+    if (lacks)
+        notes_add(r->notes, "%s: Liger-Kernel's %s for %s are not modelled: taken as transformers', which keep more", path, lacks, p->model.family);
+}
+
 static void read_rest(struct form_reading *r, const struct plan *p)
 {
     static const char *const optimizers[] = { "AdamW", NULL }, *const from[] = { "torch.optim", NULL }, *const dtypes[] = { "bfloat16", "bf16", NULL };
@@ -305,6 +327,7 @@ static void read_rest(struct form_reading *r, const struct plan *p)
     form_word(r, ACTOR "optim.optimizer_impl", from, 0);
     form_word(r, FSDP "dtype", dtypes, 0);
     read_loss(r);
+    verl_read_liger(r, p, "actor_rollout_ref.model.use_liger");
     note_ranks(r, p);
     if (family_for(&p->model)->sinks)
         notes_add(r->notes, "model: flash attention keeps no scores of gpt-oss's attention: the plan's kernels (torch-eager) keep them");

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "model/form/form_rows.h"
+#include "model/form/form_verl.h"
 
 static const struct form_row rows[] = {
     { "model.partial_pretrain", ROW_READ, NULL }, { "model.strategy", ROW_READ, NULL }, { "model.enable_gradient_checkpointing", ROW_READ, NULL },
@@ -15,7 +15,7 @@ static const struct form_row rows[] = {
     { "model.fsdp_config.wrap_policy.min_num_params", ROW_REFUSED, "units of a size are not read: blocks are units" },
     { "model.lora_rank", ROW_READ, NULL }, { "model.lora_alpha", ROW_READ, NULL }, { "model.target_modules", ROW_READ, NULL },
     { "model.lora_adapter_path", ROW_REFUSED, "adapters train, and what they are is in that folder: give lora_rank and target_modules" },
-    { "model.use_liger", ROW_MATTERS, "Liger-Kernel's layers and loss keep less" }, { "model.trust_remote_code", ROW_SILENT, NULL },
+    { "model.use_liger", ROW_READ, NULL }, { "model.trust_remote_code", ROW_SILENT, NULL },
     { "model.external_lib", ROW_SILENT, NULL }, { "model.use_shm", ROW_SILENT, NULL },
     { "ulysses_sequence_parallel_size", ROW_READ, NULL }, { "use_remove_padding", ROW_MATTERS, "padding is left out: samples are planned as long as they may be" },
     { "data.train_batch_size", ROW_READ, NULL }, { "data.micro_batch_size_per_gpu", ROW_READ, NULL }, { "data.micro_batch_size", ROW_READ, NULL },
@@ -117,6 +117,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     if (form_true(&r, "model.enable_gradient_checkpointing", true))
         form_set(&r, "recompute", json_string("full"));
     form_set(&r, "loss", json_string("fp32"));
+    verl_read_liger(&r, p, "model.use_liger");
     form_set(&r, "optimizer_form", json_string("foreach"));
     form_set(&r, "clip", json_real(form_number(&r, "optim.clip_grad", 1)));
     if (two && !p->model.tied)

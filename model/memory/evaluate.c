@@ -217,7 +217,7 @@ static void fails_reserved(struct evaluation *e)
 
     e->first_over = (struct peak){ .op = r->op, .sched = r->sched, .iteration = r->iteration };
     evaluation_op_in_words(&e->schedules, r->op, r->iteration, e->over_at, sizeof e->over_at);
-    snprintf(e->why_not, sizeof e->why_not, "would reserve %s of %s usable on %s: a request of %s finds no room at %s of the %s step, "
+    snprintf(e->why_not, sizeof e->why_not, "would reserve %s with unlimited memory (%s usable on %s): a request of %s finds no room at %s of the %s step, "
              "even in the whole card", size_text(evaluation_taken(&e->m, &e->reserved)).s, size_text(e->m.available).s, evaluation_where(e).s,
              size_text(r->refused).s, e->over_at, sched_name(r->sched));
 }

@@ -71,6 +71,8 @@ static int replay(const struct plan *p, const struct schedules *s, int64_t capac
     out->requests = r.requests;
     if (r.out_of_memory) {
         out->refused = r.refused;
+        out->then_allocated = c->allocated.now;
+        out->then_reserved = c->reserved.now;
         out->sched = r.sched;
         out->op = r.op;
         out->iteration = r.iteration;

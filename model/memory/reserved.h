@@ -22,6 +22,7 @@ struct reserved {
     int64_t without_headroom;   /* the same less the headroom */
     bool    out_of_memory;      /* within the limit; the figures below are then those of a device with room */
     int64_t refused;            /* bytes of the request that failed */
+    int64_t then_allocated, then_reserved;      /* within the limit, when it failed: the cache was given back before */
     enum sched_id sched;        /* where: at entry `op` */
     int     op;
     int64_t iteration;

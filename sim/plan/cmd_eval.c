@@ -89,12 +89,12 @@ static void row(struct columns *t, const char *what, int64_t bytes)
     columns_cell(t, "%s", "");
 }
 
-/* The row that decides says of how much. */
-static void row_of(struct columns *t, const char *what, int64_t bytes, int64_t usable)
+/* The row that decides says of how much.  What runs out of memory reserves what the card has: the figure is that of a card with room. */
+static void row_of(struct columns *t, const char *what, int64_t bytes, int64_t usable, bool unlimited)
 {
     columns_cell(t, "%s", what);
     columns_cell(t, "%s", size_text(bytes).s);
-    columns_cell(t, "of %s usable", size_text(usable).s);
+    columns_cell(t, unlimited ? "with unlimited memory; %s usable" : "of %s usable", size_text(usable).s);
 }
 
 /* One line for each memory beyond the device's. */
@@ -124,9 +124,9 @@ static void print_memory(const struct evaluation *e, const struct timing *t, boo
     if (r->known)
         row(rows, "together", p->bytes + extra);
     else
-        row_of(rows, "together", p->bytes + extra, e->m.available);
+        row_of(rows, "together", p->bytes + extra, e->m.available, false);
     if (r->known)
-        row_of(rows, EVAL_TAKEN, evaluation_taken(&e->m, r), e->m.available);
+        row_of(rows, EVAL_TAKEN, evaluation_taken(&e->m, r), e->m.available, r->out_of_memory);
     if (all)
         row(rows, "held at most, by the clock", t->held_bytes);
     if (e->m.elsewhere)

@@ -42,14 +42,18 @@ static int64_t total_of(const struct plan *p)
 static void print_figures(FILE *to, const struct oom_message *m, const struct explained *p)
 {
     const struct reserved *r = &p->e.reserved;
-    bool peaks = m->form == OOM_STATS;
+    bool peaks = m->form == OOM_STATS, fails = r->known && r->out_of_memory && !peaks;
+    const char *beside = fails ? "then; by the plan where it fails" : peaks ? "at the peak" : "then; by the plan at its peak";
+    char words[64];
 
     fprintf(to, "%48s %12s   %12s\n", "", m->form == OOM_TEXT ? "the message" : "the JSON", "the plan");
     figure(to, "device memory", m->total, total_of(&p->plan));
     if (m->tried >= 0)
         figure(to, "the request that failed", m->tried, -1);
-    figure(to, peaks ? "allocated at the peak" : "allocated then; by the plan at its peak", m->allocated, p->e.allocated_peak);
-    figure(to, peaks ? "reserved at the peak" : "reserved then; by the plan at its peak", m->reserved, r->known ? r->reserved_peak : -1);
+    snprintf(words, sizeof words, "allocated %s", beside);
+    figure(to, words, m->allocated, fails ? r->then_allocated : p->e.allocated_peak);
+    snprintf(words, sizeof words, "reserved %s", beside);
+    figure(to, words, m->reserved, fails ? r->then_reserved : r->known ? r->reserved_peak : -1);
     figure(to, "reserved, not allocated", m->reserved >= 0 ? m->reserved - m->allocated : -1, -1);
     figure(to, "free on the device", m->free, -1);
     if (m->process >= 0)

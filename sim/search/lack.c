@@ -52,7 +52,7 @@ void lack_words(const struct lack *l, char *to, size_t size)
     if (l->space != SPACE_DEVICE)
         snprintf(to, size, "lacks %s, %s too much", l->nodes, over.s);
     else if (l->reserved)
-        snprintf(to, size, "would reserve %s of %s usable: a request of %s finds no room, even in the whole card%s%s", size_text(l->taken).s,
+        snprintf(to, size, "would reserve %s with unlimited memory (%s usable): a request of %s finds no room, even in the whole card%s%s", size_text(l->taken).s,
                  size_text(l->usable).s, size_text(l->refused).s, l->nodes[0] ? "; " : "", l->nodes);
     else
         snprintf(to, size, "needs %s of %s usable, %s %s%s%s", size_text(l->needed).s, size_text(l->usable).s, over.s,

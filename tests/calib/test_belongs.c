@@ -24,7 +24,7 @@ static void put(struct db *db, const char *name, const char *device, const char 
     assert_int_equal(calibration_end(db, id, c.started + 1), 0);
 }
 
-static char here[256], cpu[64];
+static char here[256], cpu[64], basis[256];
 
 static void know_this_host(void)
 {
@@ -51,6 +51,7 @@ static double seconds_for(const char *db, const char *spec)
         return found;
     assert_int_equal(d.ncoll, 1);
     s = d.coll[0].s;
+    snprintf(basis, sizeof basis, "%s", d.basis);
     measured_device_free(&d);
     return s;
 }
@@ -179,6 +180,24 @@ static void a_host_s_own_measurement_is_that_host_s(void **state)
     assert_close(seconds_for("own.db", "localhost:2"), 6, 0);
 }
 
+/* People are told who measured, not what measures usually. */
+static void the_words_name_each_source(void **state)
+{
+    static const char *const words[] = { "series of dpxcal on", "series of nccl-tests on", "series of traces on" };
+    struct db *db = database("sources.db");
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        put(db, (const char *[]){ "a", "b", "c" }[i], "h200", "any", calibration_sources[i], 1 + i);
+    for (int i = 0; i < 3; i++) {
+        char spec[32];
+        snprintf(spec, sizeof spec, "2x8xh200@%c", 'a' + i);
+        assert_close(seconds_for("sources.db", spec), 1 + i, 0);
+        assert_non_null(strstr(basis, words[i]));
+    }
+    db_close(db);
+}
+
 /* A description that is written out and read back names the same one. */
 static void the_name_stays_with_the_cluster(void **state)
 {
@@ -211,6 +230,7 @@ int main(void)
         cmocka_unit_test(two_that_could_be_meant_are_both_named),
         cmocka_unit_test(without_names_both_belong_together),
         cmocka_unit_test(a_host_s_own_measurement_is_that_host_s),
+        cmocka_unit_test(the_words_name_each_source),
         cmocka_unit_test(the_name_stays_with_the_cluster),
     };
 

@@ -383,10 +383,10 @@ static void silent_sections_hold_no_key_that_is_read(void **state)
 
 /* ---- rules that every form has ---- */
 
-/* The text as a file of its form, on the cluster; 0, or -1 with the reason. */
-static int read_text(const char *name, const char *text, const char *cluster, struct plan *p, struct notes *notes, char why[1024])
+/* The text as a file of its form, of a model on the cluster; 0, or -1 with the reason. */
+static int read_text_of(const char *model, const char *name, const char *text, const char *cluster, struct plan *p, struct notes *notes, char why[1024])
 {
-    struct row row = { .cluster = (char *)(uintptr_t)cluster, .model = (char[]){ "qwen3-0.6b" } };
+    struct row row = { .cluster = (char *)(uintptr_t)cluster, .model = (char *)(uintptr_t)model };
     struct form_file f;
 
     row.seq = strstr(text, "_length") ? (char[]){ "-" } : (char[]){ "512" };
@@ -396,6 +396,11 @@ static int read_text(const char *name, const char *text, const char *cluster, st
     int rc = read_as(form, &f, &row, p, notes, why);
     form_close(&f);
     return rc;
+}
+
+static int read_text(const char *name, const char *text, const char *cluster, struct plan *p, struct notes *notes, char why[1024])
+{
+    return read_text_of("qwen3-0.6b", name, text, cluster, p, notes, why);
 }
 
 /* The ranks are those of --cluster, whatever number the file starts, and the plan is that of a file which says nothing of it. */
@@ -443,6 +448,8 @@ static void recipes_of_pictures_and_diffusion_are_refused(void **state)
           "diffusion" },
         { "verl.sh", "python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.model.path=a/b data.image_key=images\n",
           "data.image_key" },
+        { "verl.sh", "python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.model.path=a/b "
+          "actor_rollout_ref.model.use_fused_kernels=True\n", "use_fused_kernels" },
         { "verl.sh", "torchrun --nproc-per-node=8 -m verl.trainer.sft_trainer data.train_batch_size=96 model.path=a/b engine.strategy=fsdp2 optim.lr=1e-5\n",
           "verl.trainer.sft_trainer" },
         { "verl.yaml", "actor_rollout_ref:\n  model:\n    path: llama-3.1-8b\n  actor:\n    ppo_mini_batch_size: 256\n    strategy: fsdp\n",
@@ -557,6 +564,41 @@ static void notes_give_this_files_reasons(void **state)
     plan_free(&p);
 }
 
+/* verl gives the model no labels: Liger-Kernel's layers come with the loss that verl has without them. */
+static void liger_in_verl_leaves_the_loss(void **state)
+{
+    static const struct { const char *model, *kernels, *said; } models[] = {
+        { "qwen2.5-0.5b", "rng", NULL }, { "gpt2", "", "Liger-Kernel has no kernels for gpt2" },
+    };
+    static const struct { const char *text, *asks; enum loss_kind loss; } files[] = {
+        { "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=a/b actor_rollout_ref.actor.ppo_mini_batch_size=8 "
+          "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 actor_rollout_ref.model.use_fused_kernels=False "
+          "actor_rollout_ref.model.fused_kernel_options.impl_backend=torch data.max_prompt_length=128 data.max_response_length=128",
+          " actor_rollout_ref.model.use_liger=True\n", LOSS_FUSED },
+        { "torchrun --nproc-per-node=2 -m verl.trainer.fsdp_sft_trainer data.train_batch_size=8 data.max_length=256 "
+          "data.micro_batch_size_per_gpu=1 model.partial_pretrain=a/b", " model.use_liger=True\n", LOSS_FP32 },
+    };
+
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        struct notes notes = { 0 };
+        struct plan p;
+        char text[640], why[1024], kernels[4] = "";
+        const struct liger_options *l = &p.liger;
+        bool asks = i / 4;
+        snprintf(text, sizeof text, "%s%s", files[i % 2].text, asks ? files[i % 2].asks : "\n");
+        if (read_text_of(models[i / 2 % 2].model, "verl.sh", text, "2xh100", &p, &notes, why) < 0)
+            fail_msg("%s: %s", text, why);
+        snprintf(kernels, sizeof kernels, "%s%s%s", l->rope ? "r" : "", l->rms_norm ? "n" : "", l->glu_activation ? "g" : "");
+        assert_string_equal(kernels, asks ? models[i / 2 % 2].kernels : "");
+        assert_int_equal(p.loss, files[i % 2].loss);
+        if (asks && models[i / 2 % 2].said)
+            assert_true(notes_say_that(&notes, models[i / 2 % 2].said));
+        assert_false(notes_say_that(&notes, "not known"));
+        plan_free(&p);
+    }
+}
+
 /* What a plan lacks and has a known bound is a note, 3 x 4 bytes x 16 x 512 x 151936 here, unless the verdict would depend on it. */
 static void a_verdict_that_depends_on_what_is_missing_is_refused(void **state)
 {
@@ -578,6 +620,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(notes_give_this_files_reasons),
+        cmocka_unit_test(liger_in_verl_leaves_the_loss),
         cmocka_unit_test(recipes_of_pictures_and_diffusion_are_refused),
         cmocka_unit_test(another_number_of_ranks_is_a_note),
         cmocka_unit_test(a_commands_config_is_read),

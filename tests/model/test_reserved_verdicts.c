@@ -47,6 +47,10 @@ static void verdicts_go_by_what_is_reserved(void **state)
     assert_int_equal(verdict_with(room.active_peak + beside - (2 << 20), 0, &r), VERDICT_DOES_NOT_FIT);
     assert_true(r.out_of_memory);
     assert_int_equal(r.reserved_peak, room.reserved_peak);
+    /* What is reserved then is less than the limit by less than the request; what was cached and whole has gone. */
+    int64_t limit = room.active_peak - (2 << 20);
+    assert_true(r.then_allocated <= r.then_reserved && r.then_reserved <= limit);
+    assert_true(r.then_reserved + r.refused + (20 << 20) > limit);
 }
 
 /* 256 TiB of addresses do not hold it: it does not fit, and no smaller figure stands for what it would reserve. */

@@ -285,6 +285,42 @@ check 'limits: a larger model with adapters, larger yet in 4 bits' "$(
     done >"$tmp/most"
     sort -n -u "$tmp/most" | cmp -s - "$tmp/most" || cat "$tmp/most")"
 
+# The largest model is found from two that fit: of each cell eval takes as many blocks, and refuses one more.
+cat >"$tmp/edge.py" <<'END'
+import json, os, subprocess, sys
+
+program, tmp, cluster, seq, blocks, model = *sys.argv[1:6], json.loads(sys.argv[6])
+rows = json.load(open(tmp + "/limits.json"))["limits"]
+for row in rows:
+    plan = {"dpx_plan": 1, "cluster": cluster, "seq": int(seq), "micro_batch": 1, "precision": "bf16"}
+    plan.update({k: row[k] for k in ("strategy", "dialect", "recompute")})
+    if row["dialect"] == "torch-fsdp1":
+        plan["reduce_dtype"] = "fp32"           # limits has it as FSDP2 has
+    for more in 0, 1:
+        plan["model"] = dict(model, **{blocks: row["max_layers"] + more})
+        with open(tmp + "/plan.json", "w") as f:
+            json.dump(plan, f)
+        status = subprocess.run([program, "eval", tmp + "/plan.json"], stdout=subprocess.DEVNULL).returncode
+        if status != (3 if more else 0):
+            print(row["strategy"], row["dialect"], row["recompute"], plan["model"][blocks], "blocks: exit", status)
+if len(rows) < 8:
+    print(len(rows), "cells")
+END
+check 'limits: as many blocks fit as are named, and not one more' "$(
+    gpt2='{"model_type": "gpt2", "n_embd": 1600, "n_layer": 48, "n_head": 25, "n_positions": 1024, "vocab_size": 50257}'
+    llama='{"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
+            "intermediate_size": 8192, "vocab_size": 128256, "max_position_embeddings": 131072}'
+    for of in "2xl40s 512 n_layer $gpt2" "8xa100-40gb 2048 num_hidden_layers $llama"; do
+        cluster=${of%% *} of=${of#* }
+        seq=${of%% *} of=${of#* }
+        echo "${of#* }" >"$tmp/config.json"
+        for framework in torch deepspeed; do
+            "$B/dpxplan" limits --model "$tmp/config.json" --cluster "$cluster" --seq "$seq" --framework $framework --json >"$tmp/limits.json" 2>"$tmp/said" ||
+                cat "$tmp/said"
+            python3 "$tmp/edge.py" "$B/dpxplan" "$tmp" "$cluster" "$seq" "${of%% *}" "${of#* }"
+        done
+    done)"
+
 # Codes on the wire are no answer of their own: what they save, and that they round, is said beside it; in fp16 alone int4, and nothing
 # where no network is.
 on_a10g() {
