@@ -291,10 +291,12 @@ struct scale_of chart_scale(const struct chart *c, enum axis a)
         return log_scale(s, c->axis[a].unit);
     if (s.from > 0 && (c->kind != CHART_XY || s.from < 0.5 * s.to || c->axis[a].unit != UNIT_LOSS))
         s.from = 0;
-    if (s.to <= s.from)
+    if (s.to - s.from <= 1e-9 * fmax(fabs(s.from), fabs(s.to)))
         s.to = s.from + least_wide(s.from);
     s.step = round_step((s.to - s.from) / 5, c->axis[a].unit);
     s.from = s.step * floor(s.from / s.step + 1e-9);
     s.to = s.step * ceil(s.to / s.step - 1e-9);
+    if (s.to <= s.from)             /* less apart than a step's tolerance */
+        s.to = s.from + s.step;
     return s;
 }
