@@ -256,6 +256,9 @@ static struct scale_of close_scale(struct scale_of s, enum measure u)
     return s;
 }
 
+/* Around one value: what is beyond 2^53 plus 1 is itself. */
+static double least_wide(double v) { return fmax(1, 1e-6 * fabs(v)); }
+
 /* From the first tick to the last, with a thirtieth of that on either side. */
 static struct scale_of tick_scale(const struct chart *c, struct scale_of s)
 {
@@ -265,7 +268,7 @@ static struct scale_of tick_scale(const struct chart *c, struct scale_of s)
         double more = s.to > s.from ? pow(s.to / s.from, 1 / 30.0) : 2;
         return (struct scale_of){ s.from / more, s.to * more, more };
     }
-    double more = s.to > s.from ? (s.to - s.from) / 30 : 1;
+    double more = s.to > s.from ? (s.to - s.from) / 30 : least_wide(s.to);
     return (struct scale_of){ s.from - more, s.to + more, more };
 }
 
@@ -288,10 +291,12 @@ struct scale_of chart_scale(const struct chart *c, enum axis a)
         return log_scale(s, c->axis[a].unit);
     if (s.from > 0 && (c->kind != CHART_XY || s.from < 0.5 * s.to || c->axis[a].unit != UNIT_LOSS))
         s.from = 0;
-    if (s.to <= s.from)
-        s.to = s.from + 1;
+    if (s.to - s.from <= 1e-9 * fmax(fabs(s.from), fabs(s.to)))
+        s.to = s.from + least_wide(s.from);
     s.step = round_step((s.to - s.from) / 5, c->axis[a].unit);
     s.from = s.step * floor(s.from / s.step + 1e-9);
     s.to = s.step * ceil(s.to / s.step - 1e-9);
+    if (s.to <= s.from)             /* less apart than a step's tolerance */
+        s.to = s.from + s.step;
     return s;
 }

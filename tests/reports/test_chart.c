@@ -76,6 +76,48 @@ static void a_peak_shorter_than_a_pixel_is_drawn(void **state)
     free(v);
 }
 
+/* One value, or two next to each other; linear, close or with ticks (`how`). */
+static void check_scale(double v, double w, enum measure u, int how)
+{
+    struct chart *c = chart_new(CHART_XY, "x", "x", "");
+    int s = chart_series(c, "s", 0, MARK_POINTS);
+    struct text svg = { 0 };
+
+    chart_axis(c, AXIS_X, "x", u, false);
+    chart_axis(c, AXIS_Y, "y", u, false);
+    chart_spot(c, s, v, v);
+    chart_spot(c, s, w, w);
+    c->close = how == 1;
+    if (how == 2)
+        chart_tick(c, v, "v");
+    for (int a = AXIS_X; a <= AXIS_Y; a++) {
+        struct scale_of of = chart_scale(c, (enum axis)a);
+        double near = 1e-6 * of.step;           /* ends are round numbers: what is so little beyond one does not move it */
+        if (!(of.from < of.to && isfinite(of.to - of.from) && of.step > 0 && of.from <= v + near && w - near <= of.to))
+            fail_msg("%g and %g, unit %d, axis %d: from %g to %g by %g", v, w, (int)u, a, of.from, of.to, of.step);
+    }
+    chart_svg(c, CHART_FILE, CHART_FILE_WIDTH, &svg);
+    assert_null(strstr(svg.s, "nan"));
+    assert_null(strstr(svg.s, "inf"));
+    text_free(&svg);
+    chart_free(c);
+}
+
+/* An axis has two ends also where 1 is less than the last digit of what stands on it. */
+static void an_axis_of_one_value_has_two_ends(void **state)
+{
+    static const enum measure units[] = { UNIT_COUNT, UNIT_BYTES, UNIT_SECONDS, UNIT_SHARE, UNIT_TOKENS_S };
+
+    (void)state;
+    for (int power = -99; power < 100; power++)
+        for (int sign = -1; sign <= 1; sign += 2)
+            for (int k = 0; k < 5 * 3; k++) {
+                double v = sign * 9.2 * pow(10, power - (power == 99));
+                check_scale(v, v, units[k % 5], k / 5);
+                check_scale(v, nextafter(v, INFINITY), units[k % 5], k / 5);
+            }
+}
+
 static void texts_stay_texts(void **state)
 {
     static const char mark[] = "<script>x</script>&\\\" onload=\\\"x";
@@ -143,6 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_point_stands_where_its_values_are),
         cmocka_unit_test(a_peak_shorter_than_a_pixel_is_drawn),
+        cmocka_unit_test(an_axis_of_one_value_has_two_ends),
         cmocka_unit_test(texts_stay_texts),
         cmocka_unit_test(what_has_no_value_is_not_drawn),
         cmocka_unit_test(what_cannot_be_drawn_is_refused),
