@@ -6,6 +6,7 @@ import gc
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.utils._pytree import tree_map
 
@@ -85,6 +86,10 @@ def what_sizes_count(x, s):
 
 def check_parameters(model):
     """A file has one dtype for all: what trains is kept in fp32, and --precision says what the step computes in."""
+    for path, p in list(model.named_parameters()) + list(model.named_buffers()):
+        if is_lazy(p):
+            raise Unrecordable("%s has no shape before the first forward (%s is lazy): run a batch through the module in the function that makes it" %
+                               (path, type(model.get_submodule(path.rpartition(".")[0])).__name__))
     other = [(path, str(p.dtype).replace("torch.", "")) for path, p in model.named_parameters() if p.dtype is not torch.float32]
     if other:
         real = other[0][1] in ("bfloat16", "float16", "float64")
