@@ -262,7 +262,10 @@ def told_of(e):
     import traceback
     from dpx_record.recorder import of_user
     lines = [f for f in traceback.extract_tb(e.__traceback__) if of_user(f.filename)]
-    return "%s: %s%s%s" % (type(e).__name__, " ".join(str(e).split())[:300], " (in %s)" % (e.dpx_in or "the module") if hasattr(e, "dpx_in") else "",
+    why = " ".join(str(e).split())[:300]
+    if "no NVIDIA driver" in why:
+        why = "an operator asks the GPU itself, which a recording does not have"
+    return "%s: %s%s%s" % (type(e).__name__, why, " (in %s)" % (e.dpx_in or "the module") if hasattr(e, "dpx_in") else "",
                      ": %s:%d, %s" % (os.path.basename(lines[-1].filename), lines[-1].lineno, lines[-1].line) if lines else "")
 
 
