@@ -33,7 +33,7 @@
 # make words          every command of every page at 80 and 120 columns: lines too wide, codes without words, long sentences (2 minutes)
 # make compare BASE=COMMIT    does the working tree change any figure or schedule of 4000 plans, or any program of 370?
 # make family-check   every built-in family beside transformers' own code, recorded: products, attention, memory (PYTHON=...; 30 minutes)
-# make zoo            68 modules that are no family: recorded, planned, beside PyTorch's trackers (PYTHON=... has torch, transformers, torchvision, diffusers, timm)
+# make zoo            70 modules that are no family: recorded, planned, beside PyTorch's trackers (PYTHON=... has torch, transformers, torchvision, diffusers, timm)
 # make page           the planner in a browser: build/dpx.html, one file (emcc; page/README.md)
 # make bench-page     an eval and a search by the page's library, beside the native one's, as ratios (emcc, node)
 # make install        into PREFIX=/usr/local, below DESTDIR=; LIBDIR=PREFIX/lib, PYTHONDIR=PREFIX/share/dpx/python; STRIP= keeps debug information

@@ -180,7 +180,7 @@ static int write_weights(const struct engine_job *j)
     int rc = w && e ? 0 : -1;
 
     for (int i = 0; rc == 0 && i < m->ntensors; i++) {
-        e[i] = (struct st_entry){ .name = m->tensors[i].name, .dtype = DT_FP32, .ndim = m->tensors[i].ndim };
+        e[i] = (struct st_entry){ .name = m->tensors[i].name, .dtype = DT_FP32, .ndim = m->tensors[i].ndim < 3 ? m->tensors[i].ndim : 3 };
         memcpy(e[i].shape, m->tensors[i].shape, (size_t)e[i].ndim * sizeof *e[i].shape);
     }
     snprintf(path, sizeof path, "%s/init.safetensors", j->folder);

@@ -16,6 +16,7 @@ import weakref
 
 import torch
 from torch import nn
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
@@ -71,6 +72,8 @@ def from_engine():
 
 
 class Recorder(TorchDispatchMode):
+    supports_higher_order_operators = True      # those come here, to be refused by name
+
     def __init__(self, device, found=(), read=(), at=(1, 1)):
         super().__init__()
         self.values, self.at = Values(self.number_of), at
@@ -275,6 +278,9 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         torch._C._set_only_lift_cpu_tensors(True)       # as the fake mode has it, in autograd's threads too
+        if isinstance(func, HigherOrderOperator):
+            raise Unrecordable("%s calls %s%s, an operator of functions, which is not recorded: call scaled_dot_product_attention, or plain operators, for the recording" %
+                               (self.where(), func.name(), users_line()))
         if func.namespace in ("prim", "profiler"):
             return func(*args, **kwargs)
         value = self.values.computed(func, args, kwargs)

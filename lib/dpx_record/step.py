@@ -6,6 +6,7 @@ import gc
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.utils._pytree import tree_map
 
@@ -85,6 +86,10 @@ def what_sizes_count(x, s):
 
 def check_parameters(model):
     """A file has one dtype for all: what trains is kept in fp32, and --precision says what the step computes in."""
+    for path, p in list(model.named_parameters()) + list(model.named_buffers()):
+        if is_lazy(p):
+            raise Unrecordable("%s has no shape before the first forward (%s is lazy): run a batch through the module in the function that makes it" %
+                               (path, type(model.get_submodule(path.rpartition(".")[0])).__name__))
     other = [(path, str(p.dtype).replace("torch.", "")) for path, p in model.named_parameters() if p.dtype is not torch.float32]
     if other:
         real = other[0][1] in ("bfloat16", "float16", "float64")
@@ -137,9 +142,11 @@ def check_kept(r):
 
 
 class Step:
-    """The recorder behind a step, and what there was at its begin: `live`, bytes of storages; `kept`, of those that nothing names."""
+    """The recorder behind a step, and what there was at its begin: `live`, bytes of storages; `kept`, of those that nothing names.
 
-    def __init__(self, make, name, b, s, precision="fp32", recompute="none", chosen=None, checkpoint=(), device="cuda", stage3=False, found=(), read=()):
+    The second step is recorded, for the first makes what stays; `settles`: it was as the first.  `once`: the first is recorded."""
+
+    def __init__(self, make, name, b, s, precision="fp32", recompute="none", chosen=None, checkpoint=(), device="cuda", stage3=False, found=(), read=(), once=False):
         gc.collect()
         gc.freeze()                 # what was imported is not walked again
         mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -174,17 +181,19 @@ class Step:
             gc.disable()
             try:
                 with r, own_linear() if stage3 else contextlib.nullcontext():
-                    for again in range(2):          # the first step makes what stays
-                        if again:
-                            gc.collect()
-                            before = {e[1] for e in r.events if e[0] == "enter"}
-                            self.live = r.begin()
-                        self.run(subject, model, x, precision, device)
-                same_modules(before, {e[1] for e in r.events if e[0] == "enter"})
+                    self.live = r.begin()
+                    before = None if once else self.run(subject, model, x, precision, device)
+                    if not once:
+                        gc.collect()
+                        self.live = r.begin()
+                    now = self.run(subject, model, x, precision, device)
+                if not once:
+                    same_modules({e[1] for e in before if e[0] == "enter"}, {e[1] for e in now if e[0] == "enter"})
             finally:
                 gc.enable()
         r.events = settled(r.events)
         check_kept(r)
+        self.settles = not once and before == now and all(number in r.what for number in self.live)
         self.kept = sorted(n for number, n in self.live.items() if number not in r.what)
         self.parameters = [(n, tuple(p.shape), p.requires_grad) for n, p in model.named_parameters()]
         self.buffers = [(n, tuple(t.shape), str(t.dtype).replace("torch.", ""), t.numel() * t.element_size()) for n, t in model.named_buffers()]
@@ -196,6 +205,7 @@ class Step:
         model.zero_grad(set_to_none=True)
 
     def run(self, subject, model, x, precision, device):
+        """What it did: the operators, the bytes that they read and write and that came, the modules that were entered."""
         r = self.r
         auto = torch.autocast(device, torch.bfloat16) if precision == "autocast" else contextlib.nullcontext()
         r.events.append(("phase", "forward"))
@@ -211,3 +221,4 @@ class Step:
             t.grad = None
         del loss
         r.events.append(("phase", "over"))
+        return [("alloc", e[2]) if e[0] == "alloc" else ("op", r.ops[e[1]]["name"], r.ops[e[1]]["bytes"]) if e[0] == "op" else e for e in r.events if e[0] in ("alloc", "op", "enter")]

@@ -50,7 +50,7 @@ static const char *text_of(const json_t *j, size_t most)
 
 /* ---- tensors ---- */
 
-/* In the table a tensor has three dimensions at most: those behind the second are one. */
+/* Of shapes the table has three dimensions: those behind the second are one there, and each counts in ndim. */
 static int take_shape(const json_t *shape, const char *name, const char *where, struct tensor *t)
 {
     if (!json_is_array(shape) || json_array_size(shape) > 8)
@@ -63,7 +63,6 @@ static int take_shape(const json_t *shape, const char *name, const char *where, 
             return fail("%s: tensors: %s: shape: dimensions are from 1 on, and their product is up to 2^60", where, name);
         t->shape[d < 2 ? d : 2] *= n;
     }
-    t->ndim = t->ndim > 3 ? 3 : t->ndim;
     t->is_bias = t->ndim <= 1;
     return 0;
 }

@@ -4,13 +4,13 @@
 B=${B:-build} PYTHON=${PYTHON:-python3}
 keep_answers
 here=tests/recorded
-names="nanogpt graph dlrm mlp shared routed counted named attends keeps drops"
+names="nanogpt graph dlrm mlp shared routed counted named attends keeps drops awake"
 if ! "$PYTHON" -c 'import torch, sys; sys.exit(not torch.version.cuda)' 2>/dev/null; then
     for name in $names; do skip "$name is recorded and planned" "$PYTHON has no torch with CUDA"; done
     skip 'gradients that meet are added in place' "$PYTHON has no torch with CUDA"
     skip 'what depends on the data is told' "$PYTHON has no torch with CUDA"
     skip 'a step that stands for no other is refused' "$PYTHON has no torch with CUDA"
-    for it in 'a step that leaves another than it found is refused' 'which of two losses is meant is asked' 'parameters in fp16 are refused' \
+    for it in 'a step that leaves another than it found is refused' 'which of two losses is meant is asked' 'parameters in fp16 are refused' 'parameters without a shape are refused' \
         'what the first step makes and keeps is as a buffer' 'what chance decides is told' 'parameters that a module takes of another have no stage 3'; do
         skip "$it" "$PYTHON has no torch with CUDA"
     done
@@ -18,7 +18,7 @@ if ! "$PYTHON" -c 'import torch, sys; sys.exit(not torch.version.cuda)' 2>/dev/n
 fi
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
-"$PYTHON" $here/record.py $here/zoo.py -o "$dir" --size 64 --precision bf16 --recompute none -- $names alternates replaces losses halves >"$dir/said" 2>"$dir/log"
+"$PYTHON" $here/record.py $here/zoo.py -o "$dir" --size 64 --precision bf16 --recompute none -- $names alternates replaces losses halves lazy >"$dir/said" 2>"$dir/log"
 
 # What is wrong with one: it is recorded, dpxplan counts the parameters that PyTorch counts, and plans it.
 complaints() {
@@ -53,6 +53,8 @@ check 'which of two losses is meant is asked' "$(
     grep -q '^refused losses: .*2 tensors of no dimension.*return (module, inputs, loss)' "$dir/said" || grep losses "$dir/said")"
 check 'parameters in fp16 are refused' "$(
     grep -q '^refused halves: .*layers.0.0.weight is float16.*return the module in fp32' "$dir/said" || grep halves "$dir/said")"
+check 'parameters without a shape are refused' "$(
+    grep -q '^refused lazy: .*layers.0.0.weight has no shape before the first forward (LazyLinear is lazy): run a batch' "$dir/said" || grep lazy "$dir/said")"
 check 'what the first step makes and keeps is as a buffer' "$(
     grep -q '"kept.0",\[256000\],"uint8"' "$dir/keeps.json" || grep -A3 '"buffers"' "$dir/keeps.json")"
 check 'what chance decides is told' "$(

@@ -560,6 +560,28 @@ def halves():
     return MLP().half(), lambda b, s: (torch.zeros((b, s, 64)),)
 
 
+class Lazy(nn.Module):
+    """Its parameters have no shape before the first forward, which DDP and FSDP want to see, too."""
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.LazyLinear(128), nn.ReLU(), nn.LazyLinear(64)) for _ in range(2))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + layer(x)
+        return x.square().mean()
+
+
+def lazy():
+    return Lazy(), lambda b, s: (torch.zeros((b, s, 64)),)
+
+
+def awake():
+    module = Lazy()
+    module(torch.zeros((1, 1, 64)))
+    return module, lambda b, s: (torch.zeros((b, s, 64)),)
+
+
 class Drops(MLP):
     """Layers run, or not, as chance has it."""
     def forward(self, x):
@@ -592,7 +614,7 @@ OPTIONS = {
     "llava": TEXT + " --batch 2", "qwen2_vl": TEXT, "qwen3_vl": TEXT, "nemotron_h": "--size 64", "zamba2": "--size 64", "faster_rcnn": "--size 64,96,128", "unet_sdxl": SIDE,
     "flux": TEXT, "video_dit": "--size 32",
     "dlrm": "--size 8,16,24", "lstm": "--size 16", "graph": TEXT, "mlp": TEXT, "shared": TEXT,
-    "named": TEXT, "alternates": TEXT, "keeps": TEXT, "replaces": TEXT, "losses": TEXT, "halves": TEXT, "drops": TEXT, "attends": TEXT + " --stage3",
+    "named": TEXT, "alternates": TEXT, "keeps": TEXT, "replaces": TEXT, "losses": TEXT, "halves": TEXT, "lazy": TEXT, "awake": TEXT, "drops": TEXT, "attends": TEXT + " --stage3",
     "routed": TEXT + " --found Experts=1/4", "counted": TEXT + " --read Experts=b*s/4",
 }
 

@@ -101,6 +101,7 @@ def auto(cls, model_type, attention="sdpa", **shape):
     import transformers
     config = transformers.AutoConfig.for_model(model_type, **shape)
     config.use_cache = False
+    config.architectures = config.architectures or []          # where a task has several classes, the first
     return getattr(transformers, cls).from_config(config, attn_implementation=attention)
 
 
