@@ -129,8 +129,6 @@ static int write_tokens(const struct engine_job *j)
 {
     const struct plan *p = j->plan;
 
-    if (few_enough_tokens(j) < 0)
-        return -1;
     struct tokens *t = tokens_open(&(struct tokens_args){ .path = j->data, .vocab = p->model.vocab, .seq = p->seq, .seed = j->seed,
                                                           .order = j->sequential ? TOKENS_SEQUENTIAL : TOKENS_SHUFFLED });
     int32_t *both = malloc(2 * (size_t)p->seq * sizeof *both);
@@ -245,6 +243,8 @@ static int write_job(const struct engine_job *j)
 
 int engine_write(const struct engine_job *j)
 {
+    if (few_enough_tokens(j) < 0)           /* before job.json has a rate of each step */
+        return -1;
     for (int i = 0; i < NSCRIPTS; i++)
         if (write_script(j, scripts[i].name, scripts[i].lines) < 0)
             return -1;
