@@ -574,7 +574,7 @@ static void liger_in_verl_leaves_the_loss(void **state)
         { "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=a/b actor_rollout_ref.actor.ppo_mini_batch_size=8 "
           "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 actor_rollout_ref.model.use_fused_kernels=False "
           "actor_rollout_ref.model.fused_kernel_options.impl_backend=torch data.max_prompt_length=128 data.max_response_length=128",
-          " actor_rollout_ref.model.use_liger=True\n", LOSS_FUSED },
+          " actor_rollout_ref.model.use_liger=True\n", LOSS_FUSED_IN_PLACE },
         { "torchrun --nproc-per-node=2 -m verl.trainer.fsdp_sft_trainer data.train_batch_size=8 data.max_length=256 "
           "data.micro_batch_size_per_gpu=1 model.partial_pretrain=a/b", " model.use_liger=True\n", LOSS_FP32 },
     };
