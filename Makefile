@@ -554,16 +554,11 @@ test-matrix:
 	@for what in 'matrix.sh pairs' 'matrix.sh plain'; do B=$B tests/mpi/test_$$what || bad=1; done; \
 	DPX_DEVICE_ALL=1 B=$B tests/mpi/test_device.sh && test -z "$$bad"
 
-engine-check:
+engine-check engine-check-124m:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory $B/dpxrun $B/dpxplan $B/dpxreport
-	@B=$B ALL=1 PYTHON='$(or $(PYTHON),python3)' tests/engine/test_engine.sh
-	@B=$B PYTHON='$(or $(PYTHON),python3)' tests/engine/test_engine_faults.sh
-
-engine-check-124m:
-	@tools/install-deps.sh build
-	@$(MAKE) --no-print-directory $B/dpxrun $B/dpxplan $B/dpxreport
-	@. tests/engine/plans.sh && B=$B ONLY="$$LARGE" PYTHON='$(or $(PYTHON),python3)' tests/engine/test_engine.sh
+	@. tests/engine/plans.sh && B=$B PYTHON='$(or $(PYTHON),python3)' $(if $(filter %124m,$@),ONLY="$$LARGE",ALL=1) tests/engine/test_engine.sh
+	@$(if $(filter %124m,$@),,B=$B PYTHON='$(or $(PYTHON),python3)' tests/engine/test_engine_faults.sh)
 
 test-grid:
 	@tools/install-deps.sh build test
