@@ -219,16 +219,18 @@ static int64_t dense_first(const json_t *o, int64_t layers, const char *where)
 
     if (!freq)
         return 0;
-    if (layers > MODEL_MAX_LAYERS || megatron_layers_read(freq, where, "moe_layer_freq", layers, &every, has_experts) < 0)
+    if (layers > MODEL_MAX_LAYERS)
+        return fail("%s: num_layers: %" PRId64 ": at most %d are planned", where, layers, MODEL_MAX_LAYERS);
+    if (megatron_layers_read(freq, where, "moe_layer_freq", layers, &every, has_experts) < 0)
         return -1;
     if (every)
-        return every == 1 ? 0 : fail("%s: moe_layer_freq: %" PRId64 ": of a model that the options describe dense layers are the first: give --model", where, every);
+        return every == 1 ? 0 : fail("%s: moe_layer_freq: %" PRId64 ": the options describe a model only where its dense layers come first: give --model", where, every);
     while (n < layers && !has_experts[n])
         n++;
     for (int64_t i = n; i < layers; i++)
         if (!has_experts[i])
-            return fail("%s: moe_layer_freq: layer %" PRId64 " is dense behind layers with experts: of a model that the options describe dense layers are the "
-                        "first: give --model", where, i);
+            return fail("%s: moe_layer_freq: layer %" PRId64 " is dense behind layers with experts: the options describe a model only where its dense layers "
+                        "come first: give --model", where, i);
     return n;
 }
 
@@ -305,8 +307,8 @@ json_t *megatron_config(const json_t *options, const char *where)
     if (gated && has(options, "num_experts") && shares && !has(options, "spec"))
         return routed_like(options, &s, where);
     if (latent || shares || has(options, "moe_layer_freq") || has(options, "spec") || has(options, "mtp_num_layers")) {
-        fail("%s: %s: of a model that the options describe it is read beside a shared expert (RMSNorm, rope, swiglu, num_experts, "
-             "moe_shared_expert_intermediate_size) alone: give --model", where, latent ? "multi_latent_attention" : shares ?
+        fail("%s: %s: the options describe such a model only with RMSNorm, rope, swiglu, num_experts and moe_shared_expert_intermediate_size: give "
+             "--model", where, latent ? "multi_latent_attention" : shares ?
              "moe_shared_expert_intermediate_size" : has(options, "spec") ? "spec" : has(options, "moe_layer_freq") ? "moe_layer_freq" : "mtp_num_layers");
         return NULL;
     }

@@ -235,16 +235,17 @@ static void other_mixtures_are_refused_by_the_option(void **state)
         { "'moe_shared_expert_intermediate_size':64,'moe_layer_freq':2", "moe_layer_freq: 2: " },
         { "'moe_shared_expert_intermediate_size':64,'moe_layer_freq':'[0,1,0,1]'", "moe_layer_freq: layer 2 is dense behind layers with experts" },
         { "'moe_shared_expert_intermediate_size':64,'moe_layer_freq':'[0]*3'", "moe_layer_freq: " },
-        { "'mtp_num_layers':1", "mtp_num_layers: of a model that the options describe" },
-        { "'kv_lora_rank':8", "multi_latent_attention: of a model that the options describe" },
+        { "'moe_shared_expert_intermediate_size':64,'num_layers':5000,'moe_layer_freq':'[1]*5000'", "num_layers: 5000: at most 4096 are planned" },
+        { "'mtp_num_layers':1", "mtp_num_layers: the options describe such a model only with" },
+        { "'kv_lora_rank':8", "multi_latent_attention: the options describe such a model only with" },
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[512], why[512] = "";
-        snprintf(text, sizeof text, "{'num_layers':4,'hidden_size':64,'num_attention_heads':4,'seq_length':32,'max_position_embeddings':32,'vocab_size':500,"
+        snprintf(text, sizeof text, "{%s'hidden_size':64,'num_attention_heads':4,'seq_length':32,'max_position_embeddings':32,'vocab_size':500,"
                  "'normalization':'RMSNorm','swiglu':true,'position_embedding_type':'rope','num_experts':8,'moe_ffn_hidden_size':64%s,%s}",
-                 strstr(cases[i].options, "mtp") ? "" : ",'multi_latent_attention':true", cases[i].options);
+                 strstr(cases[i].options, "num_layers':5") ? "" : "'num_layers':4,", strstr(cases[i].options, "mtp") ? "" : ",'multi_latent_attention':true", cases[i].options);
         for (char *c = text; *c; c++)
             *c = *c == '\'' ? '"' : *c;
         json_t *options = json_loads(text, 0, NULL);
