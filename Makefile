@@ -1,8 +1,8 @@
 # make                the programs, in build/
 # make demo           evaluate and explain a few plans of real models
 # make test           every test; the last line counts them
-# make test-matrix    the executor's matrix: the whole covering set, on 6 and 8 ranks too, every plan in fp32, and the covering set on an
-#                     asynchronous device
+# make test-matrix    the executor's matrix: the whole covering set, on 6 and 8 ranks too, every plan in fp32; on an asynchronous device
+# make test-bits      a simulator built with fused multiply-add predicts the same, bit for bit
 # make test-grid      every plan over meshes of a tiny model, 500 plans whose messages are late, every rank of meshes killed and stopped
 # make test-sanitized dpxrun and plans over meshes under AddressSanitizer, UBSan and ThreadSanitizer
 # make test-library   libdpx and its threads, under AddressSanitizer and ThreadSanitizer, too
@@ -566,13 +566,14 @@ test-grid:
 	@for what in 'grid.sh some' 'grid.sh whole' 'grid.sh late' 'grid_faults.sh all' 'grid_files.sh gpt2 llama' 'parity.sh all'; do B=$B tests/mpi/test_$$what || bad=1; done; test -z "$$bad"
 
 # Each is one script.
+script_test-bits    := tests/sim/test_bits.sh fused
 script_test-124m    := tests/mpi/strategies_124m.sh
 script_offload-demo := tests/mpi/offload_demo.sh
 script_quant-losses := tests/mpi/quant_losses.sh
 script_lab-wire     := tests/lab/measure_wire.sh
 script_lab-overlap  := tests/lab/test_lab.sh overlap
 script_lab-failures := tests/lab/failures.sh
-test-124m offload-demo quant-losses lab-wire lab-overlap lab-failures:
+test-bits test-124m offload-demo quant-losses lab-wire lab-overlap lab-failures:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory all
 	@B=$B $(script_$@)
@@ -692,7 +693,7 @@ help:
 clean:
 	rm -rf build build-san build-tsan build-emu build-wasm carry
 
-.PHONY: all archives words test engine-check engine-check-124m family-check zoo test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-124m offload-demo quant-losses lab-wire lab-overlap lab-failures demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
+.PHONY: all archives words test engine-check engine-check-124m family-check zoo test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-bits test-124m offload-demo quant-losses lab-wire lab-overlap lab-failures demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
         accuracy accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist deb everywhere-check slurm-check schemas deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -3,6 +3,7 @@
 Autograd's engine asks CUDA for streams of the fake tensors' device, and scaled_dot_product_attention asks for the device's
 properties to choose its kernel.  A library with functions of these names is compiled and preloaded, and the script starts anew.
 `gpu_major()` is 0 but while attention chooses: then it is the compute capability that the recording is for."""
+import atexit
 import contextlib
 import ctypes
 import importlib.util
@@ -43,6 +44,8 @@ HEADERS = headers()
 def preload():
     """Goes on behind this in a process that has the functions above."""
     if os.environ.get("DPX_SHIM"):
+        if os.environ.get("DPX_SHIM_OWNER") == str(os.getpid()):   # exec keeps the number; a child of this process has another
+            atexit.register(shutil.rmtree, os.path.dirname(os.environ["DPX_SHIM"]), True)
         return
     compiler = shutil.which("cc") or shutil.which("gcc")
     if not compiler:
@@ -56,19 +59,17 @@ def preload():
     made = subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, source, "-I" + HEADERS], stderr=subprocess.PIPE, text=True)
     if made.returncode:
         raise Refused("%s cannot build what stands in for the CUDA driver: %s" % (compiler, " ".join(made.stderr.split())[:300]), 1)
-    env = dict(os.environ, DPX_SHIM=library, LD_PRELOAD=library, CUDA_VISIBLE_DEVICES="", TOKENIZERS_PARALLELISM="false",
-               TRANSFORMERS_VERBOSITY="error")
+    env = dict(os.environ, DPX_SHIM=library, DPX_SHIM_OWNER=str(os.getpid()), LD_PRELOAD=library, CUDA_VISIBLE_DEVICES="",
+               TOKENIZERS_PARALLELISM="false", TRANSFORMERS_VERBOSITY="error")
     for key in ("OMP_NUM_THREADS", "HF_HUB_OFFLINE"):
         env.setdefault(key, "1")
     os.execvpe(sys.executable, [sys.executable] + sys.orig_argv[1:], env)
 
 
 def compiled():
-    """Removes the library's folder once the process has loaded it, and returns the variable that is the GPU's capability."""
-    path = os.environ["DPX_SHIM"]
-    variable = ctypes.c_int.in_dll(ctypes.CDLL(path), "dpx_major")
-    minor = ctypes.c_int.in_dll(ctypes.CDLL(path), "dpx_minor")
-    return variable, minor
+    """The two variables of the library that are the GPU's capability."""
+    library = ctypes.CDLL(os.environ["DPX_SHIM"])
+    return ctypes.c_int.in_dll(library, "dpx_major"), ctypes.c_int.in_dll(library, "dpx_minor")
 
 
 @contextlib.contextmanager

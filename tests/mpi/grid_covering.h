@@ -141,7 +141,7 @@ static int64_t grid_cover(grid_take *take)
 
 /* ---- fewer of more ranks ---- */
 
-enum { GRID_FEW_RANKS = 4, GRID_FEW = 36, GRID_LISTED = 1024 };
+enum { GRID_FEW_RANKS = 4, GRID_FEW = 12, GRID_LISTED = 1024 };
 static struct grid_choice grid_listed[GRID_LISTED];
 static int grid_nlisted;
 

@@ -546,7 +546,7 @@ static void covering_set(const struct choices *all, int least, struct choices *o
     cover(all, FEW_RANKS + 1, INT64_MAX, least, covered, out);
 }
 
-/* SOME: the covering set, but for single pairs with more than FEW_RANKS ranks; PAIRS: all of it; PLAIN: all of the first subject,
+/* SOME: the covering set, but with more than FEW_RANKS ranks only what brings six pairs or more; PAIRS: all of it; PLAIN: all of the first subject,
  * GPT-2 in fp32; WHOLE: of every subject. */
 enum extent { SOME, PAIRS, PLAIN, WHOLE };
 
@@ -558,7 +558,7 @@ static inline void matrix_choose(enum extent extent, struct choices *out)
             struct choices all = { 0 }, some = { 0 };
             whole_cell((enum strategy)s, (enum dialect)d, &all);
             if (extent <= PAIRS)
-                covering_set(&all, extent == SOME ? 3 : 1, &some);
+                covering_set(&all, extent == SOME ? 6 : 1, &some);
             const struct choices *from = extent <= PAIRS ? &some : &all;
             for (int i = 0; i < from->n; i++)
                 if (extent != PLAIN || from->c[i].at[AXIS_SUBJECT] == 0)

@@ -2,7 +2,7 @@
 # tests/mpi/test_grid.sh [few|some|whole|every|late [RUNS]] -- plans over meshes train what PyTorch trains: tensor, context and pipeline
 # parallelism with every strategy (grid_plans.h), one launch for each number of ranks, every plan with PyTorch's losses,
 # gradients and weights, and bytes, calls and memory as predicted (mpi_grid.c).  `some` is a covering set: every
-# pair of options meets; `few`, the default, has those of it on up to four ranks and 36 of the others, which take longest on few
+# pair of options meets; `few`, the default, has those of it on up to four ranks and 12 of the others, which take longest on few
 # cores: those with most pairs that no other has; `whole` has every mesh with every form, schedule and strategy for one model in fp32
 # (4,100 plans), `every` for all three; `late` runs the covering set again and again, RUNS plans or more (500), with messages that are late by random times (pmpi_delay.c): none may
 # hang.  What the planner or dpxrun refuses is counted, by reason.

@@ -2,7 +2,7 @@
 # tests/mpi/test_matrix.sh [some|pairs|plain|whole] -- strategies agree: the plans of matrix_plans.h, one launch
 # for each world size, every one with the losses of one rank, and bytes and memory as predicted
 # (matrix_check.h).  `pairs` is a covering set: every pair of options meets; `some`, the default, has every pair that up to four
-# ranks can have, and on 6 and 8 ranks, which take longest on few cores, the plans that bring three pairs or more; `plain`
+# ranks can have, and on 6 and 8 ranks, which take longest on few cores, the plans that bring six pairs or more; `plain`
 # has all of them for GPT-2 in fp32, `whole` for every model, precision, clipping and dropout too.
 # Runs from the root of the tree; $B is where it was built.
 # shellcheck source=tests/check.sh

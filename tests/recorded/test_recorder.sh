@@ -7,6 +7,7 @@ here=tests/recorded
 names="nanogpt graph dlrm mlp shared routed counted named attends keeps drops awake"
 if ! "$PYTHON" -c 'import torch, sys; sys.exit(not torch.version.cuda)' 2>/dev/null; then
     for name in $names; do skip "$name is recorded and planned" "$PYTHON has no torch with CUDA"; done
+    skip 'the library that stands in for the driver is gone afterwards' "$PYTHON has no torch with CUDA"
     skip 'gradients that meet are added in place' "$PYTHON has no torch with CUDA"
     skip 'what depends on the data is told' "$PYTHON has no torch with CUDA"
     skip 'a step that stands for no other is refused' "$PYTHON has no torch with CUDA"
@@ -18,7 +19,8 @@ if ! "$PYTHON" -c 'import torch, sys; sys.exit(not torch.version.cuda)' 2>/dev/n
 fi
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
-"$PYTHON" $here/record.py $here/zoo.py -o "$dir" --size 64 --precision bf16 --recompute none -- $names alternates replaces losses halves lazy >"$dir/said" 2>"$dir/log"
+mkdir "$dir/tmp"
+TMPDIR=$dir/tmp "$PYTHON" $here/record.py $here/zoo.py -o "$dir" --size 64 --precision bf16 --recompute none -- $names alternates replaces losses halves lazy >"$dir/said" 2>"$dir/log"
 
 # What is wrong with one: it is recorded, dpxplan counts the parameters that PyTorch counts, and plans it.
 complaints() {
@@ -32,6 +34,7 @@ for name in $names; do
     complaints "$name" >"$dir/wrong"
     check "$name is recorded and planned" "$(cat "$dir/wrong")"
 done
+check 'the library that stands in for the driver is gone afterwards' "$(ls -d "$dir"/tmp/dpx-record-* 2>/dev/null)"
 # At the input of each half of a block the gradients of both ways meet.
 check 'gradients that meet are added in place' "$(
     n=$(sed -n '/"backward"/,/]$/p' "$dir/nanogpt.json" | grep -c '"op":"add_"')
