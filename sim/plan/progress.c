@@ -12,7 +12,8 @@
 #define FIRST .8                /* seconds to the first line on a terminal, between two, and between two in a file */
 #define AGAIN .25
 #define IN_FILE 10
-#define SOON 5
+#define SOON 5                  /* once a fifth is done the rest can be told from it */
+#define LATE 2                  /* but not while one takes more than twice the mean of those that are done */
 
 static volatile sig_atomic_t stopped;
 
@@ -32,19 +33,28 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+double progress_left_s(int64_t done, int64_t of, double until_last_s, double spent_s)
+{
+    if (done <= 0 || done * SOON < of || (spent_s - until_last_s) * (double)done > LATE * until_last_s)
+        return -1;
+    double left = until_last_s / (double)done * (double)(of - done) - (spent_s - until_last_s);
+    return left > 0 ? left : 0;
+}
+
 static void say(struct progress *p)
 {
     int64_t done = p->done, of = p->of;
     double spent = now() - p->start;
     char line[160];
 
-    bool soon = done * SOON >= of;           /* enough is done to say when the rest will be */
+    if (done != p->seen)
+        p->seen = done, p->seen_s = spent;
+    double left = progress_left_s(done, of, p->seen_s, spent);
 
-    if (of > 0 && done > 0 && done < of && !soon)
+    if (of > 0 && done > 0 && done < of && left < 0)
         snprintf(line, sizeof line, "%" PRId64 " of %" PRId64 " %s, %.0f s", done, of, p->what, spent);
     else if (of > 0 && done > 0 && done < of)
-        snprintf(line, sizeof line, "%" PRId64 " of %" PRId64 " %s, %.0f s, about %.0f s to go", done, of, p->what, spent,
-                 spent / (double)done * (double)(of - done));
+        snprintf(line, sizeof line, "%" PRId64 " of %" PRId64 " %s, %.0f s, about %.0f s to go", done, of, p->what, spent, left);
     else if (done > 0)
         snprintf(line, sizeof line, "%" PRId64 " %s, %.0f s", done, p->what, spent);
     else

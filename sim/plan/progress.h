@@ -19,6 +19,8 @@ struct progress {
     _Atomic int64_t done, of;       /* of 0: how many is not known */
     const char *what;
     double start;
+    int64_t seen;                   /* what was done when a line last found more done, and seconds from the start to then */
+    double seen_s;
     bool terminal, shown, ticks, over, counts;
     pthread_t ticker;
     pthread_mutex_t lock;
@@ -30,6 +32,9 @@ void progress_start(struct progress *p, int64_t of, const char *what);
 /* The same for work that cannot be stopped half-way: signals end the process, as they did. */
 void progress_watch(struct progress *p, const char *what);
 void progress_at(struct progress *p, int64_t done, int64_t of);
+/* Seconds that `of` - `done` more will take, where `done` took `until_last_s` and `spent_s` have gone by: as long each as those did.
+ * Negative where nobody can say: less than a fifth is done, or the one at work takes more than twice as long as those did. */
+double progress_left_s(int64_t done, int64_t of, double until_last_s, double spent_s);
 /* Before something is printed beside it. */
 void progress_clear(struct progress *p);
 void progress_end(struct progress *p);
