@@ -112,8 +112,8 @@ static struct gemm product(const struct gpu *g, enum dtype t, const struct kerne
 
 /* Products that are launched one by one, over four streams (nvte_get_num_compute_streams(), multi_stream_cublas_gemm(); Transformer Engine):
  * each four take as long as a batch of four, for the next of a stream begins when its last has ended.  On Blackwell each takes as long as it does
- * alone.  12 published on A100 PCIe are then 5.3 % off (as one batch 5.9, alone 13.2), two on H100 -3 and 0 % (-4 and -16; +33 and +32), 60 on B200
- * 13.1 % (in fours 23.0, as one batch 22.4); tests/sim/test_gemm_cost.c computes them again. */
+ * alone.  12 published on A100 PCIe are then 5.3 % off (as one batch 5.9, alone 13.2), two on H100 -8 and -4 % (-9 and -20; +27 and +27), 60 on B200
+ * 13.0 % (in fours 23.0, as one batch 22.4); tests/sim/test_gemm_cost.c computes them again. */
 #define COMPUTE_STREAMS 4
 
 static struct gemm at_once(const struct gpu *g, const struct kernel *k, struct gemm what, double *times)

@@ -57,11 +57,12 @@
  * configs/system/b200_bf16_ceperm.json) take 8.6 us a product at least, and 8.6 to 9.4 in four shapes whose work differs by a factor of two; an upper
  * bound of the thread's own.  A gradient of a weight that such a product adds to main_grad by itself, handed through autograd to Megatron's hook
  * (_make_backward_post_hook(), and where buckets fill register_grad_ready()), and a tensor that torch.split() cuts off and torch.cat() joins, forward
- * and back: tests/bench/issue_cost.py `experts` on a CPU (torch 2.15, megatron-core 0.16.1, 29 November 2026). */
+ * and back: tests/bench/issue_cost.py `experts` on a CPU (torch 2.15, megatron-core 0.16.1, 29 November 2026; medians of
+ * four runs beside others': 0.30 to 0.53; 0.03 to 0.07 and 0.08 to 0.13). */
 #define ISSUE_PRODUCT  0.70
-#define ISSUE_ADDED    0.52
-#define ISSUE_CHUNK_FORWARD  0.043
-#define ISSUE_CHUNK_BACKWARD 0.083
+#define ISSUE_ADDED    0.50
+#define ISSUE_CHUNK_FORWARD  0.05
+#define ISSUE_CHUNK_BACKWARD 0.10
 /* Assumed; no measurement of them was found.  An entry of the executor: one message to a thread. */
 #define ISSUE_OWN      1e-6
 /* A collective called from C++ (DistributedDataParallel's reducer, an executor). */
