@@ -247,17 +247,23 @@ static enum source source_of(const struct kernel *k)
     return k->m > 0 ? SOURCE_GEMM : k->kind == KC_ATTENTION ? SOURCE_ATTENTION : SOURCE_MEMORY;
 }
 
+/* Of a pass's half-interval L, L^2 = sum of c (sum l)^2 + (1 - c) sum l^2 over sources, what kernels k0 to k1 are the cause of: their part of L dL.
+ * Those of all segments add up to L, wherever a collective cuts the pass: kernels that err by themselves do not err together for lying in different
+ * segments. */
+static double part_of(double common, double all, double l, double l2) { return common * all * l + (1 - common) * l2; }
+
 static void between(const struct sums *of, int k0, int k1, struct cost *out)
 {
-    const struct running *a = &of->at[k0], *b = &of->at[k1];
-    double t = b->s - a->s, less = 0, more = 0;
+    const struct running *a = &of->at[k0], *b = &of->at[k1], *all = &of->at[of->n];
+    double t = b->s - a->s, less = 0, more = 0, low = 0, high = 0;
 
     for (int i = 0; i < NSOURCE; i++) {
-        double l = b->less[i] - a->less[i], m = b->more[i] - a->more[i];
-        less += of->common * l * l + (1 - of->common) * (b->less2[i] - a->less2[i]);
-        more += of->common * m * m + (1 - of->common) * (b->more2[i] - a->more2[i]);
+        less += part_of(of->common, all->less[i], all->less[i], all->less2[i]);
+        more += part_of(of->common, all->more[i], all->more[i], all->more2[i]);
+        low += part_of(of->common, all->less[i], b->less[i] - a->less[i], b->less2[i] - a->less2[i]);
+        high += part_of(of->common, all->more[i], b->more[i] - a->more[i], b->more2[i] - a->more2[i]);
     }
-    *out = (struct cost){ t, t - sqrt(less), t + sqrt(more), b->basis, b->outside, b->variance - a->variance };
+    *out = (struct cost){ t, t - (less > 0 ? low / sqrt(less) : 0), t + (more > 0 ? high / sqrt(more) : 0), b->basis, b->outside, b->variance - a->variance };
 }
 
 /* The lane takes one task a kernel, which the issuing thread has made on the same core: where ranks
