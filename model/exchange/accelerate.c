@@ -567,8 +567,8 @@ static int read_compile(const struct import *in, const json_t *config)
         return 0;
     bool graphs = mode && (!strcmp(mode, "reduce-overhead") || !strcmp(mode, "max-autotune"));
     bool blocks = !strcasecmp(backend, "INDUCTOR") && json_is_true(json_object_get(dynamo, "dynamo_use_regional_compilation")) &&
-                  p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH;
-    if (!strcasecmp(backend, "CUDAGRAPHS") || (graphs && !blocks))
+                  p->strategy == STRAT_FSDP && (p->dialect == DIALECT_TORCH || p->fsdp.use_orig_params);
+    if (!strcasecmp(backend, "CUDAGRAPHS") || (graphs && (!blocks || p->dialect != DIALECT_TORCH)))
         return fail("%s: dynamo_config: %s: CUDA graphs are modelled of inductor's kernels, where it compiles the blocks of FSDP2 one by one "
                     "(dynamo_use_regional_compilation, fsdp_version 2): mode \"default\" or \"max-autotune-no-cudagraphs\" has none",
                     in->where, !strcasecmp(backend, "CUDAGRAPHS") ? backend : mode);
@@ -577,7 +577,7 @@ static int read_compile(const struct import *in, const json_t *config)
         p->compile_mode = graphs ? COMPILE_REDUCE_OVERHEAD : COMPILE_DEFAULT;
     } else {
         notes_add(in->notes, "dynamo_config: backend %s: planned with kernels \"%s\"; torch.compile is modelled where it compiles the blocks "
-                  "of FSDP2 one by one (dynamo_use_regional_compilation, fsdp_version 2)", backend, kernels_name(p->kernels));
+                  "of FSDP one by one (dynamo_use_regional_compilation; fsdp_version 1 with fsdp_use_orig_params)", backend, kernels_name(p->kernels));
     }
     return 0;
 }

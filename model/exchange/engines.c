@@ -107,6 +107,8 @@ static int values_are_followed(enum engine e, const struct plan *p)
         return refuse(e, "this optimizer yet", "\"optimizer\" must be adamw");
     if (p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL && (p->recompute != RECOMPUTE_OP || e != ENGINE_TORCH))
         return refuse(e, "this \"recompute\" yet", "none, full and, of torch, op are followed");
+    if (p->logits_kept != LOGITS_DROPPED)
+        return refuse(e, "loops that keep logits", "\"logits_kept\" must be none");
     if (p->precision == DT_FP16)
         return refuse(e, "fp16 yet", "\"precision\" must be fp32 or bf16");
     if (!training_is_all(&p->train) && !training_is_lora(&p->train))

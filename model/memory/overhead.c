@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/plan/graphs.h"
+#include "model/plan/loss_check.h"
 #include "model/program/workspace.h"
 
 #define KiB ((int64_t)1 << 10)
@@ -169,6 +170,14 @@ static void graphs(const struct plan *p, struct overhead *o)
         add(o, OVERHEAD_ALLOCATED, bytes, "megatron/core/transformer/cuda_graphs.py, torch/_inductor/cudagraph_trees.py", "CUDA graphs' inputs");
 }
 
+static void logits(const struct plan *p, struct overhead *o)
+{
+    int64_t bytes = loss_kept_bytes(p);
+
+    if (bytes > 0)
+        add(o, OVERHEAD_ALLOCATED, bytes, "the training script", "logits that the training loop keeps");
+}
+
 static void staging(struct overhead *o, const char *group, int64_t ranks)
 {
     char name[64];
@@ -213,6 +222,7 @@ int64_t overhead_bytes(const struct plan *p, const struct plan_groups *groups, u
     communicators(p, groups, communicates, out);
     symmetric_memory(p, out);
     graphs(p, out);
+    logits(p, out);
     if (c->context == c->gpu.reserved + c->gpu.context) {
         add(out, OVERHEAD_CONTEXT, c->gpu.reserved, c->gpu.source, "reserved by the driver");
         add(out, OVERHEAD_CONTEXT, c->gpu.context, "measured elsewhere: model/memory/README.md",

@@ -509,6 +509,18 @@ static void run_kernels(struct walk *w, const struct op *o, int64_t iteration)
 
 /* ---- entries ---- */
 
+/* The first micro-step's head has returned: from then on there are logits that the loop names. */
+static void name_logits(struct walk *w, const struct op *o)
+{
+    bool head = o->kind == OP_COMPUTE && (o->u.compute.piece == PIECE_HEAD || o->u.compute.piece == PIECE_HEAD_SPLIT) &&
+                o->u.compute.pass == PASS_FORWARD && o->u.compute.k1 == w->s->program.piece[o->u.compute.piece].nkernels[PASS_FORWARD];
+
+    if (!head || w->named || w->o.logits == 0)
+        return;
+    w->named = true;
+    request(w, w->o.logits, STREAM_COMPUTE);
+}
+
 static void step(struct walk *w, const struct op *o, int64_t iteration)
 {
     w->iteration = w->out->iteration = iteration;
@@ -524,6 +536,7 @@ static void step(struct walk *w, const struct op *o, int64_t iteration)
     if (w->records && o->record)
         requests_record(w, o);
     act_on(w, o, ACT_FREE, iteration);
+    name_logits(w, o);
     if (o->kind == OP_MEMORY && o->flags & OPF_EMPTIES)
         w->t->empty(w->t->of);
 }

@@ -65,6 +65,7 @@ struct walk {
     bool    captures;                   /* kernels that graphs hold are in their pool */
     bool    captured;                   /* the kernel that runs is */
     bool    records, over;
+    bool    named;                      /* the loop has a name for logits */
     int64_t *skips; int nskips; int64_t cap_skips; int at_skip;     /* after each iteration of the first time: how many were left out */
     struct walk_state before;           /* of the step that is walked twice */
     bool    watched;                    /* the first time: the target wrote down what it did */

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "model/plan/graphs.h"
+#include "model/plan/loss_check.h"
 
 #define A_DEVICE_WITH_ROOM ((int64_t)1 << 48)
 
@@ -38,7 +39,7 @@ struct request_target reserved_target(struct caching_allocator *a)
 struct request_options reserved_options(const struct plan *p)
 {
     return (struct request_options){ .workspace = overhead_workspace(&p->cluster.gpu),
-                                     .workspace_kept = overhead_keeps_workspaces(p), .statics = graphs_static_bytes(p) };
+                                     .workspace_kept = overhead_keeps_workspaces(p), .statics = graphs_static_bytes(p), .logits = loss_kept_bytes(p) };
 }
 
 /* A request that is freed and was never made, or freed twice: the figures would be those of another plan. */

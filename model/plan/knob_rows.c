@@ -47,6 +47,7 @@
 static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa", "torch-compile", "te", "megatron-local", NULL };
 static const char *const dtype_words[]     = { "fp32", "bf16", "fp16", NULL };
 static const char *const recompute_words[] = { "none", "selective", "full", "op", "offload", "reentrant", NULL };
+static const char *const kept_words[]      = { "none", "as-made", "fp32", NULL };
 static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compiled", "chunked", "fused-linear", "liger-cross-entropy",
                                                "cut-cross-entropy", "linear-chunks", "fused-in-place", "fused-entropy", NULL };
 static const char *const form_words[]      = { "foreach", "fused", "loop", NULL };
@@ -181,6 +182,10 @@ static const struct knob rows[] = {
       .about = "cross-entropy in fp32, in the logits' bf16, flash-attn's kernel, torch.compile()d, torchtune's chunks of logits (chunked) or of head and logits (linear-chunks), Liger's without logits, Liger's in place, "
                "Apple's without logits, flash-attn's whose gradient is written over the logits (fused-in-place), or beside the logits' entropy, compiled (fused-entropy), "
                "as verl's actors have them" },
+    { "", "logits_kept", WORD(logits_kept, kept_words, LOGITS_DROPPED), .cells = TORCH | FSDP1 | DS, OURS, IDLE(no_logits), .label = ", logits kept %s",
+      ACCELERATE_HAS(LOGITS_DROPPED, "what a training script names it has no key for"), TITAN_HAS(LOGITS_DROPPED, "it deletes them before backward"),
+      .about = "logits that the training loop names until the next micro-step's are there, as the model made them (logits, loss = model(x, y)) or "
+               "cast to fp32" },
     { "liger", "rope", BOOL(liger.rope, false), .cells = TORCH | FSDP1 | DS, LIGER("liger_rope"), .label = ", liger rope",
       .about = "Liger-Kernel's rotary embedding, which rotates queries and keys in place" },
     { "liger", "rms_norm", BOOL(liger.rms_norm, false), .cells = TORCH | FSDP1 | DS, LIGER("liger_rms_norm"), .label = ", liger norms",

@@ -6,6 +6,7 @@
 #include "model/arch/training.h"
 #include "model/plan/attention.h"
 #include "model/plan/framework.h"
+#include "model/plan/loss_check.h"
 
 /* ---- defaults ---- */
 
@@ -260,6 +261,11 @@ bool knob_idle_float8_gather(const struct plan *p) { return !p->fsdp.float8_all_
 
 bool knob_idle_eager(const struct plan *p) { return p->kernels != KERNELS_TORCH_COMPILE; }
 
+bool knob_idle_no_logits(const struct plan *p)
+{
+    return p->model.head != HEAD_LOGITS || loss_reads_head(p->loss) || p->loss == LOSS_LINEAR_CHUNKS;
+}
+
 bool knob_idle_form(const struct plan *p)
 {
     return p->optimizer != OPTIMIZER_ADAMW || p->ds.offload_optimizer.device != OFFLOAD_NONE || p->kernels == KERNELS_DPX;
@@ -295,6 +301,7 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_narrow, "train is not \"lora\", or the model is in fp32 (model_dtype)" },
         { knob_idle_float8, "fp8 is \"none\"" },
         { knob_idle_float8_gather, "fsdp.enable_fsdp_float8_all_gather is false" },
+        { knob_idle_no_logits, "the loss has no whole logits" },
         { knob_idle_eager, "kernels are not \"torch-compile\"" },
         { knob_idle_graphs, "megatron.cuda_graph_impl is none" },
         { knob_idle_whole_states, "megatron.use_precision_aware_optimizer is false" },

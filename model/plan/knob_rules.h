@@ -78,6 +78,7 @@ bool knob_idle_float8(const struct plan *p);
 bool knob_idle_float8_gather(const struct plan *p);
 
 /* No torch.compile(); dialect megatron: no CUDA graphs. */
+bool knob_idle_no_logits(const struct plan *p);
 bool knob_idle_eager(const struct plan *p);
 bool knob_idle_graphs(const struct plan *p);
 bool knob_idle_whole_states(const struct plan *p);  /* dialect megatron: no precision-aware optimizer */

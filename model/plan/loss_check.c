@@ -12,6 +12,24 @@
 
 bool loss_reads_head(enum loss_kind loss) { return loss == LOSS_FUSED_LINEAR || loss == LOSS_CUT; }
 
+int64_t loss_kept_bytes(const struct plan *p)
+{
+    bool cut = p->parallel.tensor > 1 && p->parallel.loss_parallel && p->dialect == DIALECT_TORCH;
+    int64_t numel = p->micro_batch * plan_rank_seq(p) * p->model.vocab / (cut ? p->parallel.tensor : 1);
+
+    return p->logits_kept == LOGITS_DROPPED ? 0 : numel * (p->logits_kept == LOGITS_IN_FP32 ? 4 : dtype_bytes(p->precision));
+}
+
+/* A loop of Python's names the logits in every micro-step: on a pipeline's last stage PyTorch's schedules have no such name. */
+static int check_kept(const struct plan *p, const char *where)
+{
+    if (p->logits_kept == LOGITS_DROPPED)
+        return 0;
+    if (p->kernels == KERNELS_DPX)
+        return fail("%s: logits_kept: kernels \"dpx\" keep none", where);
+    return p->parallel.pipeline > 1 ? fail("%s: logits_kept: a pipeline's schedule names no logits: \"none\"", where) : 0;
+}
+
 /* Scaled or capped behind the product, which a loss that computes it has to know of. */
 static int check_scaled(const struct plan *p, const char *where)
 {
@@ -72,6 +90,8 @@ int loss_check(const struct plan *p, const char *where)
     bool parts = p->loss == LOSS_CHUNKED || p->loss == LOSS_LINEAR_CHUNKS, autocast = plan_recipe(p).autocast, cut = parts || loss_reads_head(p->loss);
     const struct model *m = &p->model;
 
+    if (check_kept(p, where) < 0)
+        return -1;
     if (p->loss == LOSS_FP32)
         return 0;
     if (p->kernels == KERNELS_DPX)

@@ -7,6 +7,9 @@
 /* Does it read the head's weight itself, so that there are no logits? */
 bool loss_reads_head(enum loss_kind loss);
 
+/* Of logits_kept: bytes of a micro-step's logits on a rank, 0: none are. */
+int64_t loss_kept_bytes(const struct plan *p);
+
 /* Refuses, with the key named. */
 int loss_check(const struct plan *p, const char *where);
 

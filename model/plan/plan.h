@@ -38,6 +38,8 @@ enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_
  * cut cross-entropy, without logits. */
 enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, LOSS_LIGER, LOSS_CUT, LOSS_LINEAR_CHUNKS, LOSS_FUSED_IN_PLACE,
                  LOSS_FUSED_ENTROPY, NLOSS };
+/* Logits that a training loop still has a name for while backward runs, until the next micro-step's are there. */
+enum logits_kept { LOGITS_DROPPED, LOGITS_AS_MADE, LOGITS_IN_FP32 };
 /* torch.compile(mode=): with REDUCE_OVERHEAD inductor's kernels are recorded as CUDA graphs (cudagraph trees). */
 enum compile_mode { COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD };
 /* Words and sources: model/lower/common/optimizer.h. */
@@ -299,6 +301,7 @@ struct plan {
     double         clip;            /* global gradient norm, 0: no clipping */
     double         dropout;
     enum loss_kind loss;
+    enum logits_kept logits_kept;
     enum optimizer optimizer;
     enum optimizer_form optimizer_form;
     enum recompute recompute;

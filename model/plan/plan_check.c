@@ -122,15 +122,34 @@ static int check_derived(const struct plan *p, const char *where)
     return 0;
 }
 
-/* Kernel set torch-compile is torchtitan's: FSDP2, each block compiled by itself (fullgraph). */
+/* A block compiled by itself is one graph where hooks of FSDP, either one's, stand around it.  FSDP1's must show the original parameters: "FSDP with
+ * use_orig_params=False" is among what TorchDynamo does not support (_dynamo/variables/builder.py, wrap_module()).  Inside DDP.forward() TorchDynamo cuts
+ * each graph where one of DDP's buckets is full (DDPOptimizer, _dynamo/backends/distributed.py; config.optimize_ddp): other graphs than a block's. */
+static int compiles_there(const struct plan *p, const char *where)
+{
+    if (p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH)
+        return fail("%s: kernels: torch-compile is not modelled for ddp/torch, where TorchDynamo cuts each block's graph as buckets fill (optimize_ddp)",
+                    where);
+    if (p->strategy != STRAT_FSDP || (p->dialect != DIALECT_TORCH && !framework_of(p)->flat_units))
+        return fail("%s: kernels: torch-compile is modelled for fsdp/torch and fsdp/torch-fsdp1, blocks compiled one by one", where);
+    if (!framework_of(p)->flat_units)
+        return 0;
+    if (!p->fsdp.use_orig_params)
+        return fail("%s: fsdp.use_orig_params: kernels \"torch-compile\" take FSDP1's units only where it is true", where);
+    if (p->fsdp.wrap_adapters)
+        return fail("%s: fsdp.wrap_adapters: units inside a block would break the graph of torch-compile", where);
+    return 0;
+}
+
+/* Kernel set torch-compile is torchtitan's: each block compiled by itself (fullgraph). */
 static int check_compile(const struct plan *p, const char *where)
 {
     if (p->kernels != KERNELS_TORCH_COMPILE)
         return 0;
     if (!family_for(&p->model)->compiles)
         return fail("%s: kernels: torch-compile is not modelled for %s", where, p->model.family);
-    if (p->strategy != STRAT_FSDP || p->dialect != DIALECT_TORCH)
-        return fail("%s: kernels: torch-compile is modelled for fsdp/torch, blocks compiled one by one", where);
+    if (compiles_there(p, where) < 0)
+        return -1;
     if (p->unit == UNIT_HALF_BLOCK)
         return fail("%s: unit: torch-compile compiles whole blocks; hooks in the middle would break the graph", where);
     if (p->recompute == RECOMPUTE_SELECTIVE)

@@ -51,8 +51,10 @@ int titan_check_tensor(const struct plan *p, const char *where)
     if (p->strategy == STRAT_DDP && (p->ddp.find_unused_parameters || p->ddp.static_graph))
         return fail("%s: ddp.%s: with parallel.tensor it is not modelled yet", where, p->ddp.static_graph ? "static_graph"
                     : "find_unused_parameters");
-    if (p->loss != LOSS_FP32)
-        return fail("%s: loss: with parallel.tensor fp32: other kernels do not take logits that lie on several ranks", where);
+    if (p->loss == LOSS_COMPUTE && p->parallel.loss_parallel)
+        return fail("%s: loss: with parallel.tensor bf16 is of whole logits: set parallel.loss_parallel to false", where);
+    if (p->loss != LOSS_FP32 && p->loss != LOSS_COMPUTE)
+        return fail("%s: loss: with parallel.tensor fp32, or bf16 of whole logits: other kernels do not take logits that lie on several ranks", where);
     if (attention_masked(p))
         return fail("%s: parallel.tensor: not modelled for attention with a mask", where);
     return 0;

@@ -137,6 +137,8 @@ struct kernel {
     uint8_t           attends;      /* enum attends */
     uint8_t           scaled;       /* enum scaled: the format of a product's operands */
     bool              captured;     /* a CUDA graph replays it (program_graphs.h) */
+    bool              apart;        /* its `batch` products are launched one by one, on streams of their own */
+    int               chunks;       /* tensors that it joins or cuts apart, which the issuing thread handles one by one; 0: few */
     uint8_t           rough;        /* its time is known within this factor either way; 0: as its class's (program_recorded.c) */
     uint8_t           fn, role, adapter;    /* enum kernel_fn; enum tensor_role and enum adapter of its parameters.  `dpx` only */
     int16_t           step;         /* of a ring: from how many ranks before this one its keys are; of FN_DEAL, FN_COLLECT: enum dealt;

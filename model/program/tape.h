@@ -293,6 +293,8 @@ var  op_copy(struct tape *t, const char *name, var x, bool copies);
 /* x times one number a row (rows elements). */
 var  op_mul_rows(struct tape *t, const char *name, var x, var r);
 /* x repeated n times (a copy), summed on the way back. */
+/* A copy of so many parts, of whose gradients backward makes another. */
+var  op_moved(struct tape *t, const char *name, var x, int chunks);
 var  op_repeat(struct tape *t, const char *name, var x, int64_t n);
 /* The same as a view: expand(). */
 var  op_expand(struct tape *t, const char *name, var x, int64_t n);

@@ -95,12 +95,13 @@ var tape_scatter(struct tape *t, const char *name, var into, var index, var x)
     return tape_var(t, store, tape_var_numel(t, into), tape_var_dtype(t, into), t->nnodes - 1, 0);
 }
 
-var tape_grouped(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, int64_t experts, var w, var offsets)
+static var grouped(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, int64_t experts, var w, var offsets, bool apart)
 {
     int64_t rows = tape_var_numel(t, x) / k, each = ceil_div(rows, experts);
     struct kernel *kernel = tape_begin_reading(t, names->forward, KC_GEMM);
 
     kernel->m = each, kernel->n = n, kernel->k = k, kernel->batch = experts;
+    kernel->apart = apart;
     kernel->flops = 2.0 * (double)rows * (double)n * (double)k;
     kernel->bytes = (rows * k + experts * n * k + rows * n) * tape_elem(t, x);
     struct node *node = tape_node(t, NODE_LINEAR, names->forward, KC_GEMM);
@@ -118,9 +119,14 @@ var tape_grouped(struct tape *t, const struct gemm_names *names, var x, int64_t 
     return result(t, rows * n, tape_var_dtype(t, x));
 }
 
+var tape_grouped(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, int64_t experts, var w, var offsets)
+{
+    return grouped(t, names, x, n, k, experts, w, offsets, false);
+}
+
 var tape_grouped_fused(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, int64_t experts, var w, var b)
 {
-    var y = tape_grouped(t, names, x, n, k, experts, w, 0);
+    var y = grouped(t, names, x, n, k, experts, w, 0, true);
     struct node *node = &t->nodes[t->nnodes - 1];
 
     node->weight_first = false;

@@ -74,6 +74,7 @@ static void run_each(struct tape *t, const struct node *n, int out[])
 
     bool weights = false;
     k->flops = 2 * n->flops;
+    k->chunks = n->kind == NODE_COPY ? (int)n->batch : 0;
     for (int i = 0; i < n->nedges; i++) {
         out[i] = grad(t, n, i, dt_of(n, i));
         k->bytes += 2 * bytes_of(n, i);
@@ -167,6 +168,7 @@ static void gemm(struct kernel *k, const struct node *n, int64_t rows, int64_t c
                  enum dtype dt)
 {
     k->m = rows, k->n = cols, k->k = inner, k->batch = n->batch;
+    k->apart = n->kind == NODE_LINEAR && n->te.weights > 0;
     k->flops = n->flops;
     k->bytes = n->batch * (rows * inner + cols * inner + rows * cols) * dtype_bytes(dt);
 }

@@ -184,6 +184,18 @@ var op_copy(struct tape *t, const char *name, var x, bool copies)
     return fresh(t, tape_var_numel(t, x), tape_var_dtype(t, x));
 }
 
+var op_moved(struct tape *t, const char *name, var x, int chunks)
+{
+    struct kernel *k = begin(t, name, KC_COPY, KEEPS_NOTHING);
+
+    k->bytes = 2 * tape_var_bytes(t, x);
+    k->chunks = chunks;
+    struct node *n = tape_node(t, NODE_COPY, name, KC_COPY);
+    n->batch = chunks;
+    tape_edge(t, n, x);
+    return fresh(t, tape_var_numel(t, x), tape_var_dtype(t, x));
+}
+
 var op_repeat(struct tape *t, const char *name, var x, int64_t times)
 {
     begin(t, name, KC_COPY, KEEPS_NOTHING)->bytes = (1 + times) * tape_var_bytes(t, x);

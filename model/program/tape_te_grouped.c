@@ -13,6 +13,7 @@ static void products(struct tape *t, const char *name, enum scaled format, int64
     kernel->m = m, kernel->n = n, kernel->k = k, kernel->batch = experts;
     kernel->flops = 2.0 * (double)experts * (double)m * (double)n * (double)k;
     kernel->scaled = (uint8_t)format;
+    kernel->apart = true;
 }
 
 var te_grouped(struct tape *t, const struct gemm_names *names, const struct te_scaled *f, var x, int64_t n, int64_t k, int64_t experts, var w, var b,

@@ -176,8 +176,16 @@ static void fill_up(struct torch_model *b, const struct moe *s)
         tape_drop(t, names[i]);
 }
 
-/* A copy in another order, which backward undoes. */
-static var in_order(struct tape *t, const char *name, var x) { return op_copy(t, name, x, true); }
+/* probs.T.contiguous(): of its gradient backward makes a view. */
+static var turned_over(struct tape *t, const char *name, var x) { return op_copy(t, name, x, true); }
+
+/* Chunks of rows in another order, unfused: torch.cat() of torch.split()'s views (sort_chunks_by_idxs()).  In backward CatBackward's parts are views
+ * and SplitWithSizesBackward joins them by at::cat() (split_with_sizes_backward(), FunctionsManual.cpp): one more copy of all rows.  Padded,
+ * view().transpose().contiguous().flatten(): ViewBackward reshapes a transposed gradient, which is a copy, too. */
+static var in_order(struct tape *t, const char *name, var x, const struct moe *s)
+{
+    return op_moved(t, name, x, s->padded ? 0 : (int)(s->here * s->ranks * s->cut));
+}
 
 static var product(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k, const struct moe *s, enum tensor_role role, var bias)
 {
@@ -296,7 +304,7 @@ static var rows_by_expert(struct torch_model *b, var x, var probs, const struct 
 
     if (s->fused)
         return rows_by_map(b, x, probs, s, p, numbers);
-    var place = places_of_rows(t, b->m->experts, s, numbers), turned = in_order(t, "probabilities by expert", probs);
+    var place = places_of_rows(t, b->m->experts, s, numbers), turned = turned_over(t, "probabilities by expert", probs);
 
     if (!place)
         place = op_new(t, "place of a probability", KC_ELEMENTWISE, s->rows, DT_INT64);
@@ -323,8 +331,8 @@ static var to_experts(struct tape *t, var rows, int64_t h, const struct moe *s, 
     if (s->here == 1 || s->ranks * s->cut == 1)
         return rows;
     if (!s->fused || s->padded) {
-        rows = tmp(t, rows, in_order(t, "rows by own expert", rows));
-        *p = tmp(t, *p, in_order(t, "probabilities by own expert", *p));
+        rows = tmp(t, rows, in_order(t, "rows by own expert", rows, s));
+        *p = tmp(t, *p, in_order(t, "probabilities by own expert", *p, s));
         return rows;
     }
     var map = op_new(t, "map of chunks", KC_ELEMENTWISE, s->all, DT_INT32), was = *p;
@@ -340,7 +348,7 @@ static var rows_by_rank(struct tape *t, var y, const struct moe *s)
     if (s->here == 1 || s->ranks * s->cut == 1)
         return y;
     if (!s->fused || s->padded)
-        return tmp(t, y, in_order(t, "rows by rank", y));
+        return tmp(t, y, in_order(t, "rows by rank", y, s));
     var map = op_new(t, "map of chunks", KC_ELEMENTWISE, s->all, DT_INT32);
     y = tmp(t, y, tape_pick(t, "rows by rank", y, map, tape_var_numel(t, y)));
     tape_drop(t, map);

@@ -232,7 +232,7 @@ static void head_returns(struct torch_model *b)
     b->headed[1] = b->t->nnodes;
 }
 
-/* The trainer's: loss_parallel() of logits as they lie, or transformers' of all of them on every rank.  The model has
+/* The trainer's: loss_parallel() of logits as they lie, or of all of them on every rank, in fp32 or as they are.  The model has
  * returned. */
 static var of_cut_logits(struct torch_model *b, var n)
 {
@@ -247,7 +247,7 @@ static var of_cut_logits(struct torch_model *b, var n)
     head_returns(b);
     b->returned[0] = tape_cut(t);
     b->returned[1] = t->nnodes;
-    in = op_cast(t, logits, DT_FP32);
+    in = op_cast(t, logits, b->p->loss == LOSS_FP32 ? DT_FP32 : tape_var_dtype(t, logits));
     if (b->ranks > 1 && b->p->parallel.loss_parallel) {
         l = tape_parallel_loss(t, in, b->labels);
     } else {
@@ -287,7 +287,7 @@ var torch_loss(struct torch_model *b, var n)
 
     if (b->m->head != HEAD_LOGITS)
         return torch_number_loss(b, n);
-    if (cut && kind == LOSS_FP32)
+    if (cut && (kind == LOSS_FP32 || (kind == LOSS_COMPUTE && b->ranks > 1)))
         return of_cut_logits(b, n);
     if (kind == LOSS_CHUNKED)
         return chunked(b, n);

@@ -221,6 +221,7 @@ static const char *const losses[] = {
     "head and loss in chunks", "flash-attn's loss kernel in place", "flash-attn's loss kernel, and the logits' entropy",
 };
 _Static_assert(sizeof losses / sizeof *losses == NLOSS, "each loss has words");
+static const char *const kept[] = { "", "logits kept through backward", "logits kept in fp32 through backward" };
 static const char *const bases[] = {
     "", "frozen weights in 4 bits (NF4)", "frozen weights in 4 bits (NF4, double quantization)", "frozen weights in 8 bits",
     "frozen weights in 8 bits (torchao)", "frozen weights in 4 bits (torchao)", "frozen weights in 4 bits (torchao, tiled)",
@@ -281,6 +282,7 @@ static const struct part parts[] = {
     { "", "compile_mode", false, .format = "CUDA graphs (torch.compile reduce-overhead)" },
     { "", "optimizer_form", false, .say = say_form },
     { "", "loss", false, .of = losses },
+    { "", "logits_kept", false, .of = kept },
     { "liger", "rope", false, .format = "Liger rotary embedding" },
     { "liger", "rms_norm", false, .format = "Liger norms" },
     { "liger", "glu_activation", false, .format = "Liger SwiGLU" },

@@ -52,6 +52,17 @@
  * foreach passes, 2.0 and 1.8 fused: their mean.  By the same script a loop over DTensors takes four times as long as one over tensors; six published
  * steps with a loop under FSDP2 (GPT-2 XL on H100s, tests/accuracy/steps.jsonl) leave no room for that, and it is not counted. */
 #define ISSUE_TENSOR_SHARDED 1.7
+/* What the issuing thread does for each of many things of one kernel, beside the launch of the first.
+ * A product of Transformer Engine's GroupedLinear, which C++ launches one by one: 60 groups on B200 by the clock (MooreThreads/SimuMax@4dcaae51,
+ * configs/system/b200_bf16_ceperm.json) take 8.6 us a product at least, and 8.6 to 9.4 in four shapes whose work differs by a factor of two; an upper
+ * bound of the thread's own.  A gradient of a weight that such a product adds to main_grad by itself, handed through autograd to Megatron's hook
+ * (_make_backward_post_hook(), and where buckets fill register_grad_ready()), and a tensor that torch.split() cuts off and torch.cat() joins, forward
+ * and back: tests/bench/issue_cost.py `experts` on a CPU (torch 2.15, megatron-core 0.16.1, 29 November 2026; medians of
+ * four runs beside others': 0.30 to 0.53; 0.03 to 0.07 and 0.08 to 0.13). */
+#define ISSUE_PRODUCT  0.70
+#define ISSUE_ADDED    0.50
+#define ISSUE_CHUNK_FORWARD  0.05
+#define ISSUE_CHUNK_BACKWARD 0.10
 /* Assumed; no measurement of them was found.  An entry of the executor: one message to a thread. */
 #define ISSUE_OWN      1e-6
 /* A collective called from C++ (DistributedDataParallel's reducer, an executor). */
@@ -87,6 +98,7 @@ struct running {
 struct sums {
     struct running *at;         /* at[i]: kernels 0 .. i-1 */
     int         *launches;      /* of kernels that no CUDA graph holds, */
+    double      *more;          /* units that these take beside their launches, */
     int         *replays;       /* and graphs that begin: at their first kernel */
     int          n;
     uint64_t     key;           /* of the kernels (struct piece), */
@@ -174,6 +186,7 @@ static void drop(struct sums *of)
 {
     free(of->at);
     free(of->launches);
+    free(of->more);
     free(of->replays);
     free(of->held[0]);
     free(of->held[1]);
@@ -234,17 +247,23 @@ static enum source source_of(const struct kernel *k)
     return k->m > 0 ? SOURCE_GEMM : k->kind == KC_ATTENTION ? SOURCE_ATTENTION : SOURCE_MEMORY;
 }
 
+/* Of a pass's half-interval L, L^2 = sum of c (sum l)^2 + (1 - c) sum l^2 over sources, what kernels k0 to k1 are the cause of: their part of L dL.
+ * Those of all segments add up to L, wherever a collective cuts the pass: kernels that err by themselves do not err together for lying in different
+ * segments. */
+static double part_of(double common, double all, double l, double l2) { return common * all * l + (1 - common) * l2; }
+
 static void between(const struct sums *of, int k0, int k1, struct cost *out)
 {
-    const struct running *a = &of->at[k0], *b = &of->at[k1];
-    double t = b->s - a->s, less = 0, more = 0;
+    const struct running *a = &of->at[k0], *b = &of->at[k1], *all = &of->at[of->n];
+    double t = b->s - a->s, less = 0, more = 0, low = 0, high = 0;
 
     for (int i = 0; i < NSOURCE; i++) {
-        double l = b->less[i] - a->less[i], m = b->more[i] - a->more[i];
-        less += of->common * l * l + (1 - of->common) * (b->less2[i] - a->less2[i]);
-        more += of->common * m * m + (1 - of->common) * (b->more2[i] - a->more2[i]);
+        less += part_of(of->common, all->less[i], all->less[i], all->less2[i]);
+        more += part_of(of->common, all->more[i], all->more[i], all->more2[i]);
+        low += part_of(of->common, all->less[i], b->less[i] - a->less[i], b->less2[i] - a->less2[i]);
+        high += part_of(of->common, all->more[i], b->more[i] - a->more[i], b->more2[i] - a->more2[i]);
     }
-    *out = (struct cost){ t, t - sqrt(less), t + sqrt(more), b->basis, b->outside, b->variance - a->variance };
+    *out = (struct cost){ t, t - (less > 0 ? low / sqrt(less) : 0), t + (more > 0 ? high / sqrt(more) : 0), b->basis, b->outside, b->variance - a->variance };
 }
 
 /* The lane takes one task a kernel, which the issuing thread has made on the same core: where ranks
@@ -270,6 +289,14 @@ static double traced_issue(const struct cost_cache *c, enum traced_issue what)
     return c->traced && !(c->hooked && what == TRACED_COLL) ? c->traced->traced_issue[c->p->kernels][what] : 0;
 }
 
+/* In units. */
+static double one_by_one(enum pass pass, const struct kernel *k)
+{
+    double products = k->apart ? (double)(k->batch - 1) * ISSUE_PRODUCT : 0, added = k->apart && k->sums > 0 ? (double)k->batch * ISSUE_ADDED : 0;
+
+    return products + added + k->chunks * (pass == PASS_FORWARD ? ISSUE_CHUNK_FORWARD : ISSUE_CHUNK_BACKWARD);
+}
+
 static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pass, const struct program *g,
                    struct sums *out)
 {
@@ -283,8 +310,9 @@ static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pa
     out->cuda_12_8 = c->in.cuda_12_8 = g->cuda_12_8;
     out->at = calloc((size_t)n + 1, sizeof *out->at);
     out->launches = calloc((size_t)n + 1, sizeof *out->launches);
+    out->more = calloc((size_t)n + 1, sizeof *out->more);
     out->replays = calloc((size_t)n + 1, sizeof *out->replays);
-    if (!out->at || !out->launches || !out->replays)
+    if (!out->at || !out->launches || !out->more || !out->replays)
         abort();
     out->n = n;
     out->common = c->in.measured ? 1 : COMMON;  /* one calibration: off together */
@@ -309,6 +337,7 @@ static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pa
         sum->variance += one.variance;
         int launches = k[i].captured ? 0 : kernel_launches(c->p->kernels, pass, &k[i]);
         out->replays[i + 1] = out->replays[i] + (k[i].captured && (i == 0 || !k[i - 1].captured));
+        out->more[i + 1] = out->more[i] + (launches > 0 ? one_by_one(pass, &k[i]) : 0);
         out->launches[i + 1] = out->launches[i] + (traced_issue(c, TRACED_FORWARD) > 0 ? launches > 0 : launches);
     }
     between(out, 0, n, &out->all);
@@ -629,7 +658,8 @@ static double issue_compute(struct cost_cache *c, const struct schedules *s, con
 
     if (traced_issue(c, TRACED_FORWARD) > 0)
         return graphs + launches * traced;
-    return graphs + (launches * (forward ? ISSUE_FORWARD : ISSUE_BACKWARD) + module_hooks(s, o, of->n)) * issue_unit(c);
+    double more = of->more[o->u.compute.k1] - of->more[o->u.compute.k0];
+    return graphs + (launches * (forward ? ISSUE_FORWARD : ISSUE_BACKWARD) + more + module_hooks(s, o, of->n)) * issue_unit(c);
 }
 
 static double issue_coll(const struct cost_cache *c, const struct op *o)

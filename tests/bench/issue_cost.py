@@ -4,6 +4,7 @@
     tests/bench/issue_cost.py        needs torch (2.9 or later) and transformers; no GPU, half a minute
     tests/bench/issue_cost.py deepspeed        the hooks of DeepSpeed's stage 3; needs deepspeed as well
     tests/bench/issue_cost.py tensor           layers of DTensors (parallelize_module(), as torchtitan does it): a collective and its layer's operators
+    tests/bench/issue_cost.py experts          what each expert of Megatron's costs beside its products; needs megatron-core as well
     tests/bench/issue_cost.py optimizer        AdamW's step and the clip of FSDP2's DTensors on one and two ranks, and without
 
 A Llama of 16 tiny blocks on the CPU, whose kernels have next to nothing to do.  The least CPU time of this thread over
@@ -61,6 +62,53 @@ if sys.argv[1:] == ["deepspeed"]:
     plain = g * kernels
     print("DeepSpeed stage 3, a hook of forward         %7.1f" % ((before - plain) / (2 * modules) / f))
     print("a hook of backward, gradients included       %7.1f" % ((both - before - (step - plain)) / (2 * modules) / f))
+    sys.exit()
+
+if sys.argv[1:] == ["experts"]:
+    # A number more of chunks, or of weights, costs so much more: 256 beside 16, 136 beside 8.  Rows are few, so that joining them takes no time.
+    from types import SimpleNamespace
+    from megatron.core.distributed.distributed_data_parallel import DistributedDataParallel
+    from megatron.core.distributed.param_and_grad_buffer import _ParamAndGradBucketGroup
+    from megatron.core.transformer.moe.moe_utils import sort_chunks_by_idxs
+
+    def sorts(n):
+        x, one = torch.zeros(n, 8, requires_grad=True), torch.ones(n, dtype=torch.long)
+        order = torch.arange(n).reshape(-1, n // 8).T.ravel()
+        come = torch.zeros(n, 8)
+        return seconds(lambda: sort_chunks_by_idxs(x, one, order)), seconds(lambda: sort_chunks_by_idxs(x, one, order)[0].backward(come))
+
+    class Products(torch.autograd.Function):
+        """Of GroupedLinear what it hands to autograd: a dummy for each weight, whose gradient is in main_grad."""
+        @staticmethod
+        def forward(ctx, x, *weights):
+            ctx.weights = weights
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            for w in ctx.weights:
+                w.grad_added_to_main_grad = True
+            return g, *[dummy] * len(ctx.weights)
+
+    dummy = torch.zeros(8, 8)
+
+    def hooks(n):
+        weights, x = [torch.nn.Parameter(torch.zeros(8, 8)) for _ in range(n)], torch.zeros(8, requires_grad=True)
+        config = SimpleNamespace(overlap_grad_reduce=True)
+        group = SimpleNamespace(ddp_config=config, is_last_microbatch=False)
+        group.register_grad_ready = lambda *of: _ParamAndGradBucketGroup.register_grad_ready(group, *of)
+        ddp = SimpleNamespace(param_to_bucket_group={w: group for w in weights}, ddp_config=config, force_all_reduce=False)
+        kept = []
+        for w in weights:
+            w.main_grad, w.grad_added_to_main_grad = torch.zeros(8, 8), False
+            kept.append(w.expand_as(w).grad_fn.next_functions[0][0])
+            kept[-1].register_hook(DistributedDataParallel._make_backward_post_hook(ddp, w))
+        return seconds(lambda: Products.apply(x, *weights).sum().backward())
+
+    (few, few_both), (many, many_both) = sorts(16), sorts(256)
+    print("a chunk of a sort, forward                   %7.3f" % ((many - few) / 240 / f))
+    print("backward                                     %7.3f" % ((many_both - few_both - many + few) / 240 / f))
+    print("a weight whose gradient is added by itself   %7.3f" % ((hooks(136) - hooks(8)) / 128 / f))
     sys.exit()
 
 from torch.distributed.device_mesh import init_device_mesh

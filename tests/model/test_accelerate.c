@@ -264,6 +264,9 @@ static void a_compiled_model_is_planned_so_said_or_refused(void **state)
     assert_int_equal(p.compile_mode, COMPILE_DEFAULT);
     accepts(FSDP1 "  fsdp_version: 2\n" COMPILED("reduce-overhead") "  dynamo_use_regional_compilation: true\n", &p);
     assert_int_equal(p.compile_mode, COMPILE_REDUCE_OVERHEAD);
+    accepts(FSDP1 "  fsdp_use_orig_params: true\n" COMPILED("default") "  dynamo_use_regional_compilation: true\n", &p);
+    assert_true(p.kernels == KERNELS_TORCH_COMPILE && p.dialect == DIALECT_TORCH_FSDP1);
+    refuses(FSDP1 "  fsdp_use_orig_params: true\n" COMPILED("reduce-overhead") "  dynamo_use_regional_compilation: true\n", "CUDA graphs are modelled");
     model_free(&gpt2);
     gpt2 = was;
     assert_int_equal(import(FSDP1 "  fsdp_version: 2\n" COMPILED("max-autotune-no-cudagraphs"), &p, &n, 0), 0);

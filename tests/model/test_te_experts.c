@@ -135,9 +135,20 @@ static void a_loss_balances(void **state)
     }
 }
 
+/* In forward and in backward 2 x 2 x 8192 h bytes each way, and probabilities there. */
+static void rows_are_sorted(const struct built *x, bool sorted)
+{
+    for (int pass = 0; pass < NPASS; pass++) {
+        is(bytes_named(x, (enum pass)pass, "rows by own expert"), sorted ? 2 * 2 * 8192 * (int64_t)H : 0);
+        is(bytes_named(x, (enum pass)pass, "rows by rank"), sorted ? 2 * 2 * 8192 * (int64_t)H : 0);
+        is(bytes_named(x, (enum pass)pass, "probabilities by own expert"), sorted ? 2 * 2 * 8192 : 0);
+    }
+}
+
 /* 4096 tokens go to 2 of 8 experts each.  Not fused, backward keeps the token of each of 8192 rows (int64) and a map of 8 a token (bytes); fused, for each
  * token 2 x 8 + 1 numbers of 32 bits, and with two ranks the place of each of 8192 rows, there and back.  Either way the rows' gradients, 2 for each
- * token's, are read once and summed. */
+ * token's, are read once and summed.  Between two ranks' exchanges 8192 rows are sorted by expert and back, fused or not: both ways are a copy of all,
+ * in forward as in backward, where at::cat() joins the gradients of torch.split()'s parts.  Padded, too. */
 static void rows_move_by_fused_kernels(void **state)
 {
     struct built x;
@@ -150,6 +161,13 @@ static void rows_move_by_fused_kernels(void **state)
         int64_t plain = saved(&x, PIECE_BLOCK);
         build(&x);
         is(bytes_named(&x, PASS_BACKWARD, "rows by expert"), 2 * (8192 + 4096) * (int64_t)H + 8192 * 8);
+        rows_are_sorted(&x, ranks == 2);
+        x.plan.megatron.moe_expert_capacity_factor = 1;
+        x.plan.megatron.moe_pad_expert_input_to_capacity = true;
+        build(&x);
+        rows_are_sorted(&x, ranks == 2);
+        x.plan.megatron.moe_expert_capacity_factor = 0;
+        x.plan.megatron.moe_pad_expert_input_to_capacity = false;
         x.plan.megatron.moe_permute_fusion = true;
         is(saved(&x, PIECE_BLOCK) - plain, 4096 * (2 * 8 + 1) * 4 - (8192 * 8 + 4096 * 8) + (ranks == 2 ? 2 * 8192 * 4 : 0));
         build(&x);

@@ -217,12 +217,48 @@ static void products_are_those_of_the_eager_block(void **state)
     plan_free(&compiled);
 }
 
+/* The recorded graphs are of a block alone.  FSDP1's hooks are around it as FSDP2's are, so every block's kernels are the same. */
+static void a_block_under_fsdp1_is_the_same_graph(void **state)
+{
+    const char *name;
+    json_t *config;
+    int n = 0;
+
+    (void)state;
+    json_object_foreach(models, name, config) {
+        struct program g[2];
+        memset(g, 0, sizeof g);
+        for (int flat = 0; flat < 2; flat++) {
+            struct plan p;
+            load(name, 1, 64, "none", "torch-compile", &p);
+            p.dialect = flat ? DIALECT_TORCH_FSDP1 : DIALECT_TORCH;
+            p.fsdp.use_orig_params = flat;
+            plan_resolve(&p);
+            assert_int_equal(plan_check(&p, name), 0);
+            assert_int_equal(program_build(&p, &g[flat]), 0);
+            plan_free(&p);
+        }
+        const struct piece *a = &g[0].piece[PIECE_BLOCK], *b = &g[1].piece[PIECE_BLOCK];
+        assert_true(a->saved == b->saved && a->saved > 0);
+        for (int pass = 0; pass < NPASS; pass++) {
+            assert_int_equal(a->nkernels[pass], b->nkernels[pass]);
+            for (int k = 0; k < a->nkernels[pass]; k++)
+                assert_true(!strcmp(a->kernels[pass][k].name, b->kernels[pass][k].name) && a->kernels[pass][k].bytes == b->kernels[pass][k].bytes);
+        }
+        program_free(&g[0]);
+        program_free(&g[1]);
+        n++;
+    }
+    assert_true(n >= 10);
+}
+
 static void what_is_not_modelled_is_refused(void **state)
 {
     static const char *const refused[] = {
         "{\"model\":\"gpt2\"}", "{\"strategy\":\"ddp\"}", "{\"recompute\":\"selective\"}", "{\"unit\":\"half-block\"}",
         "{\"liger\":{\"rms_norm\":true}}", "{\"train\":\"lora\",\"base_dtype\":\"nf4\"}",
         "{\"train\":\"lora\",\"lora\":{\"dropout\":0.1}}",
+        "{\"dialect\":\"torch-fsdp1\"}",
         "{\"train\":\"lora\",\"recompute\":\"op\"}", "{\"train\":\"lora\",\"compile_mode\":\"reduce-overhead\"}", "{\"train\":[\"*norm*\"]}",
     };
 
@@ -289,6 +325,7 @@ int main(void)
         cmocka_unit_test(fused_kernels_beside_adapters_move_what_can_be_counted),
         cmocka_unit_test(products_are_those_of_the_eager_block),
         cmocka_unit_test(a_compiled_block_has_every_gradient_of_the_eager_one),
+        cmocka_unit_test(a_block_under_fsdp1_is_the_same_graph),
         cmocka_unit_test(what_is_not_modelled_is_refused),
     };
     return cmocka_run_group_tests_name("model/torch compile", tests, open_rows, close_rows);

@@ -3,9 +3,11 @@
  * it copies gradients that it would take as they are. */
 #include "tests/check.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/memory/evaluate.h"
 #include "model/plan/plan.h"
 #include "model/program/program.h"
 
@@ -140,6 +142,88 @@ static void what_a_loss_cannot_be_is_refused(void **state)
     refuses("{\"loss\":\"fused-linear\",\"parallel\":{\"tensor\":2}}");
 }
 
+/* Of tensors cut over two ranks with whole logits on each (loss_parallel false) the head keeps log-probabilities of V numbers a token: in bf16 2 bytes of
+ * each, in fp32 4.  Cut logits have a loss in fp32 alone. */
+static void whole_logits_of_cut_tensors_have_a_loss_in_bf16(void **state)
+{
+    static const char *const losses[] = { "fp32", "bf16" };
+    int64_t saved[2];
+
+    (void)state;
+    for (int parallel = 0; parallel < 2; parallel++)
+        for (int i = 0; i < 2; i++) {
+            json_t *plan = json_pack("{s:i, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s, s:{s:i, s:b, s:b}}", "dpx_plan", 1, "model", "llama-3.1-8b", "cluster",
+                                     "8xh100", "seq", T, "micro_batch", 1, "strategy", "fsdp", "dialect", "torch", "precision", "bf16", "loss", losses[i],
+                                     "parallel", "tensor", 2, "sequence", 1, "loss_parallel", parallel);
+            struct plan p;
+            struct program g = { 0 };
+            char why[512] = "";
+            fail_capture(why, sizeof why);
+            int rc = plan_from_json(plan, "plan", &p);
+            fail_capture(NULL, 0);
+            json_decref(plan);
+            assert_int_equal(rc, parallel && i ? -1 : 0);
+            if (rc < 0) {
+                assert_non_null(strstr(why, "loss: with parallel.tensor bf16 is of whole logits"));
+                continue;
+            }
+            assert_int_equal(program_build(&p, &g), 0);
+            saved[i] = g.piece[PIECE_HEAD].saved;
+            if (!parallel && i)
+                assert_int_equal(saved[0] - saved[1], 2LL * T * V);
+            drop(&p, &g);
+        }
+}
+
+/* A loop that names logits until the next ones are there has V numbers a token more all the time, from the first step on: of 2 bytes as the model made
+ * them, of 4 in fp32; two tensor-parallel ranks half of them where the loss has them cut.  What has none refuses the key. */
+static void logits_that_a_loop_names_stay(void **state)
+{
+    static const char *const kept[] = { "none", "as-made", "fp32" };
+    static const int64_t bytes[] = { 0, 2, 4 };
+    static const struct { const char *more, *dialect; int64_t share; } plans[] = {
+        { "{}", "torch", 1 }, { "{}", "torch-fsdp1", 1 }, { "{\"parallel\": {\"tensor\": 2, \"sequence\": true}}", "torch", 2 },
+        { "{\"parallel\": {\"tensor\": 2, \"sequence\": true, \"loss_parallel\": false}}", "torch", 1 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        int64_t allocated = 0, served = 0;
+        for (int k = 0; k < 3; k++) {
+            json_t *plan = json_pack("{s:i, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-3.1-8b", "cluster", "8xh100", "seq", T,
+                                     "micro_batch", 1, "strategy", "fsdp", "dialect", plans[i].dialect, "precision", "bf16", "logits_kept", kept[k]);
+            json_object_update_new(plan, json_loads(plans[i].more, 0, NULL));
+            struct plan p;
+            struct evaluation e;
+            assert_int_equal(plan_from_json(plan, "plan", &p), 0);
+            json_decref(plan);
+            assert_int_equal(evaluate(&p, &e), 0);
+            int64_t more = bytes[k] * T * V / plans[i].share;
+            allocated = k == 0 ? e.allocated_peak : allocated;
+            assert_int_equal(e.allocated_peak - allocated, more);
+            served = k == 0 ? e.reserved.allocated_peak : served;
+            if (llabs(e.reserved.allocated_peak - served - more) > 2 << 20)         /* blocks are not split by less than 1 MiB */
+                fail_msg("plan %d, %s: the allocator serves %lld more of %lld", (int)i, kept[k], (long long)(e.reserved.allocated_peak - served), (long long)more);
+            evaluation_free(&e);
+            plan_free(&p);
+        }
+    }
+    static const char *const refused[] = { "{\"loss\": \"fused-linear\"}", "{\"kernels\": \"dpx\"}", "{\"accumulation\": 2, \"parallel\": {\"pipeline\": 2}}" };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        json_t *plan = json_pack("{s:i, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-3.1-8b", "cluster", "8xh100", "seq", T,
+                                 "micro_batch", 1, "strategy", "fsdp", "dialect", "torch", "precision", "bf16", "logits_kept", "fp32");
+        json_object_update_new(plan, json_loads(refused[i], 0, NULL));
+        struct plan p;
+        char why[512] = "";
+        fail_capture(why, sizeof why);
+        assert_int_equal(plan_from_json(plan, "plan", &p), -1);
+        fail_capture(NULL, 0);
+        if (!strstr(why, "logits_kept"))
+            fail_msg("%s: %s", refused[i], why);
+        json_decref(plan);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -147,6 +231,8 @@ int main(void)
         cmocka_unit_test(chunked_upcasts_one_chunk_at_a_time),
         cmocka_unit_test(the_weights_gradient_is_handed_out_once),
         cmocka_unit_test(what_a_loss_cannot_be_is_refused),
+        cmocka_unit_test(whole_logits_of_cut_tensors_have_a_loss_in_bf16),
+        cmocka_unit_test(logits_that_a_loop_names_stay),
     };
     return cmocka_run_group_tests_name("model/torch loss", tests, NULL, NULL);
 }

@@ -346,6 +346,78 @@ static void published_products_are_met_within_the_stated_error(void **state)
     }
 }
 
+/* ---- a product for each expert ---- */
+
+static double apart_s(const char *gpu, int64_t batch, bool apart)
+{
+    struct kernel k = { .name = "", .kind = KC_GEMM, .flops = 1, .m = 512, .n = 2048, .k = 1024, .batch = batch, .apart = apart,
+                        .bytes = batch * 2 * (512 * 1024 + 2048 * 1024 + 512 * 2048) };
+    struct cost t;
+
+    kernel_cost(gpu_find(gpu), KERNELS_TE, DT_BF16, &k, &t);
+    return t.s;
+}
+
+/* Over four streams 16 are four batches of four, and 18 four and a half; fewer than four are a batch of their own.  On Blackwell each is alone. */
+static void products_apart_run_in_fours(void **state)
+{
+    static const char *const gpus[] = { "a100-80gb", "h100" };
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        assert_close(apart_s(gpus[i], 16, true), 4 * apart_s(gpus[i], 4, false), 1e-12);
+        assert_close(apart_s(gpus[i], 18, true), 4.5 * apart_s(gpus[i], 4, false), 1e-12);
+        assert_close(apart_s(gpus[i], 3, true), apart_s(gpus[i], 3, false), 1e-15);
+    }
+    assert_close(apart_s("b200", 16, true), 16 * apart_s("b200", 1, false), 1e-12);
+}
+
+static struct {
+    const char   *gpu;
+    double        mape;
+    struct errors e, batch;
+} groups[] = { { "a100-pcie-80gb", 0.06, { 0 }, { 0 } }, { "h100", 0.08, { 0 }, { 0 } }, { "b200", 0.14, { 0 }, { 0 } } };
+
+/* As take(); of runs that meet the power limit but for H100's. */
+static void take_group(const char *line, void *arg)
+{
+    char    gpu[32], pass[8];
+    double  us;
+    int64_t batch, m, n, k;
+
+    (void)arg;
+    assert_int_equal(sscanf(line, "%31[^,],%7[^,],%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%lf", gpu, pass, &batch, &m, &n, &k, &us), 7);
+    for (int apart = 0; apart < 2; apart++) {
+        struct kernel what = { .name = strcmp(pass, "wgrad") ? "" : "x dW", .kind = KC_GEMM, .flops = 1, .m = m, .n = n, .k = k, .batch = batch,
+                               .apart = apart, .bytes = batch * 2 * (m * k + n * k + m * n) };
+        struct cost t;
+        if (!strcmp(pass, "wgrad")) {
+            what.bytes += batch * 6 * m * n;
+            what.sums = batch * 8 * m * n;
+        }
+        kernel_cost_in(gpu_find(gpu), KERNELS_TE, DT_BF16, &(struct kernel_context){ .sustained = strcmp(gpu, "h100") != 0 }, &what, &t);
+        for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
+            if (!strcmp(groups[i].gpu, gpu))
+                errors_add(apart ? &groups[i].e : &groups[i].batch, t.s, t.low_s, t.high_s, us * 1e-6);
+    }
+}
+
+static void published_groups_are_met_better_than_as_one_batch(void **state)
+{
+    (void)state;
+    assert_int_equal(each_row("tests/sim/data/grouped_published.csv", take_group, NULL), 74);
+    printf("products of experts, 16 bits, predicted against published:\n");
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s as one batch", groups[i].gpu);
+        errors_print(name, &groups[i].batch);
+        errors_print(groups[i].gpu, &groups[i].e);
+        assert_true(errors_mape(&groups[i].e) < groups[i].mape);
+        assert_true(errors_mape(&groups[i].e) < errors_mape(&groups[i].batch));
+        assert_true(groups[i].e.covered >= 0.9 * groups[i].e.n);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -366,6 +438,8 @@ int main(void)
         cmocka_unit_test(a_block_is_affine_in_tokens),
         cmocka_unit_test(a_residual_is_drawn_to_what_was_measured_nearby),
         cmocka_unit_test(published_products_are_met_within_the_stated_error),
+        cmocka_unit_test(products_apart_run_in_fours),
+        cmocka_unit_test(published_groups_are_met_better_than_as_one_batch),
     };
     return cmocka_run_group_tests_name("sim/gemm_cost", tests, NULL, NULL);
 }

@@ -6,6 +6,39 @@
 #include "model/lower/lower.h"
 #include "tests/sim/kernel_beds.h"
 
+/* Beside the launch of the first, 0.7 of the unit for each of 15 other products, 0.5 for each of 16 gradients that products add by themselves; of 128
+ * chunks 0.05 each forward and 0.1 backward.  A graph's replay, and one batch of products, pay none of it. */
+static void things_of_one_kernel_are_issued_one_by_one(void **state)
+{
+    (void)state;
+    struct plan p = plan_of(DIALECT_MEGATRON, KERNELS_TE, STRAT_DDP, DT_BF16);
+    struct kernel k[3] = { three[0], three[0], three[0] };
+    struct schedules s = { 0 };
+    static const double ratio[] = { [PASS_FORWARD] = 1.15, [PASS_BACKWARD] = 0.89 };
+
+    for (int i = 0; i < 3; i++)
+        k[i].kind = KC_GEMM, k[i].m = k[i].n = k[i].k = 64, k[i].batch = 16, k[i].flops = 1, k[i].bytes = 1;
+    k[0].apart = k[1].apart = true;
+    k[1].sums = 1;
+    k[2].chunks = 128;
+    for (int captured = 0; captured < 2; captured++) {
+        s.program.piece[PIECE_BLOCK] = (struct piece){ .kernels = { k, k }, .nkernels = { 3, 3 } };
+        struct cost_cache *c = cost_cache_new(&p);
+        for (int pass = PASS_FORWARD; pass <= PASS_BACKWARD; pass++)
+            for (int i = 0; i < 3; i++) {
+                struct op one = { .kind = OP_COMPUTE, .u.compute = { .piece = PIECE_BLOCK, .pass = (uint8_t)pass } };
+                one.u.compute.k0 = (uint16_t)i, one.u.compute.k1 = (uint16_t)(i + 1);
+                double more = i == 0 ? 15 * .7 : i == 1 ? 15 * .7 + 16 * .5 : 128 * (pass == PASS_FORWARD ? .05 : .1);
+                if (!captured)
+                    assert_close(op_issue_cost(c, &s, &one), (ratio[pass] + more) * 12.8e-6, 1e-9);
+                else if (i > 0)
+                    assert_true(op_issue_cost(c, &s, &one) == 0);
+            }
+        cost_cache_free(c);
+        k[0].captured = k[1].captured = k[2].captured = true;
+    }
+}
+
 /* Three kernels forward of 1.15 x 12.8 us, and of a pass's hooks the share of its kernels. */
 static void hooks_around_modules_take_the_issuing_thread(void **state)
 {
@@ -156,6 +189,7 @@ static void an_optimizer_is_issued_tensor_by_tensor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(things_of_one_kernel_are_issued_one_by_one),
         cmocka_unit_test(hooks_around_modules_take_the_issuing_thread),
         cmocka_unit_test(a_graphs_replay_is_one_call),
         cmocka_unit_test(hooks_cost_the_issuing_thread_more_than_dtensors_and_those_than_a_reducer),

@@ -205,6 +205,40 @@ static void a_segment_is_the_sum_of_its_kernels(void **state)
     cost_cache_free(c);
 }
 
+/* A product, and a norm and an add of one source: of the pass L^2 = l_product^2 + 0.12 (l_norm + l_add)^2 + 0.88 (l_norm^2 + l_add^2), either way.  However
+ * it is cut, its segments' half-intervals add up to L, the add's part being 0.12 (l_norm + l_add) l_add / L + 0.88 l_add^2 / L. */
+static void segments_share_the_interval_of_their_pass(void **state)
+{
+    (void)state;
+    struct plan p = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_FSDP, DT_BF16);
+    struct schedules s = { 0 };
+    struct cost_cache *c = cost_cache_new(&p);
+    struct cost each[3], t, whole;
+    double l[3], part[3], most = 0;
+
+    s.program.piece[PIECE_BLOCK] = (struct piece){ .kernels = { three, three }, .nkernels = { 3, 3 } };
+    for (int i = 0; i < 3; i++) {
+        kernel_cost(&plain, KERNELS_TORCH_SDPA, DT_BF16, &three[i], &each[i]);
+        l[i] = each[i].high_s - each[i].s;
+    }
+    double all = sqrt(l[1] * l[1] + .12 * (l[0] + l[2]) * (l[0] + l[2]) + .88 * (l[0] * l[0] + l[2] * l[2]));
+    part[0] = (.12 * (l[0] + l[2]) * l[0] + .88 * l[0] * l[0]) / all;
+    part[1] = l[1] * l[1] / all;
+    part[2] = (.12 * (l[0] + l[2]) * l[2] + .88 * l[2] * l[2]) / all;
+    struct op o = { .kind = OP_COMPUTE, .stream = STREAM_COMPUTE, .u.compute = { .piece = PIECE_BLOCK, .k0 = 0, .k1 = 3 } };
+    op_cost(c, &s, &o, &whole);
+    assert_close(whole.high_s - whole.s, all, 1e-9);
+    for (uint16_t k = 0; k < 3; k++) {
+        o.u.compute.k0 = k, o.u.compute.k1 = (uint16_t)(k + 1);
+        op_cost(c, &s, &o, &t);
+        assert_close(t.high_s - t.s, part[k], 1e-9);
+        assert_true(t.low_s > 0);
+        most += t.high_s - t.s;
+    }
+    assert_close(most, all, 1e-9);
+    cost_cache_free(c);
+}
+
 /* Of an entry of a norm, a product and an add: the product on 60 and on 80 of 100 multiprocessors by its waves, the others as parts
  * that memory bounds.  Of the norm alone nothing is a product's. */
 static void held_multiprocessors_are_parts_of_an_entry(void **state)
@@ -590,6 +624,7 @@ int main(void)
         cmocka_unit_test(more_of_anything_never_takes_less),
         cmocka_unit_test(what_is_not_published_says_so),
         cmocka_unit_test(a_segment_is_the_sum_of_its_kernels),
+        cmocka_unit_test(segments_share_the_interval_of_their_pass),
         cmocka_unit_test(unrelated_errors_add_as_squares),
         cmocka_unit_test(held_multiprocessors_are_parts_of_an_entry),
         cmocka_unit_test(a_copy_goes_by_its_stream),
