@@ -176,7 +176,7 @@ static int read_lora(const struct import *in, struct training *t)
     t->alpha = alpha > 0 ? alpha : in->form == RECIPE_FACTORY ? 2 * (double)t->rank : t->alpha;
     if (in->form == RECIPE_FACTORY && !targets[0])
         strcpy(targets, "all");
-    return read_base(in, t) < 0 ? -1 : recipe_targets(&(struct recipe_asks){ in->config, in->where, in->form, targets, all }, &in->p->model, t);
+    return read_base(in, t) < 0 ? -1 : recipe_targets(&(struct recipe_asks){ in->config, in->where, in->form, targets, in->notes, all }, &in->p->model, t);
 }
 
 /* Nobody trains packed weights themselves.  (`base` is plain where its keys could not be read, and were reported.) */

@@ -35,7 +35,8 @@ static const struct form_row rows[] = {
     { "enable_fp8_training", ROW_REFUSED, "torchtune's float8 is not planned" }, { "fp8_recipe_name", ROW_SILENT, NULL },
     { "dataset.*", ROW_SILENT, NULL }, { "dataset_val.*", ROW_SILENT, NULL },
     { "early_exit_loss.*", ROW_REFUSED, "losses of blocks before the last are not planned" }, { "layer_dropout.*", ROW_REFUSED, "blocks that some samples skip are not planned" },
-    { "teacher_model.*", ROW_REFUSED, "distillation holds a second model" }, { "quantizer.*", ROW_REFUSED, "quantisation-aware training is not modelled" },
+    { "teacher_model.*", ROW_REFUSED, "distillation holds a second model" }, { "quantizer._component_", ROW_READ, NULL }, { "quantizer.groupsize", ROW_READ, NULL },
+    { "fake_quant_after_n_steps", ROW_MATTERS, "steps before it round nothing: the plan's steps are those after it" },
     { "rlhf_loss.*", ROW_REFUSED, "PPO holds several models" }, { "num_generations", ROW_REFUSED, "GRPO's phases are not read from torchtune's form" },
     { "output_dir", ROW_SILENT, NULL }, { "seed", ROW_SILENT, NULL }, { "shuffle", ROW_SILENT, NULL }, { "epochs", ROW_SILENT, NULL },
     { "max_steps_per_epoch", ROW_SILENT, NULL }, { "resume_from_checkpoint", ROW_SILENT, NULL }, { "save_adapter_weights_only", ROW_SILENT, NULL },
@@ -155,6 +156,18 @@ static void read_adapters(struct form_reading *r)
         form_narrow_adapters(r, "torchtune");
 }
 
+/* qat_distributed.py and qat_single_device.py round in every nn.Linear, qat_lora_finetune_distributed.py in those with adapters. */
+static void read_rounding(struct form_reading *r)
+{
+    static const char *const names[] = { "torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer", NULL };
+
+    if (!form_value(r->file->doc, "quantizer"))
+        return;
+    form_word(r, "quantizer._component_", names, -1);
+    form_set(r, "qat", json_string("8da4w"));
+    form_set(r, "qat_group", json_integer(form_count(r, "quantizer.groupsize", 256)));
+}
+
 static void read_optimizer(struct form_reading *r)
 {
     const char *name = form_text(r, "optimizer._component_", "torch.optim.AdamW");
@@ -236,6 +249,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         form_fail(&r, "tokenizer.max_seq_len: not given, so samples are as long as the data: give --seq");
     if (lora)
         read_adapters(&r);
+    read_rounding(&r);
     read_optimizer(&r);
     read_memory(&r);
     if (form_true(&r, "optimizer_in_bwd", false)) {
