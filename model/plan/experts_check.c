@@ -176,7 +176,7 @@ const char *experts_optimizer_refused(const struct model *m, enum optimizer o)
 {
     bool other = o != OPTIMIZER_ADAMW && !optimizer_traits(o)->by_element;
 
-    return m->experts > 0 && other && training_is_all(&m->training) ? "a mixture of experts is planned with adamw, flash_adamw and te_adamw alone so far" : NULL;
+    return m->experts > 0 && other && training_is_all(&m->training) ? "a mixture of experts is planned with adamw, torchao's, flash_adamw and te_adamw alone so far" : NULL;
 }
 
 /* A rank sends tokens x experts_used rows, and computes as many on average. */
