@@ -13,6 +13,9 @@ static const struct form_row rows[] = {
     { "model.lora_attn_modules", ROW_READ, NULL }, { "model.apply_lora_to_mlp", ROW_READ, NULL }, { "model.apply_lora_to_output", ROW_READ, NULL },
     { "model.lora_rank", ROW_READ, NULL }, { "model.lora_alpha", ROW_READ, NULL }, { "model.lora_dropout", ROW_READ, NULL },
     { "model.quantize_base", ROW_READ, NULL },
+    { "model.vocab_size", ROW_READ, NULL }, { "model.num_layers", ROW_READ, NULL }, { "model.num_heads", ROW_READ, NULL }, { "model.num_kv_heads", ROW_READ, NULL },
+    { "model.embed_dim", ROW_READ, NULL }, { "model.max_seq_len", ROW_READ, NULL }, { "model.intermediate_dim", ROW_READ, NULL },
+    { "model.attn_dropout", ROW_REFUSED, "attention's dropout is not planned of torchtune" }, { "model.norm_eps", ROW_SILENT, NULL }, { "model.rope_base", ROW_SILENT, NULL },
     { "model.use_dora", ROW_REFUSED, "DoRA is not planned" },
     { "tokenizer.max_seq_len", ROW_READ, NULL }, { "tokenizer._component_", ROW_SILENT, NULL }, { "tokenizer.path", ROW_SILENT, NULL },
     { "tokenizer.merges_file", ROW_SILENT, NULL }, { "tokenizer.merges_path", ROW_SILENT, NULL }, { "tokenizer.vocab_path", ROW_SILENT, NULL },
@@ -80,6 +83,30 @@ static int check(const struct form_file *f)
     return 0;
 }
 
+/* The builder that takes all sizes (torchtune/models/llama2/_component_builders.py); of the MLP's it makes one: 4 x (2/3 of the hidden size), up to a
+ * multiple of 256. */
+static json_t *llama2(const struct form_file *f)
+{
+    static const char *const names[][2] = {
+        { "model.vocab_size", "vocab_size" }, { "model.num_layers", "num_hidden_layers" }, { "model.num_heads", "num_attention_heads" },
+        { "model.num_kv_heads", "num_key_value_heads" }, { "model.embed_dim", "hidden_size" }, { "model.max_seq_len", "max_position_embeddings" },
+    };
+    int64_t hidden = json_integer_value(form_value(f->doc, "model.embed_dim")), ffn = json_integer_value(form_value(f->doc, "model.intermediate_dim"));
+    json_t *out = json_pack("{s:s, s:s, s:f, s:b}", "model_type", "llama", "_name_or_path", "llama2", "rms_norm_eps", 1e-5, "tie_word_embeddings", 0);
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const json_t *v = form_value(f->doc, names[i][0]);
+        if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 1 << 24) {
+            fail("%s: %s: expected a number of torchtune's builder llama2, which takes all sizes", f->path, names[i][0]);
+            json_decref(out);
+            return NULL;
+        }
+        json_object_set(out, names[i][1], (json_t *)(uintptr_t)v);
+    }
+    json_object_set_new(out, "intermediate_size", json_integer(ffn > 0 ? ffn : (4 * (2 * hidden / 3) + 255) / 256 * 256));
+    return out;
+}
+
 /* torchtune builds Phi-3 and Phi-4 with layers of q, k, v, gate and up of their own, where transformers' have two fused ones: Llama's blocks
  * (torchtune/models/phi3/_component_builders.py). */
 static json_t *config(const struct form_file *f)
@@ -88,6 +115,8 @@ static json_t *config(const struct form_file *f)
         { "phi3_mini", 32, 3072, 32, 32, 8192, 32064, 4096 }, { "phi4_14b", 40, 5120, 40, 10, 17920, 100352, 16384 },
     };
 
+    if (!strcmp(base_builder(f), "llama2"))
+        return llama2(f);
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         if (!strcmp(base_builder(f), of[i].builder))
             return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f}", "model_type", "llama", "_name_or_path", of[i].builder, "num_hidden_layers", of[i].layers, "hidden_size",
