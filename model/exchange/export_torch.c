@@ -351,6 +351,8 @@ int export_torch(const struct plan *p, FILE *to)
         return refuse("activation_offload", "wrap the forward pass in torch.autograd.graph.save_on_cpu() by hand");
     if (p->float8.recipe != FLOAT8_NONE)
         return refuse("fp8", "call torchao's convert_to_float8_training() by hand; export --to torchtitan has it");
+    if (p->qat.kind != QAT_NONE)
+        return refuse("qat", "call torchao's Int8DynActInt4WeightQATQuantizer(groupsize=...).prepare(model) by hand, before the wrapping");
     if (p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_EAGER)
         return refuse("kernels", "transformers runs torch-sdpa and torch-eager; compile the blocks by hand, or export --to torchtitan");
     if (p->dropout < usual_dropout(p) || p->dropout > usual_dropout(p))

@@ -38,7 +38,6 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "fp32_residual_connection", "residuals in fp32 are not modelled yet", 0 },
     { "fine_grained_activation_offloading", "it is not modelled yet", 0 },
     { "offload_modules", "activations that modules copy to the host are not modelled yet", 0 },
-    { "overlap_param_gather_with_optimizer_step", "it is not modelled yet", 0 },
     { "nccl_ub", "buckets in memory that NCCL registers are not modelled yet", 0 },
     { "use_nccl_ub", "buckets in memory that NCCL registers are not modelled yet", 0 },
     { "optimizer_cpu_offload", "it is not modelled yet", 0 },
@@ -48,7 +47,6 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "use_tp_pp_dp_mapping", "another order of ranks is not modelled on several nodes", 0 },
     { "defer_embedding_wgrad_compute", "it is not modelled yet", 0 },
     { "delay_wgrad_compute", "it is not modelled yet", 0 },
-    { "overlap_p2p_communication_warmup_flush", "it is not modelled yet", 0 },
     { "cpu_offloading", "it is not modelled yet", 0 },
     { "cpu_offloading_num_layers", "activations that layers copy to the host are not modelled yet", 0 },
     { "freeze_all_layers", "it is not modelled yet", 0 },
@@ -81,6 +79,9 @@ static const struct { const char *name, *why; } matters[] = {
     { "moe_input_jitter_eps", "the router's input is a copy" },
     { "no_rope_fusion", "rotary positions are planned as one kernel" },
     { "no_bias_gelu_fusion", "bias and activation are planned as one kernel" },
+    { "overlap_p2p_communication_warmup_flush", "messages of a pipeline's fill and drain are planned in turn with the blocks: it hides them, with a receive buffer more" },
+    { "overlap_param_gather_with_optimizer_step", "the first chunk's parameters are gathered after the optimizer's whole step, not beside the rest of it" },
+    { "tp_comm_overlap_cfg", "how userbuffers cut each product, and on how many multiprocessors, is Transformer Engine's default" },
 };
 
 /* What is applied below. */

@@ -92,6 +92,37 @@ static json_t *without_fields(json_t *options, const char *where)
     return NULL;
 }
 
+static void add_at(struct unread *u, const char *section, const char *key)
+{
+    char path[160];
+
+    snprintf(path, sizeof path, "%.60s.%.90s", section, key);
+    unread_add(u, path, NULL, false);
+}
+
+/* Other sections of options (BASE_MODEL_ARGS, MODEL_ARGS_2 of a second run): names that Megatron-LM has not; of MODEL_ENV_VARS, runs that are not there. */
+static void list_sections(const json_t *doc, struct unread *u)
+{
+    const json_t *read = json_object_get(doc, "MODEL_ARGS");
+    const char *section, *key, *inner;
+    json_t *v, *w, *x;
+    char name[96];
+
+    json_object_foreach((json_t *)(uintptr_t)doc, section, v)
+        json_object_foreach(v, key, w) {
+            name_of(key, strlen(key), name);
+            if (strstr(section, "MODEL_ARGS") && !megatron_knows(name) && !json_object_get(read, key))
+                add_at(u, section, key);
+        }
+    json_object_foreach(json_object_get(doc, "MODEL_ENV_VARS"), key, v) {
+        if (!json_object_get(doc, key))
+            add_at(u, "MODEL_ENV_VARS", key);
+        json_object_foreach(v, inner, x)
+            if (strcmp(inner, "GPUS_PER_NODE"))
+                add_at(u, "MODEL_ENV_VARS", inner);
+    }
+}
+
 void megatron_list_beside(const json_t *doc, const char *where)
 {
     static const char *const known[] = { "MODEL_ARGS", "TEST_TYPE", "LAUNCHER", "METRICS", "BEFORE_SCRIPT", "AFTER_SCRIPT", "MODE", "ENV_VARS" };
@@ -113,6 +144,7 @@ void megatron_list_beside(const json_t *doc, const char *where)
         snprintf(path, sizeof path, "ENV_VARS.%.100s", key);
         unread_add(&u, path, NULL, unread_is_among(key, variables, sizeof variables / sizeof *variables));
     }
+    list_sections(doc, &u);
     unread_end(&u);
     notes_print(&notes, where);
 }

@@ -19,6 +19,7 @@
 #include "model/exchange/recipe_targets.h"
 #include "model/exchange/titan_import.h"
 #include "model/plan/knob.h"
+#include "model/plan/optimizer_traits.h"
 
 struct import {
     const json_t    *config;
@@ -176,7 +177,7 @@ static int read_lora(const struct import *in, struct training *t)
     t->alpha = alpha > 0 ? alpha : in->form == RECIPE_FACTORY ? 2 * (double)t->rank : t->alpha;
     if (in->form == RECIPE_FACTORY && !targets[0])
         strcpy(targets, "all");
-    return read_base(in, t) < 0 ? -1 : recipe_targets(&(struct recipe_asks){ in->config, in->where, in->form, targets, all }, &in->p->model, t);
+    return read_base(in, t) < 0 ? -1 : recipe_targets(&(struct recipe_asks){ in->config, in->where, in->form, targets, in->notes, all }, &in->p->model, t);
 }
 
 /* Nobody trains packed weights themselves.  (`base` is plain where its keys could not be read, and were reported.) */
@@ -485,6 +486,7 @@ static int read_optimizer(const struct import *in)
     v = json_string(ours);
     rc = k->type == KNOB_FIXED && strcmp(ours, "adamw") ? -1 : knob_read(v, in->where, k, in->p);
     json_decref(v);
+    rc = rc == 0 && optimizer_traits(in->p->optimizer)->by == BY_OTHERS ? -1 : rc;         /* a plan's word, and none of transformers' */
     return rc < 0 ? fail("%s: %s: %s is not modelled for %s/%s", in->where, recipe_key(in->config, in->form, SAYS_OPTIM), word,
                          strategy_name(in->p->strategy), dialect_name(in->p->dialect)) : 0;
 }

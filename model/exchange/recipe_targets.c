@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "model/arch/training.h"
+#include "model/arch/training_names.h"
 
 /* LLaMA-Factory (model_utils/misc.py, find_all_linear_modules()) goes by the class's name, axolotl (loaders/adapter.py, find_all_linear_names()) by
  * the class: Llama4Router is nn.Linear's child. */
@@ -55,6 +56,29 @@ static int parameters(const struct recipe_asks *asks, struct training *t)
     return 0;
 }
 
+static bool is_a_module(const struct model *m, const char *name)
+{
+    for (int k = 0; k < m->nmodules; k++)
+        if (training_ends_with(m->modules[k].name, name, false))
+            return true;
+    return false;
+}
+
+/* PEFT asks that one of the names be a module's (tuners_utils.py, inject_adapter()): the others are left out, and said.  Where none is, the
+ * list stays, and is refused with the rest of the plan. */
+static void keep_modules(const struct recipe_asks *asks, const struct model *m, struct training *t)
+{
+    char name[TRAINING_LIST], kept[TRAINING_LIST] = "", left[TRAINING_LIST] = "";
+
+    for (int i = 0; !training_is_expression(asks->targets) && training_name_at(asks->targets, i, name); i++) {
+        char *to = is_a_module(m, name) ? kept : left;
+        strcat(strcat(to, to[0] ? "," : ""), name);         /* together no longer than the list that they are from */
+    }
+    strcpy(t->target_modules, kept[0] ? kept : asks->targets);
+    if (kept[0] && left[0])
+        notes_add(asks->notes, "lora_target_modules: no layer of %s is called %s: PEFT makes no adapters of it", m->family, left);
+}
+
 int recipe_targets(const struct recipe_asks *asks, const struct model *m, struct training *t)
 {
     if (m->experts > 0 && is_linearized(asks))
@@ -68,6 +92,6 @@ int recipe_targets(const struct recipe_asks *asks, const struct model *m, struct
         return -1;
     if (asks->all || !strcmp(asks->targets, "all"))
         return all_linear(asks, m, t);
-    strcpy(t->target_modules, asks->targets);
+    keep_modules(asks, m, t);
     return 0;
 }

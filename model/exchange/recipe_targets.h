@@ -9,6 +9,7 @@ struct recipe_asks {
     const char      *where;
     enum recipe_form form;
     const char      *targets;           /* names of the recipe, separated by commas; LLaMA-Factory's "all" */
+    struct notes    *notes;
     bool             all;               /* axolotl's lora_target_linear */
 };
 

@@ -77,10 +77,11 @@ static const struct form_row rows[] = {
     { "optimizer._target_", ROW_READ, NULL }, { "optimizer.lr", ROW_SILENT, NULL }, { "optimizer.betas", ROW_SILENT, NULL },
     { "optimizer.eps", ROW_SILENT, NULL }, { "optimizer.weight_decay", ROW_SILENT, NULL }, { "optimizer.foreach", ROW_READ, NULL },
     { "optimizer.fused", ROW_READ, NULL },
-    { "optimizer.master_weights", ROW_REFUSED, "master weights beside weights in 16 bits are not planned" },
-    { "optimizer.exp_avg_dtype", ROW_REFUSED, "states of another dtype than the weights' are not planned" },
-    { "optimizer.exp_avg_sq_dtype", ROW_REFUSED, "states of another dtype than the weights' are not planned" },
-    { "optimizer.store_param_remainders", ROW_REFUSED, "remainders of master weights are not planned" },
+    { "optimizer.master_weights", ROW_READ, NULL }, { "optimizer.exp_avg_dtype", ROW_READ, NULL }, { "optimizer.exp_avg_sq_dtype", ROW_READ, NULL },
+    { "optimizer.store_param_remainders", ROW_READ, NULL }, { "optimizer.adam_w_mode", ROW_SILENT, NULL }, { "optimizer.bias_correction", ROW_SILENT, NULL },
+    { "optimizer.master_weight_dtype", ROW_REFUSED, "master weights beside remainders are in fp32" },
+    { "optimizer.master_weight_bits", ROW_READ, NULL }, { "optimizer.quantize", ROW_REFUSED, "its states are planned in codes of 8 bits, which is usual" },
+    { "optimizer.check_numerics", ROW_REFUSED, "a pass over the weights before the first step is not planned" },
     { "clip_grad_norm.max_norm", ROW_READ, NULL },
     { "packed_sequence.packed_sequence_size", ROW_READ, NULL }, { "packed_sequence.split_across_pack", ROW_SILENT, NULL },
     { "packed_sequence.max_packs", ROW_SILENT, NULL },
@@ -328,21 +329,41 @@ static int64_t read_adapters(struct form_reading *r, const struct plan *p)
     return trains;
 }
 
+/* flashoptim.FlashAdamW keeps 8 bits of a 24-bit master beside weights in bf16.  Transformer Engine's FusedAdam is planned with master weights of
+ * which it stores the low half (without that it keeps them whole), and moments both in fp32 or both in bf16. */
+static void read_optimizer(struct form_reading *r)
+{
+    static const char *const names[] = { "torch.optim.Adam", "torch.optim.AdamW", "flashoptim.FlashAdamW",
+                                         "transformer_engine.pytorch.optimizers.fused_adam.FusedAdam", "transformer_engine.pytorch.optimizers.FusedAdam", NULL };
+    static const char *const dtypes[] = { "torch.float32", "float32", "fp32", "torch.bfloat16", "bfloat16", "bf16", NULL };
+    int name = form_word(r, "optimizer._target_", names, 1);
+    bool loop = !form_true(r, "optimizer.foreach", true), fused = form_true(r, "optimizer.fused", false);
+    bool narrow = form_word(r, "optimizer.exp_avg_dtype", dtypes, 0) > 2;
+
+    if (name < 2) {
+        form_set(r, "optimizer_form", json_string(fused ? "fused" : loop ? "loop" : "foreach"));
+        return;
+    }
+    if (name == 2 && form_count(r, "optimizer.master_weight_bits", 24) != 24)
+        form_fail(r, "optimizer.master_weight_bits: 24, its usual number, is planned");
+    if (name > 2 && (!form_true(r, "optimizer.master_weights", false) || !form_true(r, "optimizer.store_param_remainders", false)))
+        form_fail(r, "optimizer._target_: Transformer Engine's FusedAdam is planned with master_weights and store_param_remainders: true");
+    if (name > 2 && narrow != (form_word(r, "optimizer.exp_avg_sq_dtype", dtypes, 0) > 2))
+        form_fail(r, "optimizer.exp_avg_sq_dtype: planned in the dtype of exp_avg");
+    form_set(r, "optimizer", json_string(name == 2 ? "flash_adamw" : narrow ? "te_adamw_bf16" : "te_adamw"));
+}
+
 static void read_kernels(struct form_reading *r)
 {
     static const char *const losses[] = {
         "nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy", "nemo_automodel.components.loss.chunked_ce.ChunkedCrossEntropy",
         "nemo_automodel.components.loss.linear_ce.FusedLinearCrossEntropy", "nemo_automodel.components.loss.te_parallel_ce.TEParallelCrossEntropy", NULL };
     static const char *const ours[] = { "fp32", "chunked", "cut-cross-entropy", "fused" };
-    static const char *const optimizers[] = { "torch.optim.Adam", "torch.optim.AdamW", NULL };     /* TE's FusedAdam has states in fp32 */
     const json_t *again = form_value(r->file->doc, "distributed.activation_checkpointing");
     int loss = form_word(r, "loss_fn._target_", losses, 0);
-    bool loop = !form_true(r, "optimizer.foreach", true), fused = form_true(r, "optimizer.fused", false);
-
-    form_word(r, "optimizer._target_", optimizers, 1);
 
     form_set(r, "loss", json_string(loss == 0 && !form_true(r, "loss_fn.fp32_upcast", true) ? "bf16" : ours[loss]));
-    form_set(r, "optimizer_form", json_string(fused ? "fused" : loop ? "loop" : "foreach"));
+    read_optimizer(r);
     form_set(r, "clip", json_real(form_number(r, "clip_grad_norm.max_norm", 1)));
     if (json_is_true(again) || (json_is_string(again) && !strcmp(json_string_value(again), "full")))
         form_set(r, "recompute", json_string("full"));

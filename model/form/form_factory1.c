@@ -87,15 +87,30 @@ static void read_sharing(struct form_reading *r, const struct plan *p, bool fsdp
         form_set(r, "fsdp.root_units", json_string("embed"));
 }
 
+/* plugins/model_plugins/kernels/liger_kernel_ops.py: of models that plans have it knows Qwen3, and leaves others as they are.  A model that trains has
+ * its logits (require_logits), so the loss that it makes is Liger-Kernel's of logits, within what form_bound() says of it. */
+static void read_liger(struct form_reading *r, const struct model *m)
+{
+    static const char *const keys[] = { "liger.rope", "liger.rms_norm", "liger.glu_activation" };
+
+    if (strcmp(m->family, "qwen3")) {
+        notes_add(r->notes, "kernel_config.name: liger_kernel: LLaMA-Factory has no Liger kernels for %s and leaves the model as it is", m->family);
+        return;
+    }
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        form_set(r, keys[i], json_true());
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
-    static const char *const engines[] = { "fsdp2", NULL }, *const kernels[] = { "auto", NULL };
+    static const char *const engines[] = { "fsdp2", NULL }, *const kernels[] = { "auto", "liger_kernel", NULL };
     static const char *const attentions[] = { "sdpa", "flash_attention_2", "eager", NULL };
     struct form_reading r;
 
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
     form_word(&r, "dist_config.name", engines, 0);
-    form_word(&r, "kernel_config.name", kernels, 0);
+    if (form_word(&r, "kernel_config.name", kernels, 0) == 1)
+        read_liger(&r, &p->model);
     int attention = form_word(&r, "flash_attn", attentions, 0);
     if (form_count(&r, "cp_size", 1) > 1)
         form_fail(&r, "cp_size: positions of one sample on several ranks are not planned of this form");

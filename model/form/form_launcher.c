@@ -1,6 +1,8 @@
 /* form_launcher.c -- options of what starts a program that trains: torchrun, torch.distributed.run and .launch, deepspeed.  They say how many
  * processes start and where, which --cluster says of a plan; one that none of them has may be misspelt, and is told.  (accelerate's are read as its
  * config: form_file.c.) */
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/notes.h"
@@ -45,4 +47,59 @@ void launcher_list_unknown(const json_t *words, int program, const char *where)
     }
     unread_end(&u);
     notes_print(&notes, where);
+}
+
+/* Is it an option of the command that is read, or of what launches it? */
+static bool is_read(const struct form_file *f, const char *option, size_t n)
+{
+    size_t i;
+    json_t *word;
+    char name[96];
+
+    json_array_foreach(f->words, i, word)
+        if (!strncmp(json_string_value(word), option, n) && (json_string_value(word)[n] == '\0' || json_string_value(word)[n] == '='))
+            return true;
+    for (size_t k = 2; k <= n; k++)
+        name[k - 2] = k == n ? '\0' : option[k] == '-' ? '_' : option[k];
+    return json_object_get(f->launcher, name) != NULL;
+}
+
+/* In lines of one note each; a name that is there already is not said again. */
+static void put(struct notes *notes, char line[240], const char *option, size_t n)
+{
+    static const char says[] = "not read, in other commands or in branches that are not taken:";
+    char name[100];
+
+    snprintf(name, sizeof name, " %.*s", (int)n, option);
+    const char *at = strstr(line, name);
+    if (at && (at[n + 1] == '\0' || at[n + 1] == ' '))
+        return;
+    if (strlen(line) + strlen(name) + 1 > 240) {
+        notes_add(notes, "%s", line);
+        line[0] = '\0';
+    }
+    snprintf(line + strlen(line), 240 - strlen(line), "%s%s", line[0] ? "" : says, name);
+}
+
+void launcher_list_elsewhere(const struct form_file *f, struct notes *notes)
+{
+    char line[240] = "";
+
+    if (f->kind != FORM_COMMAND || !f->text || !f->words)
+        return;
+    for (const char *at = f->text, *end; *at; at = *end ? end + 1 : end) {
+        end = at + strcspn(at, "\n");
+        at += strspn(at, " \t");
+        for (const char *c = at; *at != '#' && c < end; c++) {
+            bool begins = (c == at || strchr(" \t\"'(=", c[-1])) && c[0] == '-' && c[1] == '-' && isalpha((unsigned char)c[2]);
+            size_t n = 2;
+            while (begins && (isalnum((unsigned char)c[n]) || c[n] == '-' || c[n] == '_' || c[n] == '.'))
+                n++;
+            if (begins && n < 96 && !is_read(f, c, n))
+                put(notes, line, c, n);
+            c += begins ? n - 1 : 0;
+        }
+    }
+    if (line[0])
+        notes_add(notes, "%s", line);
 }

@@ -107,6 +107,8 @@ static void add_bits(struct lines *l, const struct plan *p)
 
     if (p->float8.recipe != FLOAT8_NONE)
         add(l, " with fp8 (%s)", knob_words("fp8")[p->float8.recipe]);
+    if (p->qat.kind != QAT_NONE)
+        add(l, " rounded as if to %s (groups of %" PRId64 ")", knob_words("qat")[p->qat.kind], p->qat.group);
     if (eight && p->megatron.fp8_format != FP8_OFF)
         add(l, " with fp8 (%s)", eight->words[p->megatron.fp8_format]);
     if (four && p->megatron.fp4_format != FP4_OFF)

@@ -13,6 +13,9 @@ static const struct form_row rows[] = {
     { "model.lora_attn_modules", ROW_READ, NULL }, { "model.apply_lora_to_mlp", ROW_READ, NULL }, { "model.apply_lora_to_output", ROW_READ, NULL },
     { "model.lora_rank", ROW_READ, NULL }, { "model.lora_alpha", ROW_READ, NULL }, { "model.lora_dropout", ROW_READ, NULL },
     { "model.quantize_base", ROW_READ, NULL },
+    { "model.vocab_size", ROW_READ, NULL }, { "model.num_layers", ROW_READ, NULL }, { "model.num_heads", ROW_READ, NULL }, { "model.num_kv_heads", ROW_READ, NULL },
+    { "model.embed_dim", ROW_READ, NULL }, { "model.max_seq_len", ROW_READ, NULL }, { "model.intermediate_dim", ROW_READ, NULL },
+    { "model.attn_dropout", ROW_REFUSED, "attention's dropout is not planned of torchtune" }, { "model.norm_eps", ROW_SILENT, NULL }, { "model.rope_base", ROW_SILENT, NULL },
     { "model.use_dora", ROW_REFUSED, "DoRA is not planned" },
     { "tokenizer.max_seq_len", ROW_READ, NULL }, { "tokenizer._component_", ROW_SILENT, NULL }, { "tokenizer.path", ROW_SILENT, NULL },
     { "tokenizer.merges_file", ROW_SILENT, NULL }, { "tokenizer.merges_path", ROW_SILENT, NULL }, { "tokenizer.vocab_path", ROW_SILENT, NULL },
@@ -35,7 +38,8 @@ static const struct form_row rows[] = {
     { "enable_fp8_training", ROW_REFUSED, "torchtune's float8 is not planned" }, { "fp8_recipe_name", ROW_SILENT, NULL },
     { "dataset.*", ROW_SILENT, NULL }, { "dataset_val.*", ROW_SILENT, NULL },
     { "early_exit_loss.*", ROW_REFUSED, "losses of blocks before the last are not planned" }, { "layer_dropout.*", ROW_REFUSED, "blocks that some samples skip are not planned" },
-    { "teacher_model.*", ROW_REFUSED, "distillation holds a second model" }, { "quantizer.*", ROW_REFUSED, "quantisation-aware training is not modelled" },
+    { "teacher_model.*", ROW_REFUSED, "distillation holds a second model" }, { "quantizer._component_", ROW_READ, NULL }, { "quantizer.groupsize", ROW_READ, NULL },
+    { "fake_quant_after_n_steps", ROW_MATTERS, "steps before it round nothing: the plan's steps are those after it" },
     { "rlhf_loss.*", ROW_REFUSED, "PPO holds several models" }, { "num_generations", ROW_REFUSED, "GRPO's phases are not read from torchtune's form" },
     { "output_dir", ROW_SILENT, NULL }, { "seed", ROW_SILENT, NULL }, { "shuffle", ROW_SILENT, NULL }, { "epochs", ROW_SILENT, NULL },
     { "max_steps_per_epoch", ROW_SILENT, NULL }, { "resume_from_checkpoint", ROW_SILENT, NULL }, { "save_adapter_weights_only", ROW_SILENT, NULL },
@@ -79,6 +83,30 @@ static int check(const struct form_file *f)
     return 0;
 }
 
+/* The builder that takes all sizes (torchtune/models/llama2/_component_builders.py); of the MLP's it makes one: 4 x (2/3 of the hidden size), up to a
+ * multiple of 256. */
+static json_t *llama2(const struct form_file *f)
+{
+    static const char *const names[][2] = {
+        { "model.vocab_size", "vocab_size" }, { "model.num_layers", "num_hidden_layers" }, { "model.num_heads", "num_attention_heads" },
+        { "model.num_kv_heads", "num_key_value_heads" }, { "model.embed_dim", "hidden_size" }, { "model.max_seq_len", "max_position_embeddings" },
+    };
+    int64_t hidden = json_integer_value(form_value(f->doc, "model.embed_dim")), ffn = json_integer_value(form_value(f->doc, "model.intermediate_dim"));
+    json_t *out = json_pack("{s:s, s:s, s:f, s:b}", "model_type", "llama", "_name_or_path", "llama2", "rms_norm_eps", 1e-5, "tie_word_embeddings", 0);
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const json_t *v = form_value(f->doc, names[i][0]);
+        if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 1 << 24) {
+            fail("%s: %s: expected a number of torchtune's builder llama2, which takes all sizes", f->path, names[i][0]);
+            json_decref(out);
+            return NULL;
+        }
+        json_object_set(out, names[i][1], (json_t *)(uintptr_t)v);
+    }
+    json_object_set_new(out, "intermediate_size", json_integer(ffn > 0 ? ffn : (4 * (2 * hidden / 3) + 255) / 256 * 256));
+    return out;
+}
+
 /* torchtune builds Phi-3 and Phi-4 with layers of q, k, v, gate and up of their own, where transformers' have two fused ones: Llama's blocks
  * (torchtune/models/phi3/_component_builders.py). */
 static json_t *config(const struct form_file *f)
@@ -87,6 +115,8 @@ static json_t *config(const struct form_file *f)
         { "phi3_mini", 32, 3072, 32, 32, 8192, 32064, 4096 }, { "phi4_14b", 40, 5120, 40, 10, 17920, 100352, 16384 },
     };
 
+    if (!strcmp(base_builder(f), "llama2"))
+        return llama2(f);
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         if (!strcmp(base_builder(f), of[i].builder))
             return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f}", "model_type", "llama", "_name_or_path", of[i].builder, "num_hidden_layers", of[i].layers, "hidden_size",
@@ -153,6 +183,18 @@ static void read_adapters(struct form_reading *r)
         form_set(r, "base_dtype", json_string("nf4-double"));       /* torchao's NF4Tensor: block 64, scaler block 256 */
     if (!form_value(r->file->doc, "dtype") || strcmp(form_text(r, "dtype", ""), "fp32") != 0)
         form_narrow_adapters(r, "torchtune");
+}
+
+/* qat_distributed.py and qat_single_device.py round in every nn.Linear, qat_lora_finetune_distributed.py in those with adapters. */
+static void read_rounding(struct form_reading *r)
+{
+    static const char *const names[] = { "torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer", NULL };
+
+    if (!form_value(r->file->doc, "quantizer"))
+        return;
+    form_word(r, "quantizer._component_", names, -1);
+    form_set(r, "qat", json_string("8da4w"));
+    form_set(r, "qat_group", json_integer(form_count(r, "quantizer.groupsize", 256)));
 }
 
 static void read_optimizer(struct form_reading *r)
@@ -236,6 +278,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         form_fail(&r, "tokenizer.max_seq_len: not given, so samples are as long as the data: give --seq");
     if (lora)
         read_adapters(&r);
+    read_rounding(&r);
     read_optimizer(&r);
     read_memory(&r);
     if (form_true(&r, "optimizer_in_bwd", false)) {

@@ -68,7 +68,8 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.actor.fsdp_config.use_orig_params", ROW_READ, NULL },
     { "actor_rollout_ref.actor.fsdp_config.strategy", ROW_READ, NULL },
     { "actor_rollout_ref.actor.fsdp_config.wrap_policy.min_num_params", ROW_REFUSED, "units of a size are not read: blocks are units" },
-    { "actor_rollout_ref.actor.fsdp_config.mixed_precision.*", ROW_REFUSED, "another mixed precision than bf16 with fp32 reductions is not read" },
+    { "actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype", ROW_READ, NULL }, { "actor_rollout_ref.actor.fsdp_config.mixed_precision.reduce_dtype", ROW_READ, NULL },
+    { "actor_rollout_ref.actor.fsdp_config.mixed_precision.buffer_dtype", ROW_READ, NULL },
     { "actor_rollout_ref.actor.fsdp_config.dtype", ROW_READ, NULL },
     { "trainer.n_gpus_per_node", ROW_READ, NULL }, { "trainer.nnodes", ROW_READ, NULL },
     { "actor_rollout_ref.actor.optim.lr", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.optim.weight_decay", ROW_SILENT, NULL },
@@ -351,7 +352,9 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     form_set(&r, "strategy", json_string("fsdp"));
     form_set(&r, "dialect", json_string(two ? "torch" : "torch-fsdp1"));
     form_set(&r, "precision", json_string("bf16"));
-    form_set(&r, "reduce_dtype", json_string("fp32"));
+    if (form_word(&r, FSDP "mixed_precision.param_dtype", dtypes, 2) < 2 || form_word(&r, FSDP "mixed_precision.buffer_dtype", dtypes, 0) > 1)
+        form_fail(&r, FSDP "mixed_precision: planned with parameters in bf16 and buffers in fp32");
+    form_set(&r, "reduce_dtype", json_string(form_word(&r, FSDP "mixed_precision.reduce_dtype", dtypes, 0) > 1 ? "bf16" : "fp32"));
     if (narrow || (json_is_integer(rank) && json_integer_value(rank) > 0))       /* beside adapters bf16 may be usual */
         form_set(&r, "fsdp.model_dtype", json_string(narrow ? "bf16" : "fp32"));
     if (!two) {

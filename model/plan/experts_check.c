@@ -12,6 +12,7 @@
 #include "model/plan/framework.h"
 #include "model/plan/megatron_model.h"
 #include "model/plan/native_experts.h"
+#include "model/plan/optimizer_traits.h"
 #include "model/plan/plan_groups.h"
 
 static bool is_llama4(const struct model *m) { return family_for(m)->every_expert; }
@@ -173,7 +174,9 @@ void experts_ranks_words(const struct plan *p, char *to, size_t size)
 
 const char *experts_optimizer_refused(const struct model *m, enum optimizer o)
 {
-    return m->experts > 0 && o != OPTIMIZER_ADAMW && training_is_all(&m->training) ? "a mixture of experts is planned with adamw alone so far" : NULL;
+    bool other = o != OPTIMIZER_ADAMW && !optimizer_traits(o)->by_element;
+
+    return m->experts > 0 && other && training_is_all(&m->training) ? "a mixture of experts is planned with adamw, torchao's, flash_adamw and te_adamw alone so far" : NULL;
 }
 
 /* A rank sends tokens x experts_used rows, and computes as many on average. */

@@ -7,6 +7,9 @@
 
 #include "model/plan/plan.h"
 
+/* Is it the weight of an nn.Linear, not of what stands for it in some families (GPT-2's Conv1D), and no table? */
+bool plan_is_linear(const struct tensor *t);
+
 /* Is a tensor, whole or a rank's share of it, the weight of such a layer?  torchtitan's module_filter_fn(): both dimensions are multiples of 16, no name
  * of the filter is part of the module's; with "auto_filter_small_kn" torchao's _auto_filter_for_recipe() as well. */
 bool float8_converts(const struct plan *p, const struct tensor *t);

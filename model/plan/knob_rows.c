@@ -67,7 +67,7 @@ static const char *const scope_words[]     = { "parts of layers", "", "full_iter
 static const char *const optimizer_words[] = { "adamw", NULL };
 static const char *const optim_words[]     = { "adamw", "sgd", "adafactor", "adamw_bnb_8bit", "lion_32bit", "lion_8bit",
                                                "adamw_torch_8bit", "adamw_torch_4bit", "adamw_stochastic_bf16", "muon", "paged_adamw_32bit", "paged_adamw_8bit",
-                                               "paged_lion_32bit", "paged_lion_8bit", "soap", NULL };
+                                               "paged_lion_32bit", "paged_lion_8bit", "soap", "flash_adamw", "te_adamw", "te_adamw_bf16", NULL };
 static const char *const base_words[]      = { "plain", "nf4", "nf4-double", "int8", "int8-torchao", "int4-torchao", "int4-torchao-tiled", NULL };
 static const char *const device_words[]    = { "none", "cpu", "nvme", NULL };
 static const char *const context_words[]   = { "all-gather", "ring", "ulysses", NULL };
@@ -84,6 +84,7 @@ static const char *const position_words[]  = { "pre", "post", NULL };
 static const char *const module_words[]    = { "names of modules", NULL };
 static const char *const parameter_words[] = { "names of parameters", NULL };
 static const char *const float8_words[]    = { "none", "tensorwise", "rowwise", "rowwise_with_gw_hp", NULL };
+static const char *const qat_words[]       = { "none", "8da4w", NULL };
 static const char *const filter_words[]    = { "parts of names of modules", "", "none", "auto_filter_small_kn", NULL };
 static const char *const a_version[]       = { "a version", NULL };
 static const char *const a_path[]          = { "a path", NULL };
@@ -242,6 +243,10 @@ static const struct knob rows[] = {
       .about = "torchao's float8 linear layers: one scale a tensor, one a row, or that with weights' gradients in 16 bits" },
     { "", "fp8_filter", LIST(float8.filter, filter_words), .cells = FSDP2, .null = KNOB_NULL_DEFAULT, IDLE(float8),
       .about = "linear layers that stay as they are, by parts of their names (filter_fqns); null: the head" },
+    { "", "qat", WORD(qat.kind, qat_words, QAT_NONE), .cells = DDP_TORCH | FSDP2, .label = ", qat %s", TITAN_HAS(QAT_NONE, "its quantised layers are of float8 and MXFP8"),
+      .accelerate = { .cells = FSDP2 | DDP_TORCH, .only = QAT_NONE, .lacks = "layers that round are made by the training script" },
+      .about = "torchao's fake quantisation: linear layers (those with adapters, where adapters train) round inputs as if to 8 bits a token, weights to 4" },
+    { "", "qat_group", INT(qat.group, 2, 1 << 16, 256), .cells = DDP_TORCH | FSDP2, IDLE(qat), .about = "with qat: weights of a row that share a scale" },
     { "lora", "rank", INT(train.rank, 1, 1 << 16, 8), .cells = PEFT, IDLE(lora), .about = "LoraConfig's r" },
     { "lora", "rank", INT(train.rank, 1, 1 << 16, 32), .cells = MEGATRON, IDLE(lora), .about = "dim of Megatron-Bridge's LoRA" },
     { "lora", "alpha", REAL(train.alpha, 0, 1 << 30, 8), .above = true, .cells = PEFT, IDLE(lora), .about = "lora_alpha: adapters count alpha / rank" },

@@ -257,6 +257,8 @@ bool knob_idle_ends_bf16(const struct plan *p) { return knob_idle_scaled(p) || !
 
 bool knob_idle_float8(const struct plan *p) { return p->float8.recipe == FLOAT8_NONE; }
 
+bool knob_idle_qat(const struct plan *p) { return p->qat.kind == QAT_NONE; }
+
 bool knob_idle_float8_gather(const struct plan *p) { return !p->fsdp.float8_all_gather; }
 
 bool knob_idle_eager(const struct plan *p) { return p->kernels != KERNELS_TORCH_COMPILE; }

@@ -75,6 +75,7 @@ bool knob_idle_base(const struct plan *p);
 
 /* No layer multiplies in float8; none of its weights is gathered so. */
 bool knob_idle_float8(const struct plan *p);
+bool knob_idle_qat(const struct plan *p);
 bool knob_idle_float8_gather(const struct plan *p);
 
 /* No torch.compile(); dialect megatron: no CUDA graphs. */

@@ -41,10 +41,11 @@ int optimizer_check_torch(const struct plan *p, const char *where, const char *w
         return -1;
     if (p->optimizer != OPTIMIZER_SGD && p->optimizer_form != OPTIMIZER_FOREACH)
         return fail("%s: optimizer_form: %s has one form: leave it out", where, word);
-    if (p->optimizer == OPTIMIZER_AO_ADAMW && plan_recipe(p).kept != DT_BF16)
-        return fail("%s: optimizer: %s rounds parameters kept in bf16: set %s.model_dtype to bf16", where, word,
+    const char *in_bf16 = optimizer_traits(p->optimizer)->in_bf16;
+    if (in_bf16 && plan_recipe(p).kept != DT_BF16)
+        return fail("%s: optimizer: %s %s parameters kept in bf16: set %s.model_dtype to bf16", where, word, in_bf16,
                     p->strategy == STRAT_FSDP ? "fsdp" : "ddp");
-    if (plan_recipe(p).kept != DT_FP32 && by != BY_TORCHAO && by != BY_BITSANDBYTES && !(muon && p->strategy == STRAT_FSDP))
+    if (plan_recipe(p).kept != DT_FP32 && by != BY_TORCHAO && by != BY_BITSANDBYTES && !in_bf16 && !(muon && p->strategy == STRAT_FSDP))
         return fail("%s: optimizer: %s of parameters in %s is not modelled yet", where, word, dtype_name(plan_recipe(p).kept));
     if (p->fsdp.cpu_offload && knob_has(p, "fsdp", "cpu_offload"))
         return fail("%s: optimizer: with fsdp.cpu_offload only adamw is modelled", where);

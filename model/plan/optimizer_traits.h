@@ -9,7 +9,7 @@
 
 #include "model/plan/plan.h"
 
-enum optimizer_library { BY_TORCH, BY_BITSANDBYTES, BY_TORCHAO };
+enum optimizer_library { BY_TORCH, BY_BITSANDBYTES, BY_TORCHAO, BY_OTHERS };
 
 struct optimizer_traits {
     enum optimizer_library by;
@@ -18,6 +18,8 @@ struct optimizer_traits {
     bool paged;                     /* states of large tensors are in managed memory */
     const char *title, *words, *kept;       /* of the step's entry; of a plan; of the states' buffer, NULL: "optimizer states" */
     int  moments;                   /* fp32 numbers of an element that dpx's own kernel keeps; 0: it has none, or one by tensor */
+    const char *in_bf16;            /* why parameters have to be kept in bf16; NULL: they need not */
+    bool by_element;                /* what it keeps goes by numbers alone, experts' too */
     bool whole;                     /* its step takes whole tensors: not beside tensor, context, pipeline or expert parallelism */
     const char *not_fsdp2;          /* why FSDP2's sharded tensors (DTensor) cannot have it; NULL: they can */
     const char *not_recorded;       /* why a recorded module cannot */

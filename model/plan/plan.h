@@ -45,7 +45,7 @@ enum compile_mode { COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD };
 /* Words and sources: model/lower/common/optimizer.h. */
 enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_SGD, OPTIMIZER_ADAFACTOR, OPTIMIZER_BNB_ADAMW8, OPTIMIZER_BNB_LION, OPTIMIZER_BNB_LION8,
                  OPTIMIZER_AO_ADAMW8, OPTIMIZER_AO_ADAMW4, OPTIMIZER_AO_ADAMW, OPTIMIZER_MUON, OPTIMIZER_PAGED_ADAMW, OPTIMIZER_PAGED_ADAMW8, OPTIMIZER_PAGED_LION,
-                 OPTIMIZER_PAGED_LION8, OPTIMIZER_SOAP, NOPTIMIZER };
+                 OPTIMIZER_PAGED_LION8, OPTIMIZER_SOAP, OPTIMIZER_FLASH_ADAMW, OPTIMIZER_TE_ADAMW, OPTIMIZER_TE_ADAMW16, NOPTIMIZER };
 /* torch.optim.AdamW(foreach=True), (fused=True), (foreach=False); of SGD likewise. */
 enum optimizer_form { OPTIMIZER_FOREACH, OPTIMIZER_FUSED, OPTIMIZER_LOOP, NOPTIMIZER_FORM };
 /* What the host keeps of a block from forward to backward. */
@@ -88,6 +88,10 @@ struct float8_options {
     char    filter[TRAINING_LIST];  /* torchtitan's filter_fqns: modules whose name has one of these in it stay as they are.  "": the head;
                                      * "none": no name */
 };
+
+/* torchao's fake quantisation: linear layers round what they multiply as if it were in few bits (qat.h). */
+enum qat { QAT_NONE, QAT_8DA4W, NQAT };
+struct qat_options { enum qat kind; int64_t group; };   /* group: weights of a row that share a scale */
 
 /* Liger-Kernel's kernels in the place of transformers' operations (liger.h). */
 struct liger_options { bool rope, rms_norm, glu_activation; };
@@ -317,6 +321,7 @@ struct plan {
     struct parallel_options  parallel;
     struct ddp_options       ddp;
     struct float8_options    float8;
+    struct qat_options       qat;
     struct liger_options     liger;
     struct fsdp_options      fsdp;
     struct deepspeed_options ds;

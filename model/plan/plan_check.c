@@ -22,6 +22,7 @@
 #include "model/plan/loss_check.h"
 #include "model/plan/optimizer_check.h"
 #include "model/plan/parallel_check.h"
+#include "model/plan/qat.h"
 #include "model/plan/recorded_check.h"
 #include "model/plan/train_check.h"
 
@@ -287,7 +288,7 @@ int plan_check(const struct plan *p, const char *where)
         || check_derived(p, where) < 0 || check_common(p, where) < 0
         || check_unit(p, where) < 0 || (f->check && f->check(p, where) < 0) || loss_check(p, where) < 0 || liger_check(p, where) < 0
         || check_optimizer_form(p, where) < 0 || check_compile(p, where) < 0 || graphs_check(p, where) < 0
-        || train_check(p, where) < 0 || optimizer_check(p, where) < 0 || float8_check(p, where) < 0)
+        || train_check(p, where) < 0 || optimizer_check(p, where) < 0 || float8_check(p, where) < 0 || qat_check(p, where) < 0)
         return -1;
     return 0;
 }

@@ -141,6 +141,13 @@ static const char *other_way(const struct parallel_options *o)
     return o->tensor > 1 ? "tensor" : o->pipeline > 1 ? "pipeline" : "context";
 }
 
+/* Ranks that share a sample's positions, but for attention's own exchange, have the whole model like any data-parallel ones. */
+static bool is_ulysses_alone(const struct plan *p)
+{
+    return p->strategy == STRAT_FSDP && p->parallel.context > 1 && p->parallel.context_method == CONTEXT_ULYSSES && p->parallel.tensor <= 1
+        && p->parallel.pipeline <= 1 && p->parallel.expert <= 1;
+}
+
 int train_check_ranks(const struct plan *p, const char *where)
 {
     const struct framework *f = framework_of(p);
@@ -161,7 +168,7 @@ int train_check_ranks(const struct plan *p, const char *where)
         return 0;
     if (p->model.experts && p->parallel.expert > 1)
         return fail("%s: train: adapters and frozen weights beside parallel.expert are not supported yet", where);
-    if (!plan_is_data_parallel(p)) {
+    if (!plan_is_data_parallel(p) && !is_ulysses_alone(p)) {
         bool whole = p->strategy != STRAT_FSDP && p->strategy != STRAT_ZERO3 && p->parallel.context == 1;
         return fail("%s: train: adapters and frozen weights beside parallel.%s are not planned yet: set it to 1%s", where,
                     other_way(&p->parallel), whole ? "; fsdp of torch and zero3 of deepspeed cut frozen weights over all ranks" : "");

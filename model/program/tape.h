@@ -79,6 +79,7 @@ enum node_kind {
     NODE_DISPATCH,      /* tape_dispatch.c */
     NODE_PUT,           /* tape_put.c */
     NODE_FLOAT8, NODE_FLOAT8_BACK,      /* tape_float8.c */
+    NODE_CLAMP,         /* tape_qat.c */
 };
 
 /* What a linear layer's kernels are called: GEMM("mlp down") also names its dX, dW and db. */

@@ -13,6 +13,7 @@
 #include "model/program/tape_packed.h"
 #include "model/program/tape_parts.h"
 #include "model/program/tape_put.h"
+#include "model/program/tape_qat.h"
 #include "model/program/tape_ring.h"
 #include "model/program/tape_te.h"
 #include "model/program/tape_te_context.h"
@@ -128,8 +129,10 @@ static void run_mul(struct tape *t, const struct node *n, int out[], enum dtype 
  * gradient is a product of x's size, then summed. */
 static void run_mul_reduced(struct tape *t, const struct node *n, int out[], enum dtype got[])
 {
-    tape_back(t, n, n->name)->bytes = (tape_wants(n, 1) ? 5 : 2) * bytes_of(n, 0);
+    bool alone = n->kind == NODE_MUL_ROWS && !tape_wants(n, 1);
+
     got[0] = wider(n);
+    tape_back(t, n, n->name)->bytes = alone ? n->edges[0].numel * (dtype_bytes(n->dt) + dtype_bytes(got[0])) : (tape_wants(n, 1) ? 5 : 2) * bytes_of(n, 0);
     out[0] = grad(t, n, 0, got[0]);
     if (!tape_wants(n, 1))
         return;
@@ -282,6 +285,7 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
                               tape_run_float8(t, n, out); break;
     case NODE_TE_GATHERED: case NODE_TE_HEADS: case NODE_TE_POSITIONS: case NODE_TE_SINKS:
                               tape_run_te_context(t, n, out); break;
+    case NODE_CLAMP:          tape_run_clamp(t, n, out); break;
     case NODE_PUT:            tape_put_backward(t, n, out); break;
     case NODE_WEIGH:          tape_weigh_backward(t, n, out, got); break;
     case NODE_EMBEDDING:      run_embedding(t, n, out); break;

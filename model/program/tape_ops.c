@@ -163,7 +163,8 @@ var op_mul_rows(struct tape *t, const char *name, var x, var r)
     tape_edge(t, n, r);
     save_for(t, n, r, x);
     save_for(t, n, x, r);
-    return fresh(t, tape_var_numel(t, x), tape_var_dtype(t, x));
+    n->dt = tape_wider(tape_var_dtype(t, x), tape_var_dtype(t, r));
+    return fresh(t, tape_var_numel(t, x), n->dt);
 }
 
 var op_view(struct tape *t, var x, bool copies_back)

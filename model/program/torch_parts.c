@@ -6,10 +6,12 @@
 #include "model/program/tape_collective.h"
 #include "model/plan/float8.h"
 #include "model/plan/liger.h"
+#include "model/plan/qat.h"
 #include "model/program/tape_exchange.h"
 #include "model/program/tape_float8.h"
 #include "model/program/tape_liger.h"
 #include "model/program/tape_packed.h"
+#include "model/program/tape_qat.h"
 
 /* ---- parameters ---- */
 
@@ -164,13 +166,28 @@ var torch_weight(struct torch_model *b, enum tensor_role role, int64_t numel, bo
     return tmp(b->t, w, op_shared(b->t, w, b->t->linear_views));
 }
 
+/* FakeQuantizedLinear: input and weight of a role's layer are rounded, the input first.  Takes both. */
+static void round_operands(struct torch_model *b, enum tensor_role role, var *x, var *w, int64_t k)
+{
+    int own = torch_piece_tensor(b->m, b->block, role, false);
+    const struct tensor *weight = own >= 0 ? tensor_at(b, b->block, own) : NULL;
+
+    if (!weight || !qat_converts(b->p, weight))
+        return;
+    bool holds = qat_in_parts(b->p, weight);
+    *x = tmp(b->t, *x, tape_rounded(b->t, *x, tape_var_numel(b->t, *x) / k, true, holds));
+    *w = tmp(b->t, *w, tape_rounded(b->t, *w, qat_weight_scales(b->p, weight), false, holds));
+}
+
 var torch_linear_with(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k, var w,
                       enum tensor_role role)
 {
     b->t->module = module_of(b, role);
-    var in = torch_bf16_if_autocast(b, x);
-    var y = op_linear(b->t, names, in, n, k, w, 0, true);
+    var in = torch_bf16_if_autocast(b, x), of = tape_hold(b->t, w);
+    round_operands(b, role, &in, &of, k);
+    var y = op_linear(b->t, names, in, n, k, of, 0, true);
     tape_drop(b->t, in);
+    tape_drop(b->t, of);
     return y;
 }
 
@@ -358,6 +375,7 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
         bias = param(b, role, true, n, true);
     bool saves = t->linear_saves;
     t->linear_saves &= role == ROLE_HEAD || !torch_own_linear(b->m);
+    round_operands(b, role, &in, &w, k);
     var y = op_linear(t, names, in, n, k, w, bias, !bias);
     t->linear_saves = saves;
     tape_drop(t, bias);

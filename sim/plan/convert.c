@@ -11,6 +11,7 @@
 #include "base/notes.h"
 #include "model/arch/builtin.h"
 #include "model/arch/training.h"
+#include "model/form/form_launcher.h"
 #include "model/exchange/script_keys.h"
 #include "model/exchange/unread.h"
 #include "sim/plan/commands.h"
@@ -135,6 +136,7 @@ static int read_plan(const struct import_args *a, const struct form *form, const
     if ((leaves_open(form) && by_global_batch(a->global_batch, p) < 0) || form->read(f, p, &notes) < 0)
         return -1;
     note_script(f, p, &notes);
+    launcher_list_elsewhere(f, &notes);
     note_length(p, &notes);
     if (check_given(a, form, p, &notes) < 0)
         return -1;

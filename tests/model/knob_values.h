@@ -280,6 +280,11 @@ static void for_training(const struct knob *k, int s, int d, struct plan *plain)
     }
     if (k->offset == offsetof(struct plan, train.narrow))
         plain->fsdp.model_dtype = plain->ddp.model_dtype = plain->precision = DT_BF16;
+    if (!strncmp(k->name, "qat", 3)) {
+        plain->fsdp.model_dtype = plain->ddp.model_dtype = plain->precision = DT_BF16;
+        plain->kernels = KERNELS_TORCH_SDPA;
+        plain->qat.kind = k->offset == offsetof(struct plan, qat.kind) ? QAT_NONE : QAT_8DA4W;
+    }
     if (strcmp(k->object, "megatron") && (!strncmp(k->name, "fp8", 3) || strstr(k->name, "float8"))) {
         plain->kernels = KERNELS_TORCH_SDPA;
         plain->precision = DT_BF16;

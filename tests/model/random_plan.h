@@ -38,11 +38,11 @@ static inline int64_t draw_whole(const struct knob *k, uint64_t *rng)
 {
     static const char *const few[] = { "virtual_stages", "first_stage_less_layers", "last_stage_less_layers", "recompute_num_layers",
                                        "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16", "recompute_interval" };
-    static const char *const powers[] = { "ddp_bucket_size", "hierarchical_a2a_ranks" };
+    static const char *const powers[] = { "ddp_bucket_size", "hierarchical_a2a_ranks", "qat_group" };
 
     if (!strncmp(k->object, "deepspeed", 9))
         return (int64_t)1 << draw(rng, 40);
-    if (draw_named(k, powers, 2))
+    if (draw_named(k, powers, 3))
         return (int64_t)1 << draw(rng, k->hi > 1 << 20 ? 28 : 4);
     if (!strcmp(k->name, "mtp_num_layers"))        /* one depth, of few plans: most keys do not go with it yet */
         return draw(rng, 4) == 0;

@@ -10,6 +10,8 @@
 #include "model/arch/transformer.h"
 #include "model/exchange/recipe.h"
 #include "model/exchange/unread.h"
+#include "model/exchange/megatron_import.h"
+#include "model/form/form_launcher.h"
 #include "model/form/form_rows.h"
 
 #define FOLDER "tests/golden/forms/"
@@ -367,6 +369,44 @@ static void a_key_renamed_to_nonsense_is_told(void **state)
     assert_int_equal(silent_renames, 0);
 }
 
+static void options_outside_of_the_command_are_named(void **state)
+{
+    static const char text[] = "#!/bin/bash\n# --comment 1\nhf download a/b --zzz_dir c\nif [ $# -gt 9 ]; then\n  MORE=( --zzz_branch 1 --num-layers 2 )\nfi\n"
+                               "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size=512\n";
+    struct notes notes = { 0 };
+    struct form_file f;
+
+    (void)state;
+    assert_int_equal(form_parse(strdup(text), "train.sh", &f), 0);
+    launcher_list_elsewhere(&f, &notes);
+    form_close(&f);
+    assert_int_equal(notes.n, 1);
+    assert_non_null(strstr(notes.text[0], ": --zzz_dir --zzz_branch"));
+    assert_null(strstr(notes.text[0], "--comment"));
+    assert_null(strstr(notes.text[0], "--num-layers"));
+    assert_null(strstr(notes.text[0], "--nproc_per_node"));
+}
+
+/* Megatron-LM's tests have options of a second run, and a number of GPUs for each. */
+static void other_sections_name_what_no_option_is(void **state)
+{
+    json_t *doc = json_pack("{s:{s:{s:i}, s:{s:i, s:i}}, s:{s:i}, s:{s:i, s:i}}", "MODEL_ENV_VARS", "MODEL_ARGS_3", "GPUS_PER_NODE", 2, "MODEL_ARGS_2", "GPUS_PER_NODE",
+                            2, "zzz_gpus", 1, "MODEL_ARGS", "--num-layers", 4, "MODEL_ARGS_2", "--num-layers", 4, "--zzz-layers", 4);
+    json_t *said = json_array(), *before = notes_divert(said);
+
+    (void)state;
+    megatron_list_beside(doc, "t");
+    notes_divert(before);
+    char *all = json_dumps(said, 0);
+    assert_non_null(strstr(all, "MODEL_ARGS_2.--zzz-layers"));
+    assert_non_null(strstr(all, "MODEL_ENV_VARS.zzz_gpus"));
+    assert_non_null(strstr(all, "MODEL_ENV_VARS.MODEL_ARGS_3"));
+    assert_null(strstr(all, "MODEL_ARGS_2.--num-layers"));
+    free(all);
+    json_decref(said);
+    json_decref(doc);
+}
+
 /* A section that is left out as a whole has nothing in it that is read. */
 static void silent_sections_hold_no_key_that_is_read(void **state)
 {
@@ -626,7 +666,9 @@ int main(void)
         cmocka_unit_test(a_commands_config_is_read),
         cmocka_unit_test(each_file_is_of_one_form),
         cmocka_unit_test(files_become_the_plans_that_people_read),
-        cmocka_unit_test(a_key_renamed_to_nonsense_is_told), cmocka_unit_test(a_misspelt_false_is_told), cmocka_unit_test(meshes_larger_than_the_cluster_are_refused),
+        cmocka_unit_test(a_key_renamed_to_nonsense_is_told),
+        cmocka_unit_test(options_outside_of_the_command_are_named),
+        cmocka_unit_test(other_sections_name_what_no_option_is), cmocka_unit_test(a_misspelt_false_is_told), cmocka_unit_test(meshes_larger_than_the_cluster_are_refused),
         cmocka_unit_test(a_verdict_that_depends_on_what_is_missing_is_refused),
         cmocka_unit_test(silent_sections_hold_no_key_that_is_read),
     };

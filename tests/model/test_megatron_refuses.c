@@ -137,7 +137,6 @@ static void words_and_options_that_are_not_planned(void **state)
         { AWARE "--no-store-param-remainders", "no_store_param_remainders: Megatron-LM's command line has no such option" },
         { AWARE "--optimizer sgd", "optimizer:" },
         { AWARE "--fp8-format hybrid --fp8-param-gather", "use_precision_aware_optimizer: beside fp8_param_gather it is not modelled yet" },
-        { "--overlap-param-gather-with-optimizer-step", "overlap_param_gather_with_optimizer_step:" },
         { "--use-nccl-ub", "use_nccl_ub:" },
         { "--fp4-param", "fp4_param:" },
         { "--optimizer-cpu-offload", "optimizer_cpu_offload:" },

@@ -192,6 +192,41 @@ static void rounding_by_chance_needs_parameters_in_bf16(void **state)
     }
 }
 
+/* ---- beside weights in bf16 ---- */
+
+/* Of 4096 x 14336 numbers, and of 33.  flashoptim: a byte for each moment and for error bits, and 2 of a scale for each 32 or part of it.
+ * Transformer Engine: moments of 4 bytes, or of 2 with a scale of 4 for each, and 2 of the master weight's low half. */
+static void others_keep_part_of_the_master_weights(void **state)
+{
+    static const struct { enum optimizer o; int64_t rows, columns, bytes[OPTIMIZER_PARTS]; } row[] = {
+        { OPTIMIZER_FLASH_ADAMW, 4096, 14336, { 58720256, 3670016, 58720256, 3670016, 58720256 } },
+        { OPTIMIZER_FLASH_ADAMW, 1, 33, { 33, 4, 33, 4, 33 } },
+        { OPTIMIZER_TE_ADAMW, 4096, 14336, { 234881024, 234881024, 117440512 } },
+        { OPTIMIZER_TE_ADAMW16, 1, 33, { 66, 66, 66, 4, 4 } },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct plan p = { .dialect = DIALECT_TORCH, .strategy = STRAT_FSDP, .optimizer = row[i].o, .precision = DT_BF16, .fsdp = { .model_dtype = DT_BF16 } };
+        struct tensor t = { .ndim = 2, .shape = { row[i].rows, row[i].columns }, .numel = row[i].rows * row[i].columns, .role = ROLE_UP };
+        int64_t bytes[OPTIMIZER_PARTS] = { 0 };
+        optimizer_states(&p, &t, t.shape[0], bytes);
+        for (int k = 0; k < OPTIMIZER_PARTS; k++)
+            assert_int_equal(bytes[k], row[i].bytes[k]);
+    }
+}
+
+/* A shard of an eighth: 2 + 1 bytes of the weights and 2 of the codes, and 1/8 of scales; in bf16. */
+static void a_step_has_them_of_each_shard(void **state)
+{
+    int64_t params = 8030261248;
+
+    (void)state;
+    assert_close((double)states_in("fsdp", "flash_adamw", "fsdp"), (double)params / 8 * 3.125, 1e-4);
+    assert_close((double)states_in("fsdp", "te_adamw", "fsdp"), (double)params / 8 * 10, 1e-4);
+    assert_close((double)states_in("fsdp", "te_adamw_bf16", "fsdp"), (double)params / 8 * 6, 1e-4);
+}
+
 /* ---- SOAP ---- */
 
 static json_t *soap(const char *model, const char *strategy)
@@ -385,6 +420,8 @@ int main(void)
         cmocka_unit_test(plans_hold_what_tensors_need),
         cmocka_unit_test(what_a_strategy_cannot_shard_is_refused),
         cmocka_unit_test(rounding_by_chance_needs_parameters_in_bf16),
+        cmocka_unit_test(others_keep_part_of_the_master_weights),
+        cmocka_unit_test(a_step_has_them_of_each_shard),
         cmocka_unit_test(soap_keeps_four_squares_of_a_matrix),
         cmocka_unit_test(soap_is_refused_where_it_fails_or_is_not_known),
         cmocka_unit_test(exports_name_optimizers_that_the_trainer_has),

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "model/lower/lower.h"
+#include "model/program/program.h"
 #include "model/schedule/schedule.h"
 
 #define MIB (1024.0 * 1024.0)
@@ -43,6 +44,34 @@ static void sends_what_the_paper_says(void **state)
         schedules_free(&s);
         plan_free(&p);
     }
+}
+
+/* What a rank's blocks keep under FSDP2, with LoRA of every linear layer or without. */
+static int64_t kept(int context, int seq, bool adapts)
+{
+    char words[400];
+    struct program g = { 0 };
+
+    snprintf(words, sizeof words, "{ \"dpx_plan\": 1, \"model\": \"llama-3.1-8b\", \"cluster\": \"8xh100\", \"strategy\": \"fsdp\", \"dialect\": \"torch\", \"precision\": \"bf16\", "
+             "\"fsdp\": { \"model_dtype\": \"bf16\" }, \"seq\": %d, \"parallel\": { \"context\": %d%s }%s }", seq, context, context > 1 ? ", \"context_method\": \"ulysses\"" : "",
+             adapts ? ", \"train\": \"lora\", \"lora\": { \"rank\": 64, \"narrow\": true, \"target_modules\": \"all-linear\" }" : "");
+    json_t *doc = json_loads(words, 0, NULL);
+    struct plan p;
+    assert_int_equal(plan_from_json(doc, "p", &p), 0);
+    json_decref(doc);
+    assert_int_equal(program_build(&p, &g), 0);
+    int64_t saved = g.piece[PIECE_BLOCK].saved;
+    program_free(&g);
+    plan_free(&p);
+    return saved;
+}
+
+/* Adapters see what their layers see: of a sample over two ranks they keep what they keep of one of half the length.  (Frozen layers keep less.) */
+static void adapters_have_the_positions_of_their_rank(void **state)
+{
+    (void)state;
+    assert_true(kept(1, 2048, true) < kept(1, 2048, false));
+    assert_int_equal(kept(2, 4096, true) - kept(2, 4096, false), kept(1, 2048, true) - kept(1, 2048, false));
 }
 
 /* 16 ranks, 8 heads of keys: each is repeated once.  A rank's queries are 64 MiB, its keys 32 where they were 16. */
@@ -226,7 +255,8 @@ static void its_config_is_refused_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sends_what_the_paper_says), cmocka_unit_test(repeats_heads_of_keys),
+        cmocka_unit_test(sends_what_the_paper_says), cmocka_unit_test(adapters_have_the_positions_of_their_rank),
+        cmocka_unit_test(repeats_heads_of_keys),
         cmocka_unit_test(reduces_over_all_ranks_in_fp32), cmocka_unit_test(stage_0_sums_over_all_ranks),
         cmocka_unit_test(stage_0_agrees_on_the_norm), cmocka_unit_test(stage_0_masks_behind_the_first),
         cmocka_unit_test(refuses_by_name),

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "model/lower/common/optimizer.h"
+#include "model/plan/qat.h"
 #include "model/program/torch_model.h"
 
 void lower_declare_activations(struct schedules *s, const struct local_model *local, int acts[NPIECE])
@@ -62,12 +63,38 @@ void lower_load_statistics(struct schedules *s, int statistics)
     sched_act(s, ACT_ALLOC | ACT_WRITE, statistics, 0, 0);
 }
 
+/* Scales and zero points that layers keep until their next forward; here from the beginning. */
+static void load_scales(struct schedules *s, const struct plan *p)
+{
+    int64_t sum = 0;
+    int buf = -1;
+
+    for (int pass = 0; pass < 2; pass++) {
+        for (int t = 0; t < p->model.ntensors; t++)
+            for (int i = 0; i < 4 && qat_converts(p, &p->model.tensors[t]); i++) {
+                const struct tensor *x = &p->model.tensors[t];
+                int64_t bytes = qat_in_parts(p, x) && i % 2 == 0 ? 0 : round512(4 * (i < 2 ? qat_weight_scales(p, x) : qat_token_scales(p, x)));
+                sum += pass ? 0 : bytes;
+                if (pass && bytes > 0)
+                    sched_part(s, buf, bytes);
+            }
+        if (sum == 0)
+            return;
+        if (!pass)
+            buf = sched_buf(s, CAT_PARAMS, "scales and zero points", NULL, 0, 1, sum);
+    }
+    sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "scales and zero points")->flags = OPF_LOAD;
+    sched_act(s, ACT_ALLOC | ACT_WRITE, buf, 0, 0);
+}
+
 /* model.to(device) has moved them before anything else is made. */
 void lower_load_buffers(struct schedules *s, const struct local_model *local)
 {
     const struct recorded *r = local->model->recorded;
     int64_t bytes = 0;
     int buf;
+
+    load_scales(s, local->plan);
 
     for (int64_t i = 0; r && i < r->nbuffers; i++)
         bytes += round512(r->buffer[i]);

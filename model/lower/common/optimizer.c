@@ -1,6 +1,8 @@
 /* optimizer.c -- an optimizer's states of a tensor, temporaries and passes of a step.  What it is called: optimizer_traits.c. */
 #include "model/lower/common/optimizer.h"
 
+#include <string.h>
+
 #include "model/plan/optimizer_traits.h"
 
 /* bitsandbytes: states in 8 bits from so many elements on, each block with its largest value in fp32. */
@@ -85,6 +87,26 @@ static int factors(const struct tensor *t, int64_t rows, int64_t n, int64_t e, i
 /* pytorch_optimizer's SOAP: a side of a matrix has a preconditioner and its eigenbasis (max_precondition_dim); a vector has none. */
 enum { SOAP_MOST = 10000 };
 
+/* flashoptim's codes, a scale in fp16 for each 32, and error bits; Transformer Engine's moments, the low half of each master weight, and for
+ * moments in bf16 a scale of each that stays 1. */
+enum { FLASH_GROUP = 32 };
+
+static int flash_states(int64_t n, int64_t *bytes)
+{
+    const int64_t scales = 2 * ceil_div(n, FLASH_GROUP), all[] = { n, scales, n, scales, n };
+
+    memcpy(bytes, all, sizeof all);
+    return 5;
+}
+
+static int te_states(int64_t n, bool narrow, int64_t *bytes)
+{
+    const int64_t e = narrow ? 2 : 4, all[] = { n * e, n * e, 2 * n, 4, 4 };
+
+    memcpy(bytes, all, narrow ? sizeof all : 3 * sizeof *all);
+    return narrow ? 5 : 3;
+}
+
 static int64_t soap_side(const struct tensor *t, int i) { return t->ndim == 2 && t->shape[i] <= SOAP_MOST ? t->shape[i] : 0; }
 
 static int soap_states(const struct tensor *t, int64_t n, int64_t e, int64_t *bytes)
@@ -123,6 +145,9 @@ int optimizer_states(const struct plan *p, const struct tensor *t, int64_t rows,
         return plan_orthogonalises(p, t) ? 1 : 2;
     case OPTIMIZER_ADAFACTOR:  return factors(t, rows, n, e, bytes);
     case OPTIMIZER_SOAP:       return soap_states(t, n, e, bytes);
+    case OPTIMIZER_FLASH_ADAMW: return flash_states(n, bytes);
+    case OPTIMIZER_TE_ADAMW: case OPTIMIZER_TE_ADAMW16:
+        return te_states(n, p->optimizer == OPTIMIZER_TE_ADAMW16, bytes);
     case OPTIMIZER_BNB_ADAMW8: case OPTIMIZER_PAGED_ADAMW: case OPTIMIZER_PAGED_ADAMW8:
     case OPTIMIZER_BNB_LION: case OPTIMIZER_BNB_LION8: case OPTIMIZER_PAGED_LION: case OPTIMIZER_PAGED_LION8:
         return bnb_states(p, optimizer_in_8_bits(p, t, n), n, bytes);
@@ -389,6 +414,7 @@ static struct optimizer_work own_work(const struct plan *p)
  *     sgd          v*=, v+=g, p-=v: 2 + 3 + 3 elements; in one kernel 5
  *     adafactor    norms of p, g's rows and columns, the update: product, /=, clamp, rsqrt, *=, norm; p+=: 17 elements
  *     8 bits       p, g, p and the states' codes twice each; blocks' values are 1/64 of that and left out
+ *     flash, te    p, g, p, two states and error bits or remainders twice each; one kernel a tensor, or of many
  *     stochastic   p, g, p and two states twice each: torchao compiles it to one kernel a tensor */
 struct optimizer_work optimizer_work(const struct plan *p)
 {
@@ -412,6 +438,9 @@ struct optimizer_work optimizer_work(const struct plan *p)
     case OPTIMIZER_AO_ADAMW:   return (struct optimizer_work){ 7 * e, 1, true, 0, false };
     case OPTIMIZER_MUON:       return muon_work(p);
     case OPTIMIZER_SOAP:       return soap_work(p);
+    case OPTIMIZER_FLASH_ADAMW: return (struct optimizer_work){ 3 * e + 6, 1, true, 0, false };
+    case OPTIMIZER_TE_ADAMW:   return (struct optimizer_work){ 3 * e + 20, 1, false, 0, false };
+    case OPTIMIZER_TE_ADAMW16: return (struct optimizer_work){ 3 * e + 12, 1, false, 0, false };
     case OPTIMIZER_ADAMW:
     case NOPTIMIZER:           break;
     }
