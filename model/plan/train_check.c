@@ -141,6 +141,15 @@ static const char *other_way(const struct parallel_options *o)
     return o->tensor > 1 ? "tensor" : o->pipeline > 1 ? "pipeline" : "context";
 }
 
+/* Which changes no layer that has weights: verl's, under FSDP2 and FSDP1. */
+static bool is_ulysses(const struct plan *p)
+{
+    bool alone = p->parallel.tensor == 1 && p->parallel.pipeline == 1 && p->parallel.context > 1;
+
+    return alone && p->strategy == STRAT_FSDP && dialect_is_torch(p->dialect) && p->kernels != KERNELS_DPX && p->train.base == BASE_PLAIN
+        && (p->parallel.context_method == CONTEXT_ULYSSES || p->dialect == DIALECT_TORCH_FSDP1);
+}
+
 int train_check_ranks(const struct plan *p, const char *where)
 {
     const struct framework *f = framework_of(p);
@@ -161,7 +170,7 @@ int train_check_ranks(const struct plan *p, const char *where)
         return 0;
     if (p->model.experts && p->parallel.expert > 1)
         return fail("%s: train: adapters and frozen weights beside parallel.expert are not supported yet", where);
-    if (!plan_is_data_parallel(p)) {
+    if (!plan_is_data_parallel(p) && !is_ulysses(p)) {
         bool whole = p->strategy != STRAT_FSDP && p->strategy != STRAT_ZERO3 && p->parallel.context == 1;
         return fail("%s: train: adapters and frozen weights beside parallel.%s are not planned yet: set it to 1%s", where,
                     other_way(&p->parallel), whole ? "; fsdp of torch and zero3 of deepspeed cut frozen weights over all ranks" : "");
