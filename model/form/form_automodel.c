@@ -210,13 +210,12 @@ static void read_pipeline(struct form_reading *r, int64_t local, int64_t steps)
     int schedule = form_word(r, "distributed.pipeline.pp_schedule", words, 0);
 
     form_set(r, "parallel.pipeline_schedule", json_string(ours[schedule]));
-    if (steps > 1)
-        form_fail(r, "step_scheduler.global_batch_size: accumulation around a pipeline is not planned: %lld micro-steps of %lld samples", (long long)steps,
-                  (long long)local);
+    if (steps > 1)          /* schedule.step() for each batch of the step */
+        form_set(r, "parallel.pipeline_flushes", json_integer(steps));
     if (local % each)
         form_fail(r, "distributed.pipeline.pp_microbatch_size: %lld samples do not divide by %lld", (long long)local, (long long)each);
     form_set(r, "micro_batch", json_integer(each));
-    form_set(r, "accumulation", json_integer(local / each));
+    form_set(r, "accumulation", json_integer(local / each * steps));
     if (per > 0)
         notes_add(r->notes, "distributed.pipeline.layers_per_stage is not in the plan: stages are as even as they can be");
 }

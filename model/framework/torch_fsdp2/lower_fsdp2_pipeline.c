@@ -168,6 +168,7 @@ static void post_backward(void *fsdp2, struct at u)
 static void reduce_one(struct fsdp2 *f, struct at u, struct at *prev)
 {
     f->reduce = true;
+    f->has_sharded = f->walk.flush > 0;         /* those of the schedule before */
     fsdp2_finds_unsharded(f, true);
     fsdp2_post_backward(f, u, prev->c != NUC ? prev : NULL);
     f->stage.unit[u.position + 1].there = false;
@@ -186,6 +187,7 @@ static void reduce(struct fsdp2 *f)
         reduce_one(f, walk_at(w, old ? w->unit0 + i : w->unit1 - 1 - i, 0), &prev);
     if (w->root.c != NUC && !old)
         reduce_one(f, w->root, &prev);
+    f->reduce = false;
     f->stage.held = prev;
 }
 
@@ -200,7 +202,7 @@ static void await_reduction(struct fsdp2 *f)
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions")->after =
         AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
     sched_act(f->s, ACT_FREE, f->fam[held.c].rs_in, held.i, 0);
-    if (f->hybrid && f->cast_grads)
+    if (f->hybrid && (f->cast_grads || f->has_sharded))
         each_unit(f, free_reduced);
     f->stage.held.c = NUC;
 }
