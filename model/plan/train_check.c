@@ -147,7 +147,8 @@ static bool keeps_layers_whole(const struct plan *p)
     const struct parallel_options *of = &p->parallel;
     bool torchs = p->strategy == STRAT_FSDP && dialect_is_torch(p->dialect) && p->kernels != KERNELS_DPX && p->train.base == BASE_PLAIN && of->tensor == 1;
     bool ulysses = of->context > 1 && of->pipeline == 1 && (of->context_method == CONTEXT_ULYSSES || p->dialect == DIALECT_TORCH_FSDP1);
-    bool stages = of->context == 1 && of->pipeline > 1 && p->dialect == DIALECT_TORCH && training_is_lora(&p->train) && !pipeline_splits(of->pipeline_schedule);
+    bool stages = of->context == 1 && of->pipeline > 1 && p->dialect == DIALECT_TORCH && training_is_lora(&p->train) && !pipeline_splits(of->pipeline_schedule)
+        && recompute_whole(p->recompute);               /* else the first block keeps less, which the stages' edges do not know */
 
     return torchs && (ulysses || stages) && !train_adapters_at(p).ends && !p->train.modules_to_save[0];
 }

@@ -172,7 +172,8 @@ static void reduce_one(struct fsdp2 *f, struct at u, struct at *prev)
     fsdp2_finds_unsharded(f, true);
     fsdp2_post_backward(f, u, prev->c != NUC ? prev : NULL);
     f->stage.unit[u.position + 1].there = false;
-    *prev = u;
+    if (f->size[u.c].trained > 0)
+        *prev = u;
 }
 
 static void reduce(struct fsdp2 *f)
@@ -192,7 +193,11 @@ static void reduce(struct fsdp2 *f)
 }
 
 /* AllReduceState holds these until now. */
-static void free_reduced(struct fsdp2 *f, struct at u) { sched_act(f->s, ACT_FREE, f->fam[u.c].rs_out, u.i, 0); }
+static void free_reduced(struct fsdp2 *f, struct at u)
+{
+    if (f->size[u.c].trained > 0)
+        sched_act(f->s, ACT_FREE, f->fam[u.c].rs_out, u.i, 0);
+}
 
 /* FSDPState.wait_for_gradient_reduction. */
 static void await_reduction(struct fsdp2 *f)
@@ -201,7 +206,8 @@ static void await_reduction(struct fsdp2 *f)
 
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions")->after =
         AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
-    sched_act(f->s, ACT_FREE, f->fam[held.c].rs_in, held.i, 0);
+    if (held.c != NUC)
+        sched_act(f->s, ACT_FREE, f->fam[held.c].rs_in, held.i, 0);
     if (f->hybrid && (f->cast_grads || f->has_sharded))
         each_unit(f, free_reduced);
     f->stage.held.c = NUC;

@@ -434,12 +434,11 @@ def pipeline_cases():
     yield make("hsdp-1f1b-p2-m2-f2-2x2", "twice, HSDP 2 x 2", 8, model=FOUR, grid=pp(2, "1f1b", pipeline_flushes=2), accumulation=4, group=2, options=keep)
     for kind, v in (("1f1b", 1), ("interleaved", 2)):
         for targets in (["q_proj", "v_proj"], "all-linear"):
-            for recompute in ("none", "full"):
-                case = make(f"fsdp-{kind}-p2-m4-lora-{targets if isinstance(targets, str) else 'qv'}-{recompute}", "adapters", 4, model=FOUR, grid=pp(2, kind, v),
-                            accumulation=4, recompute=recompute, options=keep, **REDUCED)
-                case["plan"] |= {"train": "lora", "lora": {"rank": 8, "target_modules": targets}}
-                case["plan"]["fsdp"]["model_dtype"] = None
-                yield case
+            case = make(f"fsdp-{kind}-p2-m4-lora-{targets if isinstance(targets, str) else 'qv'}-full", "adapters", 4, model=FOUR, grid=pp(2, kind, v),
+                        accumulation=4, recompute="full", options=keep, **REDUCED)
+            case["plan"] |= {"train": "lora", "lora": {"rank": 8, "target_modules": targets}}
+            case["plan"]["fsdp"]["model_dtype"] = None
+            yield case
 
 
 def ddp_cases():
