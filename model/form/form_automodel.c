@@ -102,11 +102,11 @@ static const struct form_row rows[] = {
     { "quantization.load_in_4bit", ROW_READ, NULL }, { "quantization.bnb_4bit_use_double_quant", ROW_READ, NULL },
     { "quantization.bnb_4bit_quant_type", ROW_SILENT, NULL }, { "quantization.bnb_4bit_compute_dtype", ROW_SILENT, NULL },
     { "quantization.bnb_4bit_quant_storage", ROW_SILENT, NULL }, { "quantization._target_", ROW_SILENT, NULL },
-    { "fp8.enabled", ROW_REFUSED, "torchao's float8 layers are not planned of this form: fp8.enabled: false is" }, { "fp8.recipe_name", ROW_SILENT, NULL },
-    { "fp8.enable_fsdp_float8_all_gather", ROW_SILENT, NULL }, { "fp8.precompute_float8_dynamic_scale_for_fsdp", ROW_SILENT, NULL },
-    { "fp8.force_recompute_fp8_weight_in_bwd", ROW_SILENT, NULL }, { "fp8.filter_fqns", ROW_SILENT, NULL },
-    { "fp8.emulate", ROW_SILENT, NULL },
-    { "compile.enabled", ROW_REFUSED, "torch.compile of the whole model is not planned: compile.enabled: false is" }, { "compile", ROW_SILENT, NULL },
+    { "fp8", ROW_SILENT, NULL }, { "fp8.enabled", ROW_READ, NULL }, { "fp8.recipe_name", ROW_READ, NULL },
+    { "fp8.enable_fsdp_float8_all_gather", ROW_READ, NULL }, { "fp8.precompute_float8_dynamic_scale_for_fsdp", ROW_READ, NULL },
+    { "fp8.force_recompute_fp8_weight_in_bwd", ROW_SILENT, NULL }, { "fp8.filter_fqns", ROW_READ, NULL },      /* torchao 0.18: no effect */
+    { "fp8.emulate", ROW_REFUSED, "products of 8-bit floats that are emulated are not planned" },
+    { "compile.enabled", ROW_READ, NULL }, { "compile", ROW_SILENT, NULL },
     { "compile.fullgraph", ROW_SILENT, NULL }, { "compile.backend", ROW_SILENT, NULL }, { "compile.mode", ROW_SILENT, NULL }, { "compile.dynamic", ROW_SILENT, NULL },
     { "qat.enabled", ROW_REFUSED, "quantisation-aware training is not modelled" }, { "neftune.noise_alpha", ROW_SILENT, NULL },
     { "teacher_model.*", ROW_REFUSED, "distillation holds a second model" },
@@ -211,13 +211,12 @@ static void read_pipeline(struct form_reading *r, int64_t local, int64_t steps)
     int schedule = form_word(r, "distributed.pipeline.pp_schedule", words, 0);
 
     form_set(r, "parallel.pipeline_schedule", json_string(ours[schedule]));
-    if (steps > 1)
-        form_fail(r, "step_scheduler.global_batch_size: accumulation around a pipeline is not planned: %lld micro-steps of %lld samples", (long long)steps,
-                  (long long)local);
+    if (steps > 1)          /* schedule.step() for each batch of the step */
+        form_set(r, "parallel.pipeline_flushes", json_integer(steps));
     if (local % each)
         form_fail(r, "distributed.pipeline.pp_microbatch_size: %lld samples do not divide by %lld", (long long)local, (long long)each);
     form_set(r, "micro_batch", json_integer(each));
-    form_set(r, "accumulation", json_integer(local / each));
+    form_set(r, "accumulation", json_integer(local / each * steps));
     if (per > 0)
         notes_add(r->notes, "distributed.pipeline.layers_per_stage is not in the plan: stages are as even as they can be");
 }
@@ -373,6 +372,35 @@ static void read_kernels(struct form_reading *r)
         form_fail(r, "distributed.activation_checkpointing: expected true, false, full or selective");
 }
 
+/* apply_fp8_to_model(): the head is converted, too, unless filter_fqns names it.  Scales are made ahead with one scale a tensor and float8 gathers alone. */
+static void read_float8(struct form_reading *r)
+{
+    static const char *const recipes[] = { "tensorwise", "rowwise", "rowwise_with_gw_hp", NULL };
+    const json_t *names = form_value(r->file->doc, "fp8.filter_fqns");
+    bool gathers = form_true(r, "fp8.enable_fsdp_float8_all_gather", false), ahead = form_true(r, "fp8.precompute_float8_dynamic_scale_for_fsdp", false);
+
+    if (!form_true(r, "fp8.enabled", false))
+        return;
+    int recipe = form_word(r, "fp8.recipe_name", recipes, 0);
+    form_set(r, "fp8", json_string(recipes[recipe]));
+    form_set(r, "fp8_filter", json_is_array(names) && json_array_size(names) > 0 ? json_deep_copy(names) : json_string("none"));
+    if (recipe == 0 && gathers) {
+        form_set(r, "fsdp.enable_fsdp_float8_all_gather", json_true());
+        form_set(r, "fsdp.precompute_float8_dynamic_scale_for_fsdp", json_boolean(ahead));
+    }
+}
+
+/* infrastructure.py: torch.compile() of the whole model, but not of one that FSDP2 has. */
+static void read_compile(struct form_reading *r, bool ddp)
+{
+    if (!form_true(r, "compile.enabled", false))
+        return;
+    if (ddp)
+        form_fail(r, "compile.enabled: torch.compile of the whole model is not planned: compile.enabled: false is");
+    notes_add(r->notes, "compile.enabled: Automodel compiles no model that FSDP2 has since 10 April 2026 (distributed.enable_compile does): planned as it runs, "
+              "uncompiled; earlier releases compiled it");
+}
+
 /* What runs is the recipe's, and what has weights the model's class: others than these are no language model's step. */
 static int check_recipe(const struct form_file *f)
 {
@@ -457,6 +485,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     read_batch(&r, ddp ? read_no_mesh(&r, p) : read_mesh(&r, p));
     read_length(&r, p);
     read_kernels(&r);
+    read_float8(&r);
+    read_compile(&r, ddp);
     if (form_value(f->doc, "peft._target_") || form_value(f->doc, "peft.dim"))
         trains = read_adapters(&r, p);
     int rc = form_end(&r, p);

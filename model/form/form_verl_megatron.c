@@ -35,7 +35,20 @@ static void take_over(const struct form_reading *r, const char *path, json_t *se
         json_object_update(section, (json_t *)(uintptr_t)said);
 }
 
-static json_t *model_of(struct form_reading *r, int64_t *tensor, int64_t *pipeline, int64_t *context)
+/* mbridge 0.15 (models/qwen3moe.py, mixtral.py, deepseek_v3.py) and hf_to_mcore_config_*() agree on these. */
+static void put_experts(const struct model *of, json_t *m)
+{
+    if (of->kv_rank > 0) {                      /* deepseek_v3.py; it sets no groups of experts */
+        json_object_set_new(m, "moe_router_score_function", json_string("sigmoid"));
+        put_true(m, "moe_router_enable_expert_bias", true);
+    }
+    json_object_set_new(m, "moe_token_dispatcher_type", json_string("alltoall"));
+    json_object_set_new(m, "moe_router_load_balancing_type", json_string("none"));
+    put_true(m, "moe_grouped_gemm", true);
+    put_true(m, "bias_activation_fusion", true);
+}
+
+static json_t *model_of(struct form_reading *r, const struct model *of, int64_t *tensor, int64_t *pipeline, int64_t *context)
 {
     json_t *m = json_object();
     bool bridged = form_true(r, MEGATRON "use_mbridge", true);
@@ -56,6 +69,8 @@ static json_t *model_of(struct form_reading *r, int64_t *tensor, int64_t *pipeli
     json_object_set_new(m, "attention_dropout", json_real(0));
     json_object_set_new(m, "make_vocab_size_divisible_by", json_integer(1));
     put_true(m, "bf16", true);
+    if (of->experts > 0)
+        put_experts(of, m);
     take_over(r, MEGATRON "override_transformer_config", m);
     if (bridged && !form_true(r, MEGATRON "vanilla_mbridge", true))
         form_fail(r, MEGATRON "vanilla_mbridge: False: models of Megatron-Bridge's provider are not read: mbridge's own are");
@@ -78,7 +93,7 @@ static json_t *optimizer_of(struct form_reading *r)
 static json_t *sections_of(struct form_reading *r, const struct plan *p)
 {
     int64_t tensor, pipeline, context;
-    json_t *model = model_of(r, &tensor, &pipeline, &context), *ddp = json_object();
+    json_t *model = model_of(r, &p->model, &tensor, &pipeline, &context), *ddp = json_object();
     int64_t sharing = form_ranks(tensor, pipeline, context);
 
     if (p->cluster.world_size % sharing) {

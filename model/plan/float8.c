@@ -79,9 +79,6 @@ static int check_gather(const struct plan *p, const char *where)
         return fail("%s: %s: nothing is gathered in a shard group of one rank", where, key);
     if (p->fsdp.reshard_after_forward > 1)
         return fail("%s: %s: FSDP2 has no such gather after a reshard to a number of ranks: fsdp.reshard_after_forward true or false", where, key);
-    if (p->fsdp.model_dtype >= 0)
-        return fail("%s: %s: parameters in %s beside it are not modelled: leave fsdp.model_dtype out", where, key,
-                    dtype_name((enum dtype)p->fsdp.model_dtype));
     for (int t = 0; t < p->model.ntensors; t++) {
         const struct tensor *x = &p->model.tensors[t];
         bool by_rows = x->role != ROLE_ATTN_OUT && x->role != ROLE_DOWN;        /* tensor parallelism cuts them */
@@ -125,11 +122,21 @@ static int check_layers(const struct plan *p, const char *where)
             return fail("%s: fp8: %s has %" PRId64 " of %" PRId64 " %s on each of %" PRId64 " ranks: products of 8-bit floats need multiples of 16",
                         where, x->name, x->shape[cut] / p->parallel.tensor, x->shape[cut], cut ? "columns" : "rows", p->parallel.tensor);
     }
-    for (int t = 0; t < m->ntensors; t++)
+    for (int t = 0; t < m->ntensors && (p->parallel.tensor > 1 || p->kernels == KERNELS_TORCH_COMPILE || p->kernels == KERNELS_DPX); t++)
         if (m->tensors[t].is_bias && m->tensors[t].role != ROLE_HEAD && plan_is_linear(&(struct tensor){ .role = m->tensors[t].role, .ndim = 2 }))
-            return fail("%s: fp8: %s: linear layers with biases (%s) are not modelled in float8", where, m->name, m->tensors[t].name);
+            return fail("%s: fp8: %s: linear layers with biases (%s) are modelled in float8 with torch-sdpa and torch-eager, without parallel.tensor", where, m->name, m->tensors[t].name);
     return n > 0 ? 0 : fail("%s: fp8: no linear layer of %s would be converted: dimensions are multiples of 16, and names are not in fp8_filter",
                             where, m->name);
+}
+
+/* convert_to_float8_training() takes a head whose weight is the embedding's like any other. */
+static int check_head(const struct plan *p, const char *where)
+{
+    struct tensor head = { .role = ROLE_HEAD, .name = "lm_head" };
+
+    if (!p->model.tied || is_filtered(p, &head))
+        return 0;
+    return fail("%s: fp8_filter: the head in float8, whose weight is the embedding's, is not modelled: name lm_head", where);
 }
 
 /* A name that is part of no linear layer's leaves out none: a slip, but for the head of models that have none of their own. */
@@ -174,7 +181,7 @@ static int check_all(const struct plan *p, const char *where)
         return fail("%s: fp8_filter: \"auto_filter_small_kn\" goes by whole layers: beside parallel.tensor name what stays as it is", where);
     if (p->parallel.tensor > 1 && !p->parallel.sequence)
         return fail("%s: parallel.sequence: beside fp8 tensor parallelism is modelled with it", where);
-    return check_filter(p, where) < 0 || check_alike(p, where) < 0 || check_layers(p, where) < 0 ? -1 : check_gather(p, where);
+    return check_filter(p, where) < 0 || check_head(p, where) < 0 || check_alike(p, where) < 0 || check_layers(p, where) < 0 ? -1 : check_gather(p, where);
 }
 
 int float8_check(const struct plan *p, const char *where)

@@ -366,7 +366,7 @@ struct local_share local_share_of(const struct plan *p, int64_t rank)
     const struct parallel_options *of = &p->parallel;
     struct mesh m = plan_mesh(p);
     struct pipeline pipe = { of->pipeline_schedule, (int)m.size[AXIS_PIPE], (int)mesh_digit(&m, rank, AXIS_PIPE),
-                             m.size[AXIS_PIPE] > 1 ? (int)of->virtual_stages : 1, (int)p->accumulation, 0 };
+                             m.size[AXIS_PIPE] > 1 ? (int)of->virtual_stages : 1, (int)plan_flush_steps(p), 0 };
     struct local_share s = { .vocab = p->model.vocab, .tensor_ranks = m.size[AXIS_TENSOR], .tensor_rank = mesh_digit(&m, rank, AXIS_TENSOR),
                              .context_ranks = m.size[AXIS_CONTEXT], .context_rank = mesh_digit(&m, rank, AXIS_CONTEXT),
                              .nchunks = pipe.chunks, .sequence = of->sequence && m.size[AXIS_TENSOR] > 1,

@@ -99,7 +99,7 @@ static int check_schedule(const struct plan *p, const char *where)
 {
     const struct parallel_options *of = &p->parallel;
     enum pipeline_kind kind = of->pipeline_schedule;
-    struct pipeline pipe = { kind, (int)of->pipeline, 0, (int)of->virtual_stages, (int)p->accumulation, 0 };
+    struct pipeline pipe = { kind, (int)of->pipeline, 0, (int)of->virtual_stages, (int)plan_flush_steps(p), 0 };
     bool old = plan_torch_before(p, 2015);
     const char *why = pipeline_refused(&pipe);
 
@@ -129,6 +129,22 @@ static bool comes_again(const struct plan *p)
     return p->kernels != KERNELS_DPX && (framework_of(p)->pipelines_fold & OF_PIPELINE(k));
 }
 
+/* Every run of the schedule is written by itself. */
+static int check_flushes(const struct plan *p, const char *where)
+{
+    int64_t n = p->parallel.pipeline_flushes;
+
+    if (n <= 1)
+        return 0;
+    if (p->kernels == KERNELS_DPX)
+        return fail("%s: parallel.pipeline_flushes: kernels \"dpx\" run a step's schedule once", where);
+    if (p->accumulation % n)
+        return fail("%s: parallel.pipeline_flushes: %" PRId64 " micro-steps do not divide by %" PRId64, where, p->accumulation, n);
+    if (p->fsdp.cpu_offload)
+        return fail("%s: parallel.pipeline_flushes: beside fsdp.cpu_offload not modelled yet", where);
+    return 0;
+}
+
 static int check_passes(const struct plan *p, const char *where)
 {
     int64_t chunks = p->parallel.virtual_stages, most = comes_again(p) ? PIPELINE_MOST_STEPS : PIPELINE_MOST_PASSES / chunks;
@@ -143,7 +159,7 @@ static int check_pipeline(const struct plan *p, const char *where)
 {
     const struct framework *f = framework_of(p);
 
-    if (check_passes(p, where) < 0)
+    if (check_flushes(p, where) < 0 || check_passes(p, where) < 0)
         return -1;
     if (f->runs_pipelines)
         return f->check_pipeline(p, where) < 0 ? -1 : check_stages(p, where);

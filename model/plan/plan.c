@@ -150,7 +150,7 @@ void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype p
     p->strategy = s;
     p->dialect = d;
     memset(&p->parallel, 0, sizeof p->parallel);
-    p->parallel.tensor = p->parallel.context = p->parallel.pipeline = p->parallel.virtual_stages = 1;
+    p->parallel.tensor = p->parallel.context = p->parallel.pipeline = p->parallel.virtual_stages = p->parallel.pipeline_flushes = 1;
     memset(&p->ddp, 0, sizeof p->ddp);
     memset(&p->float8, 0, sizeof p->float8);
     memset(&p->fsdp, 0, sizeof p->fsdp);

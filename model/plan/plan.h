@@ -261,6 +261,7 @@ struct parallel_options {
     bool    context_balance;        /* a rank has a chunk from the sequence's begin and one from its end */
     enum pipeline_kind pipeline_schedule;
     int64_t virtual_stages;         /* chunks of a rank of the pipe */
+    int64_t pipeline_flushes;       /* times that a step runs the schedule, each with its share of the micro-steps; at most 1: once */
     int64_t first_stage_less, last_stage_less;  /* blocks fewer, in place of the embedding and of the head */
     int64_t expert;                 /* ranks that share out the experts of each block; 1: none */
     int64_t expert_tensor;          /* tensor-parallel ranks that cut each expert: one, or all of them */
@@ -408,6 +409,12 @@ int64_t plan_global_batch(const struct plan *p);
 
 /* Does every rank have the whole model and whole samples? */
 bool plan_is_data_parallel(const struct plan *p);
+
+/* Micro-steps of one run of a pipeline's schedule. */
+static inline int64_t plan_flush_steps(const struct plan *p)
+{
+    return p->parallel.pipeline_flushes > 1 ? p->accumulation / p->parallel.pipeline_flushes : p->accumulation;
+}
 
 /* Is the tensor updated by Muon? */
 bool plan_orthogonalises(const struct plan *p, const struct tensor *t);

@@ -141,11 +141,16 @@ static const char *other_way(const struct parallel_options *o)
     return o->tensor > 1 ? "tensor" : o->pipeline > 1 ? "pipeline" : "context";
 }
 
-/* Ranks that share a sample's positions, but for attention's own exchange, have the whole model like any data-parallel ones. */
-static bool is_ulysses_alone(const struct plan *p)
+/* What leaves every layer that has weights to one rank: verl's Ulysses, under FSDP2 and FSDP1; FSDP2's stages. */
+static bool keeps_layers_whole(const struct plan *p)
 {
-    return p->strategy == STRAT_FSDP && p->parallel.context > 1 && p->parallel.context_method == CONTEXT_ULYSSES && p->parallel.tensor <= 1
-        && p->parallel.pipeline <= 1 && p->parallel.expert <= 1;
+    const struct parallel_options *of = &p->parallel;
+    bool torchs = p->strategy == STRAT_FSDP && dialect_is_torch(p->dialect) && p->kernels != KERNELS_DPX && p->train.base == BASE_PLAIN && of->tensor == 1;
+    bool ulysses = of->context > 1 && of->pipeline == 1 && (of->context_method == CONTEXT_ULYSSES || p->dialect == DIALECT_TORCH_FSDP1);
+    bool stages = of->context == 1 && of->pipeline > 1 && p->dialect == DIALECT_TORCH && training_is_lora(&p->train) && !pipeline_splits(of->pipeline_schedule)
+        && recompute_whole(p->recompute);               /* else the first block keeps less, which the stages' edges do not know */
+
+    return torchs && (ulysses || stages) && !train_adapters_at(p).ends && !p->train.modules_to_save[0];
 }
 
 int train_check_ranks(const struct plan *p, const char *where)
@@ -168,7 +173,7 @@ int train_check_ranks(const struct plan *p, const char *where)
         return 0;
     if (p->model.experts && p->parallel.expert > 1)
         return fail("%s: train: adapters and frozen weights beside parallel.expert are not supported yet", where);
-    if (!plan_is_data_parallel(p) && !is_ulysses_alone(p)) {
+    if (!plan_is_data_parallel(p) && !keeps_layers_whole(p)) {
         bool whole = p->strategy != STRAT_FSDP && p->strategy != STRAT_ZERO3 && p->parallel.context == 1;
         return fail("%s: train: adapters and frozen weights beside parallel.%s are not planned yet: set it to 1%s", where,
                     other_way(&p->parallel), whole ? "; fsdp of torch and zero3 of deepspeed cut frozen weights over all ranks" : "");

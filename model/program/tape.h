@@ -301,6 +301,7 @@ var  op_repeat(struct tape *t, const char *name, var x, int64_t n);
 var  op_expand(struct tape *t, const char *name, var x, int64_t n);
 /* a += b: a's own storage. */
 var  op_add_to(struct tape *t, const char *name, var a, var b);
+var  op_add_row(struct tape *t, const char *name, var x, var row);      /* to every row */
 /* x[[i]], part of x by an index tensor: a copy, the index saved; back into zeros of x's size. */
 var  op_index(struct tape *t, const char *name, var x, int64_t numel);
 /* n views of x of the given numels; one tensor joins their gradients. */

@@ -213,6 +213,18 @@ var op_expand(struct tape *t, const char *name, var x, int64_t times)
     return tape_var(t, store_of(t, x), tape_var_numel(t, x) * times, tape_var_dtype(t, x), t->nnodes - 1, 0);
 }
 
+var op_add_row(struct tape *t, const char *name, var x, var row)
+{
+    var wide = op_expand(t, name, row, tape_var_numel(t, x) / tape_var_numel(t, row));
+
+    begin(t, name, KC_ELEMENTWISE, KEEPS_NOTHING)->bytes = 2 * tape_var_bytes(t, x) + tape_var_bytes(t, row);
+    struct node *n = tape_node(t, NODE_PASS, name, KC_ELEMENTWISE);
+    tape_edge(t, n, x);
+    tape_edge(t, n, wide);
+    tape_drop(t, wide);
+    return fresh(t, tape_var_numel(t, x), tape_var_dtype(t, x));
+}
+
 var op_add_to(struct tape *t, const char *name, var a, var b)
 {
     begin(t, name, KC_ELEMENTWISE, KEEPS_NOTHING)->bytes = 2 * tape_var_bytes(t, a) + tape_var_bytes(t, b);

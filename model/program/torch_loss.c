@@ -80,6 +80,10 @@ static var of_actor(struct torch_model *b, var logits)
     } else {
         loss = op_fused_loss(t, "fused cross-entropy", logits, shifted, b->m->vocab, 1);
         var entropy = op_entropy(t, "entropy", logits, b->m->vocab);
+        if (torch_is_ulysses(b)) {              /* both are gathered */
+            loss = tmp(t, loss, torch_ulysses_loss(b, loss));
+            entropy = tmp(t, entropy, torch_ulysses_loss(b, entropy));
+        }
         loss = tmp(t, loss, op_add(t, "loss and entropy", loss, entropy));
         tape_drop(t, entropy);
     }
@@ -294,7 +298,7 @@ var torch_loss(struct torch_model *b, var n)
     if (kind == LOSS_LINEAR_CHUNKS)
         return linear_chunks(b, n);
     l = kind == LOSS_FUSED_LINEAR ? linear_loss(b, n) : kind == LOSS_CUT ? cut_loss(b, n) : of_logits(b, n, &logits);
-    if (torch_is_ulysses(b))
+    if (torch_is_ulysses(b) && kind != LOSS_FUSED_ENTROPY)
         l = tmp(t, l, torch_ulysses_loss(b, l));
     tape_drop(t, n);                         /* last_hidden_state, until forward returns */
     tape_drop(t, logits);                    /* with the output object */

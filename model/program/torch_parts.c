@@ -318,6 +318,10 @@ static var float8_linear(struct torch_model *b, const struct gemm_names *names, 
     if (how.cast_gradient && !leaves(role))
         y = tmp(t, y, tape_float8_gradient(t, y, &how));
     tape_drop(t, w);
+    var bias = param(b, role, true, n, false);          /* a sum of its own, of a new tensor */
+    if (bias)
+        y = tmp(t, y, op_add_row(t, "bias", y, bias));
+    tape_drop(t, bias);
     t->module = -1;
     return y;
 }

@@ -405,11 +405,12 @@ static void stage_act(void *walk, const struct pipeline_act *a)
     call(w, w->hooks->end_of_pass);
 }
 
-static int stage(struct walk *w)
+static int flush(struct walk *w)
 {
-    int rc = stage_ports_open(&w->ports, w->local, w->s, w->stage.code, &w->stage.memory, w->step == SCHED_FIRST, w->stage.keeps);
+    bool first = w->step == SCHED_FIRST && w->flush == 0;
+    int rc = stage_ports_open(&w->ports, w->local, w->s, w->stage.code, &w->stage.memory, first, w->stage.keeps);
 
-    if (rc == 0 && w->stage.connects && w->step == SCHED_FIRST)
+    if (rc == 0 && w->stage.connects && first)
         stage_ports_connect(&w->ports);
     if (rc == 0) {
         stage_ports_run(&w->ports, stage_act, w);
@@ -417,6 +418,18 @@ static int stage(struct walk *w)
         stage_ports_finish(&w->ports);
     }
     stage_ports_close(&w->ports);
+    return rc;
+}
+
+static int stage(struct walk *w)
+{
+    int64_t flushes = w->local->plan->parallel.pipeline_flushes;
+    int rc = 0;
+
+    w->flush = 0;
+    do
+        rc = flush(w);
+    while (rc == 0 && ++w->flush < flushes && !w->s->too_long);
     return rc;
 }
 

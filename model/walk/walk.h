@@ -108,6 +108,7 @@ struct walk {
     enum sched_id step;
     bool forward;
     bool first, last;               /* of the micro-steps; neither in a repeat */
+    int64_t flush;                  /* of a pipeline's schedule in its step */
     int64_t number;                 /* of the micro-step in its step; -1: in a repeat */
     enum grad_fate fate;            /* of the hooks, unless begin_pass() sets another */
     bool cuts;                      /* likewise: entries end where hooks.cut() or hooks.pass() says so, and nothing is a repeat */

@@ -37,7 +37,7 @@ static bool blocks_leave(const struct plan *p)
 static int64_t of_first_stage(const struct plan *p, const struct program *g)
 {
     struct pipeline pipe = { p->parallel.pipeline_schedule, (int)p->parallel.pipeline, 0, (int)p->parallel.virtual_stages,
-                             (int)p->accumulation, (int)p->megatron.microbatch_group_size_per_vp_stage };
+                             (int)plan_flush_steps(p), (int)p->megatron.microbatch_group_size_per_vp_stage };
     struct pipeline_pass *pass = room_new(pipeline_room(&pipe), sizeof *pass);
     int64_t chunk[PLAN_MAX_CHUNKS] = { 0 }, held = 0, most = 0;
     int n = pipeline_order(&pipe, pass);
@@ -84,7 +84,7 @@ static int64_t params_of(const struct plan *p, bool experts)
 {
     const struct model *m = &p->model;
     int64_t sum = 0, ranks = p->parallel.pipeline, chunks = p->parallel.virtual_stages;
-    struct pipeline pipe = { p->parallel.pipeline_schedule, (int)ranks, 0, (int)chunks, (int)p->accumulation,
+    struct pipeline pipe = { p->parallel.pipeline_schedule, (int)ranks, 0, (int)chunks, (int)plan_flush_steps(p),
                              (int)p->megatron.microbatch_group_size_per_vp_stage };
 
     if (ranks == 1 && !experts)
@@ -296,7 +296,7 @@ static double least_pace(const struct plan *p)
 double bounds_step_s(const struct plan *p, const struct program *g, struct cost_cache *cache)
 {
     struct pipeline pipe = { p->parallel.pipeline_schedule, (int)p->parallel.pipeline, 0,
-                             p->parallel.pipeline > 1 ? (int)p->parallel.virtual_stages : 1, (int)p->accumulation,
+                             p->parallel.pipeline > 1 ? (int)p->parallel.virtual_stages : 1, (int)plan_flush_steps(p),
                              (int)p->megatron.microbatch_group_size_per_vp_stage };
     struct timed timed = { .p = p, .s = { .program = *g }, .cache = cache, .halves = pipe.ranks > 1 && pipeline_splits(pipe.kind) };
     struct passes *stage = room_new((size_t)(pipe.ranks * pipe.chunks), sizeof *stage);

@@ -259,6 +259,8 @@ static void steps_of_verl_take_what_pytorch_counted(void **state)
     (void)state;
     assert_true(steps_of_one_rank_agree("tests/golden/grid/verl_memory.jsonl") >= 32);
     assert_true(steps_of_one_rank_agree("tests/golden/grid/verl_fsdp1.jsonl") >= 18);
+    assert_true(steps_of_one_rank_agree("tests/golden/grid/verl_lora.jsonl") >= 32);
+    assert_true(steps_of_one_rank_agree("tests/golden/grid/verl_lora_fsdp1.jsonl") >= 6);
 }
 
 /* Of a layer of Llama 3.1 8B with 131,072 positions over 8 ranks: queries and output are 128 MiB in bf16, keys and values 32 each, of which a rank
@@ -282,6 +284,22 @@ static void verls_exchanges_are_what_it_says(void **state)
     plan_free(&p);
 }
 
+/* With the entropy in the loss (entropy_coeff) two numbers of a token are gathered, of 4 bytes: softmax and logsumexp give fp32 under
+ * verl's autocast. */
+static void verls_actor_gathers_entropies_too(void **state)
+{
+    struct schedules s = { 0 };
+
+    (void)state;
+    struct plan p = plan_of("\"seq\": 131072, \"loss\": \"fused-entropy\", \"train\": \"lora\", \"parallel\": { \"context\": 8, \"context_method\": \"ulysses\" }");
+    assert_int_equal(lower(&p, 0, &s), 0);
+    struct sent_over g = sent_over(&s, GROUP_CONTEXT, PHASE_FORWARD, COLL_ALL_GATHER);
+    assert_int_equal(g.calls, 32 + 2);
+    assert_int_equal(g.bytes, (int64_t)131072 * (32 * 8 + 4 + 4) * 7 / 8);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -295,6 +313,7 @@ int main(void)
         cmocka_unit_test(steps_of_mixtures_take_what_pytorch_counted),
         cmocka_unit_test(steps_of_verl_take_what_pytorch_counted),
         cmocka_unit_test(verls_exchanges_are_what_it_says),
+        cmocka_unit_test(verls_actor_gathers_entropies_too),
     };
     return cmocka_run_group_tests_name("context parallelism", tests, NULL, NULL);
 }

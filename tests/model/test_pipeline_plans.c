@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "model/lower/lower.h"
+#include "model/schedule/ledger.h"
 
 static const struct { enum strategy s; enum dialect d; enum dtype t; } cells[] = {
     { STRAT_FSDP, DIALECT_TORCH, DT_BF16 }, { STRAT_FSDP, DIALECT_TORCH, DT_FP32 }, { STRAT_DDP, DIALECT_TORCH, DT_FP32 },
@@ -169,6 +170,60 @@ static void units_are_gathered_once_or_as_micro_steps_pass(void **state)
     assert_int_equal(counted(&p, 0, COLL_ALL_GATHER), 2 * 5 + 1);
     assert_int_equal(counted(&p, 2, COLL_ALL_GATHER), 2 * 5 + 1);
     assert_int_equal(counted(&p, 0, COLL_REDUCE_SCATTER), 3);
+    plan_free(&p);
+}
+
+/* Every unit's collectives come once in each run of the schedule; what is sent is what as many micro-steps send. */
+static void each_flush_gathers_and_reduces(void **state)
+{
+    static const struct { enum pipeline_kind kind; int chunks; } of[] = {
+        { PIPELINE_GPIPE, 1 }, { PIPELINE_1F1B, 1 }, { PIPELINE_INTERLEAVED, 2 }, { PIPELINE_ZB1P, 2 }, { PIPELINE_ZBV, 2 }, { PIPELINE_LOOPED_BFS, 2 },
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        for (int flushes = 1; flushes <= 3; flushes++) {
+            struct plan p;
+            piped(&p, 0, 8, 2, of[i].kind, of[i].chunks, 4 * flushes, 2);
+            p.parallel.pipeline_flushes = flushes;
+            sound(&p, "flushes");
+            for (int stage = 0; stage < 2; stage++) {       /* 4 blocks and an end; a V's first rank has both ends, its second none */
+                int units = of[i].kind == PIPELINE_ZBV ? stage ? 4 : 6 : 5;
+                assert_int_equal(counted(&p, 2 * stage, COLL_ALL_GATHER), flushes * units);
+                assert_int_equal(counted(&p, 2 * stage, COLL_REDUCE_SCATTER), flushes * units);
+            }
+            p.shard_group = 1;
+            sound(&p, "flushes, DDP's");
+            plan_free(&p);
+        }
+}
+
+static int64_t peak_of(const struct plan *p, int64_t rank)
+{
+    struct schedules s = { 0 };
+    struct ledger l;
+
+    assert_int_equal(lower(p, rank, &s), 0);
+    ledger_run(&s, &l);
+    int64_t bytes = l.phase[SCHED_STEADY].bytes;
+    schedules_free(&s);
+    return bytes;
+}
+
+/* At the peak of the second run the sharded gradients of the first are there: 4 bytes of each parameter of a rank.  The first
+ * stage has Llama 2 7B's table of 32000 x 4096 and four blocks of 4 x 4096 x 4096 + 3 x 4096 x 11008 + 2 x 4096, over two ranks. */
+static void gradients_of_the_flush_before_are_there(void **state)
+{
+    struct plan p;
+    (void)state;
+
+    piped(&p, 0, 8, 2, PIPELINE_1F1B, 1, 4, 2);
+    p.micro_batch = 4;
+    int64_t once = peak_of(&p, 0), grads = (131072000 + 4 * 202383360LL) / 2 * 4;
+    p.accumulation = 8;
+    p.parallel.pipeline_flushes = 2;
+    int64_t twice = peak_of(&p, 0);
+    assert_true(llabs(twice - once - grads) <= 1 << 20);
     plan_free(&p);
 }
 
@@ -507,6 +562,12 @@ static void what_does_not_exist_is_refused_by_name(void **state)
     p.sync_every_micro_step = true;
     plan_refused(&p, "sync_every_micro_step");
     plan_free(&p);
+    piped(&p, 0, 8, 4, PIPELINE_1F1B, 1, 9, 1);
+    p.parallel.pipeline_flushes = 2;
+    plan_refused(&p, "do not divide by 2");
+    p.parallel.pipeline_flushes = 3;
+    plan_refused(&p, "must be greater than or equal to the number of stages");
+    plan_free(&p);
     piped(&p, 3, 8, 4, PIPELINE_1F1B, 1, 3, 1);         /* the paper's 1F1B has no such rule */
     assert_int_equal(plan_check(&p, "t"), 0);
     p.deterministic = true;
@@ -534,6 +595,8 @@ int main(void)
         cmocka_unit_test(halves_of_backward_add_up),
         cmocka_unit_test(a_tied_embedding_is_added_up_as_shards),
         cmocka_unit_test(the_longest_step_has_an_event_for_each_message),
+        cmocka_unit_test(each_flush_gathers_and_reduces),
+        cmocka_unit_test(gradients_of_the_flush_before_are_there),
         cmocka_unit_test(what_does_not_exist_is_refused_by_name),
     };
     return cmocka_run_group_tests_name("model/pipeline_plans", tests, NULL, NULL);

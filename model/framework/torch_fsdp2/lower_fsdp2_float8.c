@@ -2,8 +2,8 @@
  *
  * WeightWithDynamicFloat8CastTensor of torchao 0.18 (float8/fsdp_utils.py), called by FSDPParam.all_gather_inputs (torch 2.15), one weight
  * after the other on the copy-in stream: |w|, its largest value, that of all shards (an all-reduce of one number; not where
- * precompute_float8_dynamic_scale_for_fsdp() has made them behind the optimizer, of all weights in one), w times the scale and clamped, both
- * in fp32, and a byte an element. A unit with other tensors beside them travels as bytes. */
+ * precompute_float8_dynamic_scale_for_fsdp() has made them behind the optimizer, of all weights in one), both in the dtype in which shards are
+ * kept, w times the scale and clamped, both in fp32, and a byte an element. A unit with other tensors beside them travels as bytes. */
 #include "model/framework/torch_fsdp2/lower_fsdp2.h"
 
 #include "model/plan/float8.h"
@@ -51,7 +51,7 @@ bool fsdp2_scales(struct fsdp2 *f, struct at u, enum phase phase, uint16_t after
     if (f->size[u.c].float8 == 0 || (f->p->fsdp.float8_precomputed && f->walk.step != SCHED_FIRST))       /* the first step comes before there are any */
         return false;
     for (int i = 0, t; (t = unit_tensor(&f->walk.map, u.c, i)) >= 0; i++) {
-        int64_t bytes = 4 * fsdp2_padded_share(f, t);
+        int64_t bytes = dtype_bytes(f->r.kept) * fsdp2_padded_share(f, t);
         if (!float8_gathers(f->p, &f->m->tensors[t]))
             continue;
         int layout = fsdp2_describe_shard(f, u.c, i);
@@ -60,7 +60,7 @@ bool fsdp2_scales(struct fsdp2 *f, struct at u, enum phase phase, uint16_t after
         walk_name(&f->walk, u);
         sched_does(f->s, COPY_AMAX, 1);
         sched_act_as(f->s, ACT_R, f->fam[u.c].shard, u.i, u.by, layout);
-        sched_coll(f->s, STREAM_GROUP, phase, COLL_ALL_REDUCE, f->group, DT_FP32, RED_MAX, 1)->after = AFTER(f->copy_in);
+        sched_coll(f->s, STREAM_GROUP, phase, COLL_ALL_REDUCE, f->group, f->r.kept, RED_MAX, 1)->after = AFTER(f->copy_in);
         walk_name(&f->walk, u);
         sched_moves(f->s, OF_AMAX);
         sched_act_as(f->s, ACT_R, f->fam[u.c].shard, u.i, u.by, layout);
@@ -90,13 +90,13 @@ void fsdp2_precompute_scales(struct fsdp2 *f)
             weights++;
             elems += fsdp2_local_share(f, t);
         }
-    sched_copy(f->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "largest values", 4 * elems, 4 * weights);
+    sched_copy(f->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "largest values", dtype_bytes(f->r.kept) * elems, dtype_bytes(f->r.kept) * weights);
     sched_does(f->s, COPY_AMAX, 1);
     all_shards(f);
-    sched_coll(f->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, f->group, DT_FP32, RED_MAX, weights)->after = AFTER(STREAM_COMPUTE);
+    sched_coll(f->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, f->group, f->r.kept, RED_MAX, weights)->after = AFTER(STREAM_COMPUTE);
     sched_moves(f->s, OF_AMAX);
     all_shards(f);
     if (f->local->share.tensor_ranks > 1)
-        sched_coll(f->s, STREAM_TENSOR, PHASE_OPTIMIZER, COLL_ALL_REDUCE, GROUP_TENSOR, DT_FP32, RED_MAX, weights)->after = AFTER(STREAM_GROUP);
+        sched_coll(f->s, STREAM_TENSOR, PHASE_OPTIMIZER, COLL_ALL_REDUCE, GROUP_TENSOR, f->r.kept, RED_MAX, weights)->after = AFTER(STREAM_GROUP);
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "await scales")->after = AFTER(STREAM_GROUP) | AFTER(STREAM_TENSOR);
 }

@@ -168,10 +168,12 @@ static void post_backward(void *fsdp2, struct at u)
 static void reduce_one(struct fsdp2 *f, struct at u, struct at *prev)
 {
     f->reduce = true;
+    f->has_sharded = f->walk.flush > 0;         /* those of the schedule before */
     fsdp2_finds_unsharded(f, true);
     fsdp2_post_backward(f, u, prev->c != NUC ? prev : NULL);
     f->stage.unit[u.position + 1].there = false;
-    *prev = u;
+    if (f->size[u.c].trained > 0)
+        *prev = u;
 }
 
 static void reduce(struct fsdp2 *f)
@@ -186,11 +188,16 @@ static void reduce(struct fsdp2 *f)
         reduce_one(f, walk_at(w, old ? w->unit0 + i : w->unit1 - 1 - i, 0), &prev);
     if (w->root.c != NUC && !old)
         reduce_one(f, w->root, &prev);
+    f->reduce = false;
     f->stage.held = prev;
 }
 
 /* AllReduceState holds these until now. */
-static void free_reduced(struct fsdp2 *f, struct at u) { sched_act(f->s, ACT_FREE, f->fam[u.c].rs_out, u.i, 0); }
+static void free_reduced(struct fsdp2 *f, struct at u)
+{
+    if (f->size[u.c].trained > 0)
+        sched_act(f->s, ACT_FREE, f->fam[u.c].rs_out, u.i, 0);
+}
 
 /* FSDPState.wait_for_gradient_reduction. */
 static void await_reduction(struct fsdp2 *f)
@@ -199,8 +206,9 @@ static void await_reduction(struct fsdp2 *f)
 
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions")->after =
         AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
-    sched_act(f->s, ACT_FREE, f->fam[held.c].rs_in, held.i, 0);
-    if (f->hybrid && f->cast_grads)
+    if (held.c != NUC)
+        sched_act(f->s, ACT_FREE, f->fam[held.c].rs_in, held.i, 0);
+    if (f->hybrid && (f->cast_grads || f->has_sharded))
         each_unit(f, free_reduced);
     f->stage.held.c = NUC;
 }

@@ -16,7 +16,7 @@ struct pipeline stage_pipeline(const struct plan *p, int64_t rank)
     struct mesh m = plan_mesh(p);
 
     return (struct pipeline){ p->parallel.pipeline_schedule, (int)m.size[AXIS_PIPE], (int)mesh_digit(&m, rank, AXIS_PIPE),
-                              m.size[AXIS_PIPE] > 1 ? (int)p->parallel.virtual_stages : 1, (int)p->accumulation,
+                              m.size[AXIS_PIPE] > 1 ? (int)p->parallel.virtual_stages : 1, (int)plan_flush_steps(p),
                               (int)p->megatron.microbatch_group_size_per_vp_stage };
 }
 

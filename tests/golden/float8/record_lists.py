@@ -32,6 +32,7 @@ def converts():
     def wrap(model, plan, sizes, mesh):
         grid.tensor_plan = STYLES
         tensor_styles(plan)
+        model = model.to(torch.bfloat16) if plan["fsdp"].get("model_dtype") else model
         return inner(convert(model, plan, emulate=True), plan, sizes, mesh)
 
     def stepped(self):
@@ -68,6 +69,8 @@ def cases():
     yield case("hsdp-precomputed", "in groups of 2", 4, "tensorwise", gather="precomputed", shard_group=2)
     yield case("fsdp-precomputed-clip", "with clipping", 4, "tensorwise", gather="precomputed", clip=1.0)
     yield case("fsdp-filtered", "the MLP left out: its weights travel in bf16 beside", 4, "tensorwise", gather="gathered", fp8_filter=["lm_head", "mlp"])
+    yield case("fsdp-gathered-kept", "parameters in bf16: largest values, too", 4, "tensorwise", gather="gathered", fsdp={"model_dtype": "bf16"})
+    yield case("fsdp-precomputed-kept", "parameters in bf16: all of one list", 4, "tensorwise", gather="precomputed", fsdp={"model_dtype": "bf16"})
     yield case("tensor-tensorwise", "tensor 2, activations gathered in float8", 4, "tensorwise", tensor=2)
     yield case("tensor-rowwise", "tensor 2, activations gathered in bf16", 4, "rowwise", tensor=2)
     yield case("tensor-gw-hp", "tensor 2, weights' gradients in bf16", 4, "rowwise_with_gw_hp", tensor=2)

@@ -27,6 +27,7 @@ NO_GRID = {"tensor": 1}
 # Few tokens to know, so that blocks are at the peak, not the head.
 plain.MODELS["llama-few"] = dict(plain.MODELS["llama-8m"], vocab_size=256)
 plain.MODELS["llama-8b-few"] = dict(plain.MODELS["llama-8b-4"], vocab_size=1024)
+plain.MODELS["qwen2-few"] = dict(plain.MODELS["qwen2-small"], vocab_size=256)
 plain.MODELS["qwen3-few"] = dict(plain.MODELS["qwen3-small"], vocab_size=256)
 import grid
 STYLES = grid.tensor_plan
@@ -116,6 +117,14 @@ def cases():
     yield plan_of(small, 4, "tensorwise", batch=2, filtered=["lm_head", "mlp"])
     yield plan_of(small, 8, "tensorwise", tensor=4, batch=2, recompute="full")
     yield plan_of("qwen3-few", 4, "tensorwise", batch=2)
+    kept = {"fsdp": {"reshard_after_forward": True, "model_dtype": "bf16"}}
+    for gather in (None, "gathered", "precomputed"):
+        yield plan_of(small, 4, "tensorwise", gather=gather, batch=2, **kept)
+        yield plan_of("llama-8b-few", 8, "tensorwise", gather=gather, batch=1, seq=512, **kept)
+        yield plan_of("llama-8b-few", 8, "tensorwise", gather=gather, batch=1, seq=4096, recompute="full", **kept)
+        yield plan_of("qwen2-few", 4, "tensorwise", gather=gather, batch=2, **kept)
+        yield plan_of("qwen2-few", 4, "tensorwise", gather=gather, batch=2, recompute="full")
+    yield plan_of("qwen2-few", 4, "rowwise", batch=2)
 
 
 def run(plan):

@@ -160,6 +160,14 @@ def mean_loss(vocab):
     return loss
 
 
+def tune(model, plan):
+    """PEFT's adapters (0.21), of one dtype with the model."""
+    if plan.get("train") != "lora":
+        return model
+    from peft import LoraConfig, get_peft_model
+    return get_peft_model(model, LoraConfig(r=plan["lora"]["rank"], target_modules=plan["lora"]["target_modules"])).get_base_model()
+
+
 class Run:
     """A rank's model and how it takes a step."""
 
@@ -171,7 +179,7 @@ class Run:
         names.clear()
         names.update(of)
         torch.manual_seed(0)
-        model = build(self.plan["model"], attention="sdpa").train()
+        model = tune(build(self.plan["model"], attention="sdpa").train(), self.plan)
         self.seq = self.plan["seq"] // self.sizes.context
         self.vocab = self.plan["model"]["vocab_size"]
         self.positions = torch.arange(self.seq).unsqueeze(0)
@@ -188,6 +196,7 @@ class Run:
 
     def make_stages(self, model):
         kind, pipe, s = self.grid["pipeline_schedule"], self.sizes.pipe, self.sizes
+        self.flushes = self.grid.get("pipeline_flushes", 1)
         virtual = 2 if kind in ("zbv", "dualpipev") else self.grid.get("virtual_stages", 1)
         count = pipe * virtual
         split = blocks_of_stages(self.plan["model"]["num_hidden_layers"], count, self.grid.get("first_stage_less_layers", 0),
@@ -211,7 +220,7 @@ class Run:
         self.parts = [stage.submod for stage in stages]
         cls = get_schedule_class(SCHEDULES[kind])
         one = kind in ("gpipe", "1f1b")
-        self.schedule = cls(stages[0] if one else stages, n_microbatches=self.plan["accumulation"], loss_fn=mean_loss(self.vocab), scale_grads=False)
+        self.schedule = cls(stages[0] if one else stages, n_microbatches=self.plan["accumulation"] // self.flushes, loss_fn=mean_loss(self.vocab), scale_grads=False)
         self.first, self.last = any(s.is_first for s in stages), any(s.is_last for s in stages)
 
     def tokens(self, batch):
@@ -241,11 +250,12 @@ class Run:
     def step(self):
         with loss_parallel() if self.sizes.loss_parallel else contextlib.nullcontext():
             if self.sizes.pipe > 1:
-                ids, labels, positions = self.tokens(self.plan["micro_batch"] * self.plan["accumulation"])
-                with self.cut_context([ids, labels, positions]):
-                    args = (ids,) if self.first else ()
-                    more = {"target": labels, "losses": []} if self.last else {}
-                    self.schedule.step(*args, return_outputs=False, **more)
+                for _ in range(self.flushes):
+                    ids, labels, positions = self.tokens(self.plan["micro_batch"] * self.plan["accumulation"] // self.flushes)
+                    with self.cut_context([ids, labels, positions]):
+                        args = (ids,) if self.first else ()
+                        more = {"target": labels, "losses": []} if self.last else {}
+                        self.schedule.step(*args, return_outputs=False, **more)
             else:
                 for micro in range(self.plan["accumulation"]):
                     self.micro_step(micro == self.plan["accumulation"] - 1)
@@ -416,6 +426,19 @@ def pipeline_cases():
     yield make("fsdp-1f1b-p2-m4-d2-clip-ckpt", "clip, every block checkpointed", 4, model=FOUR, grid=pp(2, "1f1b"), accumulation=4, clip=1.0,
                recompute="full", options={"reshard_after_forward": False}, **REDUCED)
     yield make("hsdp-1f1b-p2-m4-2x2", "HSDP 2 x 2", 8, model=FOUR, grid=pp(2, "1f1b"), accumulation=4, group=2, options={"reshard_after_forward": False})
+    keep = {"reshard_after_forward": False}
+    for kind, v in (("gpipe", 1), ("1f1b", 1), ("interleaved", 2)):
+        yield make(f"fsdp-{kind}-p2-m4-f2-d2", "a schedule of 4 micro-steps, twice a step", 4, model=FOUR, grid=pp(2, kind, v, pipeline_flushes=2), accumulation=8,
+                   options=keep, **REDUCED)
+    yield make("fsdp-1f1b-p2-m2-f3-clip", "three times, clip", 4, model=FOUR, grid=pp(2, "1f1b", pipeline_flushes=3), accumulation=6, clip=1.0, options=keep)
+    yield make("hsdp-1f1b-p2-m2-f2-2x2", "twice, HSDP 2 x 2", 8, model=FOUR, grid=pp(2, "1f1b", pipeline_flushes=2), accumulation=4, group=2, options=keep)
+    for kind, v in (("1f1b", 1), ("interleaved", 2)):
+        for targets in (["q_proj", "v_proj"], "all-linear"):
+            case = make(f"fsdp-{kind}-p2-m4-lora-{targets if isinstance(targets, str) else 'qv'}-full", "adapters", 4, model=FOUR, grid=pp(2, kind, v),
+                        accumulation=4, recompute="full", options=keep, **REDUCED)
+            case["plan"] |= {"train": "lora", "lora": {"rank": 8, "target_modules": targets}}
+            case["plan"]["fsdp"]["model_dtype"] = None
+            yield case
 
 
 def ddp_cases():

@@ -146,6 +146,10 @@ def loss_of(logits, labels):
     return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten(0, 1))
 
 
+def dtype_of(plan):
+    return torch.bfloat16 if plan["fsdp"].get("model_dtype") == "bf16" else torch.float32
+
+
 class Run:
     def __init__(self, plan):
         self.plan, self.world = plan, base.world_of(plan)
@@ -156,7 +160,7 @@ class Run:
         cfg = transformers.AutoConfig.for_model(**MODELS[self.plan["model"]])
         cfg.bos_token_id = cfg.eos_token_id = cfg.pad_token_id = None
         cfg.use_cache = False
-        self.model = AutoModelForCausalLM.from_config(cfg, attn_implementation="sdpa", dtype=torch.float32)
+        self.model = AutoModelForCausalLM.from_config(cfg, attn_implementation="sdpa", dtype=dtype_of(self.plan))
         self.model.train()
         self.model = wrap(self.model, self.plan, self.sizes, self.mesh)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, foreach=True)
@@ -245,6 +249,8 @@ def name_of(p):
         parts.append("clip")
     if not p["fsdp"]["reshard_after_forward"]:
         parts.append("keep")
+    if p["fsdp"].get("model_dtype"):
+        parts.append("kept in " + p["fsdp"]["model_dtype"])
     return " ".join(parts)
 
 

@@ -2,14 +2,17 @@
 """Records the memory of steps under verl's Ulysses around FSDP2 and FSDP1.
 
     python record_verl_memory.py --verl FOLDER [--only SUBSTRING] [-o verl_memory.jsonl]         five minutes; -o verl_fsdp1.jsonl of FSDP1
+    -o verl_lora.jsonl, verl_lora_fsdp1.jsonl: PEFT's adapters beside it (0.21), as get_fsdp_wrap_policy(is_lora=True) wraps them
     FOLDER: verl 0.9.1, unpacked (pip download verl==0.9.1 --no-deps); of it verl/utils/ulysses.py runs
 
 record_memory.py's steps.  Attention is that of verl/models/transformers/monkey_patch.py (_ulysses_flash_attention_forward), with
 scaled_dot_product_attention() where flash_attn is called: all samples of a micro-batch lie in one row, as they do without padding.  The
 loss is fsdp_sft_trainer's: of each token, gathered.  Under FSDP1 ../memory/record_fsdp1_offload.py counts the device."""
+import contextlib
 import importlib.util
 import os
 import sys
+from functools import partial
 
 import record_memory as steps
 import record_fsdp1_offload as one
@@ -18,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
-from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy, _or_policy, lambda_auto_wrap_policy
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.nn import functional as F
 from transformers import AttentionInterface
@@ -66,10 +69,44 @@ def attention(module, query, key, value, attention_mask, **kwargs):
     return forward(query, key, value, RUN["run"].positions), None
 
 
+def tune(model, plan):
+    """Adapters in fp32, as PEFT makes them of verl's actor in fp32; inputs of blocks require gradients where these are checkpoints."""
+    if plan.get("train") != "lora":
+        return model
+    from peft import LoraConfig, get_peft_model
+    if plan["recompute"] == "full":
+        model.enable_input_require_grads()
+    words = {"rank": "r", "alpha": "lora_alpha"}
+    move, torch.nn.Module.to = torch.nn.Module.to, lambda module, *args, **kwargs: module
+    try:
+        return get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **{words.get(k, k): v for k, v in plan["lora"].items()})).get_base_model()
+    finally:
+        torch.nn.Module.to = move
+
+
+@contextlib.contextmanager
+def autocast(plan):
+    """Under the trackers' modes torch.is_autocast_enabled() says no; PEFT asks."""
+    if "lora" not in plan or plan["dialect"] != "torch-fsdp1":
+        yield
+        return
+    asked, torch.is_autocast_enabled = torch.is_autocast_enabled, lambda *device: (
+        asked(*device) if sys._getframe(1).f_code.co_filename.endswith("autocast_mode.py") else True)
+    try:
+        with torch.autocast("cuda", torch.bfloat16):
+            yield
+    finally:
+        torch.is_autocast_enabled = asked
+
+
 class Run(steps.Run):
     def build(self):
         AttentionInterface.register("sdpa", attention)
-        super().build()
+        inner, steps.wrap = steps.wrap, lambda model, plan, *rest: inner(tune(model, plan), plan, *rest)
+        try:
+            super().build()
+        finally:
+            steps.wrap = inner
         RUN["verl"].set_ulysses_sequence_parallel_group(self.mesh["cp"].get_group())
         RUN["run"] = self
         rows = self.plan["micro_batch"] * self.plan["seq"] // self.sizes.context
@@ -77,12 +114,24 @@ class Run(steps.Run):
         self.positions = torch.zeros((1, rows), dtype=torch.long)
 
     def forward(self):
+        """verl's actor computes under autocast, which adapters that are units of their own need (../tune/record_wrapped.py)."""
+        with autocast(self.plan):
+            return self.loss()
+
+    def loss(self):
         logits = self.model(input_ids=self.ids, attention_mask=None, position_ids=self.positions, use_cache=False).logits.squeeze(0)
         loss = F.cross_entropy(logits.float(), self.labels.squeeze(0), reduction="none")
         return RUN["verl"].gather_outputs_and_unpad(loss, gather_dim=0, unpad_dim=0, padding_size=0).mean()
 
     def as_planned(self):
         return steps.contextlib.nullcontext()
+
+
+def _or_policy_of(blocks):
+    """Beside blocks every module without children whose weight trains."""
+    def trains(module):
+        return not list(module.children()) and getattr(module, "weight", None) is not None and module.weight.requires_grad
+    return partial(_or_policy, policies=[partial(lambda_auto_wrap_policy, lambda_fn=trains), blocks])
 
 
 class RunOne(Run):
@@ -93,14 +142,16 @@ class RunOne(Run):
         self.groups = one.groups_of(plan)
 
     def shard(self, model, plan, sizes, mesh):
-        options = dict(plan["fsdp"])
+        options = {k: v for k, v in plan["fsdp"].items() if k != "model_dtype"}
         options["sharding_strategy"] = ShardingStrategy[options["sharding_strategy"]]
         if plan["precision"] == "bf16":
             options["mixed_precision"] = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         if plan["recompute"] == "full":
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        return FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({type(steps.base.blocks_of(model)[0])}),
-                                        process_group=self.groups, device_id=torch.device("cuda", 0), **options)
+        policy = ModuleWrapPolicy({type(steps.base.blocks_of(model)[0])})
+        if options.pop("wrap_adapters", False):
+            policy = _or_policy_of(policy)
+        return FullyShardedDataParallel(model, auto_wrap_policy=policy, process_group=self.groups, device_id=torch.device("cuda", 0), **options)
 
     def step(self):
         for m in range(self.plan["accumulation"]):
@@ -169,6 +220,20 @@ def cases_of_fsdp1():
     yield plan("wide", 8, of(4), batch=1, seq=16384, accumulation=2, recompute="full")
 
 
+def cases_of_adapters(fsdp1):
+    lora = {"train": "lora", "lora": {"rank": 16, "alpha": 32, "target_modules": "all-linear"}}
+    few = {"train": "lora", "lora": {"rank": 8, "alpha": 16, "target_modules": ["q_proj", "v_proj"]}}
+    options = {"dialect": "torch-fsdp1", "sync_every_micro_step": False, "fsdp": {"sharding_strategy": "FULL_SHARD", "use_orig_params": False, "wrap_adapters": True, "model_dtype": None}}
+    two = {"fsdp": {"reshard_after_forward": True, "model_dtype": None}}        # the actor is loaded in fp32
+    for model in ("wide", "wide-one", "qwen3-wide", "wide-words"):
+        for c in (2, 4):
+            for how in (lora, few):
+                grid = {"context": c} if fsdp1 else cp(c)
+                more = dict(how, **(options if fsdp1 else two))
+                yield dict(steps.plan_of(model, 8, grid, batch=1, seq=16384, recompute="full"), **more)
+                yield dict(steps.plan_of(model, 8, grid, batch=2, seq=4096, clip=1.0), **more)
+
+
 def load(folder):
     spec = importlib.util.spec_from_file_location("ulysses", os.path.join(folder, "verl", "utils", "ulysses.py"))
     module = importlib.util.module_from_spec(spec)
@@ -177,7 +242,7 @@ def load(folder):
 
 
 def name_of(plan):
-    return steps.name_of(dict(plan, parallel=cp(plan["parallel"]["context"]), fsdp={"reshard_after_forward": True} | plan["fsdp"])) + (" fsdp1" if plan["dialect"] == "torch-fsdp1" else "")
+    return steps.name_of(dict(plan, parallel=cp(plan["parallel"]["context"]), fsdp={"reshard_after_forward": True} | plan["fsdp"])) + (" lora " + str(plan["lora"]["rank"]) if "lora" in plan else "") + (" fsdp1" if plan["dialect"] == "torch-fsdp1" else "")
 
 
 def main():
@@ -191,7 +256,7 @@ def main():
     steps.Run = Run
     if "fsdp1" in args.o:
         one.setup()
-    plans = cases_of_fsdp1() if "fsdp1" in args.o else cases()
+    plans = cases_of_adapters("fsdp1" in args.o) if "lora" in args.o else cases_of_fsdp1() if "fsdp1" in args.o else cases()
     steps.record(args.o, [p for p in plans if args.only in name_of(p)], name_of, run, verl="0.9.1",
                  cudnn=torch.backends.cudnn.version())
 
