@@ -604,6 +604,33 @@ def shared():
     return Meets(), lambda b, s: (torch.zeros((b, s, 64)),)
 
 
+class Takes(nn.Module):
+    """A block that is given a table; the second one uses it for nothing that it returns."""
+    def __init__(self, uses):
+        super().__init__()
+        self.lin, self.uses = nn.Linear(64, 64), uses
+
+    def forward(self, x, table):
+        seen = F.dropout(table, 0.1)
+        return x + self.lin(x + seen if self.uses else x)
+
+
+class Given(nn.Module):
+    def __init__(self, *uses):
+        super().__init__()
+        self.tables = nn.ParameterList(nn.Parameter(torch.zeros(64)) for _ in uses)
+        self.layers = nn.ModuleList(Takes(u) for u in uses)
+
+    def forward(self, x):
+        for table, layer in zip(self.tables, self.layers):
+            x = layer(x, table)
+        return x.square().mean()
+
+
+def given():
+    return Given(True, False), lambda b, s: (torch.zeros((b, s, 64)),)
+
+
 OPTIONS = {
     "bert": TEXT, "roberta": TEXT, "deberta": TEXT, "electra": TEXT, "albert": TEXT, "distilbert": TEXT, "longformer": "--size 64,128,192 --step 64", "esm": TEXT,
     "modernbert": "--size 64,128,192", "t5": TEXT, "bart": TEXT, "mamba": "--size 32", "mamba2": "--size 64", "rwkv": "--size 16", "jamba": "--size 32",
@@ -613,7 +640,7 @@ OPTIONS = {
     "unet_ddpm": SIDE, "dit_diffusers": "--size 32", "sd3": "--size 32", "vae": SIDE, "nanogpt": TEXT, "dit": "--size 16,32,48,64,80 --step 16",
     "llava": TEXT + " --batch 2", "qwen2_vl": TEXT, "qwen3_vl": TEXT, "nemotron_h": "--size 64", "zamba2": "--size 64", "faster_rcnn": "--size 64,96,128", "unet_sdxl": SIDE,
     "flux": TEXT, "video_dit": "--size 32",
-    "dlrm": "--size 8,16,24", "lstm": "--size 16", "graph": TEXT, "mlp": TEXT, "shared": TEXT,
+    "dlrm": "--size 8,16,24", "lstm": "--size 16", "graph": TEXT, "mlp": TEXT, "shared": TEXT, "given": TEXT,
     "named": TEXT, "alternates": TEXT, "keeps": TEXT, "replaces": TEXT, "losses": TEXT, "halves": TEXT, "lazy": TEXT, "awake": TEXT, "drops": TEXT, "attends": TEXT + " --stage3",
     "routed": TEXT + " --found Experts=1/4", "counted": TEXT + " --read Experts=b*s/4",
 }
