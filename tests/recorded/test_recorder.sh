@@ -12,14 +12,14 @@ if ! "$PYTHON" -c 'import torch, sys; sys.exit(not torch.version.cuda)' 2>/dev/n
     skip 'a step that stands for no other is refused' "$PYTHON has no torch with CUDA"
     for it in 'a step that leaves another than it found is refused' 'which of two losses is meant is asked' 'parameters in fp16 are refused' 'parameters without a shape are refused' \
         'what the first step makes and keeps is as a buffer' 'what chance decides is told' 'parameters that a module takes of another have no stage 3' 'what a unit is given and does not use has zeros as its gradient' \
-        'what trains in FSDP2 alone is refused under autocast'; do
+        'what trains in FSDP2 alone is refused under autocast' 'a part of a unit that runs outside of it is refused'; do
         skip "$it" "$PYTHON has no torch with CUDA"
     done
     finish
 fi
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
-"$PYTHON" $here/record.py $here/zoo.py -o "$dir" --size 64 --precision bf16 --recompute none -- $names alternates replaces losses halves lazy >"$dir/said" 2>"$dir/log"
+"$PYTHON" $here/record.py $here/zoo.py -o "$dir" --size 64 --precision bf16 --recompute none -- $names borrows alternates replaces losses halves lazy >"$dir/said" 2>"$dir/log"
 
 # What is wrong with one: it is recorded, dpxplan counts the parameters that PyTorch counts, and plans it.
 complaints() {
@@ -65,6 +65,8 @@ check 'what a unit is given and does not use has zeros as its gradient' "$(
 check 'what trains in FSDP2 alone is refused under autocast' "$(
     PYTHONPATH=lib "$PYTHON" -m dpx.record $here/zoo.py:given -o "$dir/none.json" --size 64 --precision bf16,autocast --recompute none 2>&1 |
         grep -q 'not done *autocast: tables.1 gets a gradient in bf16 and none in autocast' || echo 'no such line')"
+check 'a part of a unit that runs outside of it is refused' "$(
+    grep -q '^refused borrows: .*layers.0.0 runs outside of layers.0, the unit that it lies in' "$dir/said" || grep borrows "$dir/said")"
 check 'what chance decides is told' "$(
     grep -q '^"assumed": .*the middle of what chance draws' "$dir/drops.json" || grep '"assumed"' "$dir/drops.json")"
 check 'parameters that a module takes of another have no stage 3' "$(

@@ -638,6 +638,22 @@ def given():
     return Given(True, False), lambda b, s: (torch.zeros((b, s, 64)),)
 
 
+class Borrows(nn.Module):
+    """Its head asks a part of the first layer, behind the last one, as diffusers' DiT does."""
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.layers[0][0](x).square().mean()
+
+
+def borrows():
+    return Borrows(), lambda b, s: (torch.zeros((b, s, 64)),)
+
+
 OPTIONS = {
     "bert": TEXT, "roberta": TEXT, "deberta": TEXT, "electra": TEXT, "albert": TEXT, "distilbert": TEXT, "longformer": "--size 64,128,192 --step 64", "esm": TEXT,
     "modernbert": "--size 64,128,192", "t5": TEXT, "bart": TEXT, "mamba": "--size 32", "mamba2": "--size 64", "rwkv": "--size 16", "jamba": "--size 32",
@@ -647,7 +663,7 @@ OPTIONS = {
     "unet_ddpm": SIDE, "dit_diffusers": "--size 32", "sd3": "--size 32", "vae": SIDE, "nanogpt": TEXT, "dit": "--size 16,32,48,64,80 --step 16",
     "llava": TEXT + " --batch 2", "qwen2_vl": TEXT + " --batch 2", "qwen3_vl": TEXT + " --batch 2", "nemotron_h": "--size 64", "zamba2": "--size 64", "faster_rcnn": "--size 64,96,128", "unet_sdxl": SIDE,
     "flux": TEXT, "video_dit": "--size 32",
-    "dlrm": "--size 8,16,24", "lstm": "--size 16", "graph": TEXT, "mlp": TEXT, "shared": TEXT, "given": TEXT,
+    "dlrm": "--size 8,16,24", "lstm": "--size 16", "graph": TEXT, "mlp": TEXT, "shared": TEXT, "given": TEXT, "borrows": TEXT,
     "named": TEXT, "alternates": TEXT, "keeps": TEXT, "replaces": TEXT, "losses": TEXT, "halves": TEXT, "lazy": TEXT, "awake": TEXT, "drops": TEXT, "attends": TEXT + " --stage3",
     "routed": TEXT + " --found Experts=1/4", "counted": TEXT + " --read Experts=b*s/4",
 }
