@@ -33,7 +33,7 @@
 # make words          every command of every page at 80 and 120 columns: lines too wide, codes without words, long sentences (2 minutes)
 # make compare BASE=COMMIT    does the working tree change any figure or schedule of 4000 plans, or any program of 370?
 # make family-check   every built-in family beside transformers' own code, recorded: products, attention, memory (PYTHON=...; 30 minutes)
-# make zoo            70 modules that are no family: recorded, planned, beside PyTorch's trackers (PYTHON=... has torch, transformers, torchvision, diffusers, timm)
+# make zoo, newcomer   70 modules that are no family: recorded, planned, beside PyTorch's trackers; a GPT's file to the GPUs that suffice, with the seconds (PYTHON=... has torch, transformers, torchvision, diffusers, timm)
 # make page           the planner in a browser: build/dpx.html, one file (emcc; page/README.md)
 # make bench-page     an eval and a search by the page's library, beside the native one's, as ratios (emcc, node)
 # make install        into PREFIX=/usr/local, below DESTDIR=; LIBDIR=PREFIX/lib, PYTHONDIR=PREFIX/share/dpx/python; STRIP= keeps debug information
@@ -600,7 +600,7 @@ compare:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory $B/dpxplan $(COMPARE)
 	@B=$B tests/compare/compare.sh '$(BASE)' $(PLANS)
-family-check zoo: %: $B/dpxplan $B/tests/recorded/compare_programs $B/tests/recorded/compare_peaks
+family-check newcomer zoo: %: $B/dpxplan $B/tests/recorded/compare_programs $B/tests/recorded/compare_peaks
 	@B=$B PYTHON='$(or $(PYTHON),python3)' tests/recorded/$(subst -,_,$@).sh
 
 # calib/measured/ from the samples in tests/calib/measured/.
@@ -693,7 +693,7 @@ help:
 clean:
 	rm -rf build build-san build-tsan build-emu build-wasm carry
 
-.PHONY: all archives words test engine-check engine-check-124m family-check zoo test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-bits test-124m offload-demo quant-losses lab-wire lab-overlap lab-failures demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
+.PHONY: all archives words test engine-check engine-check-124m family-check newcomer zoo test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-folds test-matrix test-grid test-bits test-124m offload-demo quant-losses lab-wire lab-overlap lab-failures demo page page-if-there bench-page bench bench-eval bench-exec bench-search \
         accuracy accuracy-public accuracy-pages compare fits pages fuzz install uninstall wheel dist deb everywhere-check slurm-check schemas deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -127,7 +127,9 @@ class Variant:
         from dpx_record.step import Step
         self.said = report.program_text(report.program(precision, recompute, stage3))
         grid, columns, inputs, self.first = [(b, s) for b in o.batch for s in o.size], [], [], None
-        self.step = lambda b, s, once: Step(make, o.what, b, s, precision, recompute, o.unit, o.checkpoint, stage3=stage3, found=o.found, read=o.read, once=once)
+        self.unused, self.precision = [], precision
+        self.step = lambda b, s, once: Step(make, o.what, b, s, precision, recompute, o.unit, o.checkpoint, stage3=stage3, found=o.found, read=o.read, once=once,
+                                            zeros=bool(self.unused))
         self.stage3 = stage3
         batch_of = lambda x: [n for k, n in sorted(x.live.items()) if x.r.what.get(k) == "input"]
         for b, s in grid:
@@ -180,7 +182,17 @@ class Variant:
             except Unrecordable:
                 pass
         x = self.step(b, s, False)
+        if x.unused and self.precision == "fp32":
+            raise Unrecordable("%s: %s is given a tensor that it does not use: FSDP2 makes its gradient zeros, DDP leaves it out, and an fp32 program stands for both: "
+                               "give it only what it uses, or record bf16 and autocast, each apart" % (self.said, x.unused[0]))
+        if x.unused:
+            self.unused = x.unused
+            x = self.step(b, s, False)
         return (x, *pieces.structure(x.r))
+
+    def trained(self):
+        """Parameters that get a gradient."""
+        return {e[1] for e in self.first.r.events if e[0] == "ready"}
 
 
 def document(o, variants):
@@ -205,13 +217,14 @@ def document(o, variants):
             continue
         known[id(p)] = name
         tensors.append([name, list(p.shape)] + ([] if p.requires_grad else ["frozen"]))
-    ready = {e[1] for v in variants for e in v.first.r.events if e[0] == "ready"}
+    ready = variants[0].trained()
     unused = [t[0] for t in tensors if len(t) == 2 and t[0] not in ready]
     doc = {"dpx_model": VERSION, "name": o.name or o.what.partition(":")[0].rpartition("/")[2].replace(".py", ""),
            "made": {"by": "dpx.record", "of": o.what, "torch": x_version(), "gpu": o.gpu, "checked": [list(p) for p in variants[0].checked]},
            **({"batch": o.batch[0]} if len(o.batch) == 1 else {}), "size": size, "tensors": tensors}
     assumed = ["%s in %s" % (said, where) for v in variants for said, where in
-               list(v.first.r.assumed) + [("yes, or 1, for what a value decides", where) for where in v.first.r.values_read]]
+               list(v.first.r.assumed) + [("yes, or 1, for what a value decides", where) for where in v.first.r.values_read] +
+               [("zeros, as FSDP2 gives them, for the gradient of what it is given and does not use", where) for where in v.unused]]
     if assumed:
         doc["assumed"] = [text[:200] for text in dict.fromkeys(assumed)][:64]
     if shared:
@@ -271,13 +284,20 @@ def told_of(e):
 
 def recorded(o, make):
     """All programs that can be recorded, and those that cannot, with the reason.  Where none can, the first reason is the answer."""
+    def as_before(v):
+        other = sorted(v.trained() ^ variants[0].trained()) if variants else []
+        if other:
+            one, none = (v, variants[0]) if other[0] in v.trained() else (variants[0], v)
+            raise Unrecordable("%s gets a gradient in %s and none in %s: a file has one list of what trains: record each apart (--precision)" % (other[0], one.said, none.said))
+        return v
+
     from dpx_record.recorder import Unrecordable
     variants, failed = [], []
     for precision in o.precision:
         for recompute in o.recompute:
             for stage3 in (False, True)[:1 + (precision in o.stage3 and recompute != "op")]:
                 try:
-                    variants.append(Variant(o, make, precision, recompute, stage3))
+                    variants.append(as_before(Variant(o, make, precision, recompute, stage3)))
                 except Exception as e:      # of the module, too
                     why = str(e) if isinstance(e, Unrecordable) else told_of(e)
                     failed.append(report.program(precision, recompute, stage3, why=why))

@@ -105,12 +105,24 @@ def to_where_it_is_not(real):
     return to
 
 
+def of_numbers(real):
+    """torch.tensor() of a list of tensors reads their numbers itself, and asks the GPU for it: they are read one by one."""
+    import torch
+
+    def tensor(data, *args, **kwargs):
+        if isinstance(data, (list, tuple)) and any(isinstance(t, torch.Tensor) and t.dim() == 0 for t in data):
+            data = [t.item() if isinstance(t, torch.Tensor) and t.dim() == 0 else t for t in data]
+        return real(data, *args, **kwargs)
+    return tensor
+
+
 def without_gpu():
     """What asks for a GPU before it does what needs none, or reads values to choose a way."""
     import torch
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False
     torch.cuda.is_bf16_supported = lambda *a, **k: True
     torch.cuda._lazy_init = lambda: None        # torch.tensor(5, device="cuda") within a backward
+    torch.tensor = of_numbers(torch.tensor)
     torch.nn.Module.to = to_where_it_is_not(torch.nn.Module.to)
     fake = torch._subclasses.fake_tensor.FakeTensor
     fake.__format__ = lambda t, spec: format(t.item() if t.dim() == 0 else repr(t), spec)      # as a Tensor's own, which sees to Tensors alone

@@ -6,12 +6,13 @@ import gc
 
 import torch
 from torch import nn
+from torch.autograd.graph import get_gradient_edge
 from torch.nn.parameter import is_lazy
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from .build import build, to_fake
-from .recorder import Recorder, Unrecordable, settled, tensors_in
+from .recorder import Recorder, Unrecordable, graph_task, settled, tensors_in
 from .selective import by_operator
 from .stage3 import Stage3, own_linear, views_saved, watch_parameters
 from .units import of_classes, units_of
@@ -103,6 +104,61 @@ def cast_inputs(module):
     module.register_forward_pre_hook(lambda m, a, k: (tree_map(to, a), tree_map(to, k)), with_kwargs=True)
 
 
+class Given(torch.autograd.Function):
+    """FSDP2's RegisterPostBackwardFunction: what a unit is given and does not use has zeros as its gradient."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        return inputs
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return grads
+
+
+def zeros_for_unused(module):
+    def hook(m, a, k):
+        leaves, spec = tree_flatten((a, k))
+        trained = [i for i, t in enumerate(leaves) if isinstance(t, torch.Tensor) and t.requires_grad]
+        for i, t in zip(trained, Given.apply(*(leaves[i] for i in trained)) if trained else ()):
+            leaves[i] = t
+        return tree_unflatten(leaves, spec)
+    module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+class Unused:
+    """What units are given that requires a gradient and does not reach what they return."""
+
+    def __init__(self, model, units):
+        self.given, self.units = {}, set()
+        for path in units:
+            model.get_submodule(path).register_forward_pre_hook(functools.partial(self.enter, path), with_kwargs=True)
+            model.get_submodule(path).register_forward_hook(functools.partial(self.exit, path))
+
+    def enter(self, path, m, a, k):
+        if graph_task() == -1:                      # no checkpoint's second run
+            self.given[path] = [tuple(get_gradient_edge(t)[:2]) for t in tensors_in((a, k)) if t.requires_grad]
+
+    def exit(self, path, m, a, out):
+        given = self.given.pop(path, [])
+        if set(given) - edges_behind(out, given):
+            self.units.add(path)
+
+
+def edges_behind(out, stop):
+    """Edges of autograd's graph from a unit's results to what it was given, (node, number)."""
+    edges = [tuple(get_gradient_edge(t)[:2]) for t in tensors_in(out) if t.requires_grad]
+    seen = set(edges)
+    while edges:
+        node, number = edges.pop()
+        if (node, number) in stop:
+            continue
+        new = {e for e in node.next_functions if e[0] is not None} - seen
+        seen |= new
+        edges += new
+    return seen
+
+
 def checkpointed(model, paths, classes=(), how="full"):
     """Recomputed as the module itself does it where it can (transformers), else each unit, or each module of the classes that were named."""
     from torch.utils.checkpoint import checkpoint
@@ -144,9 +200,10 @@ def check_kept(r):
 class Step:
     """The recorder behind a step, and what there was at its begin: `live`, bytes of storages; `kept`, of those that nothing names.
 
-    The second step is recorded, for the first makes what stays; `settles`: it was as the first.  `once`: the first is recorded."""
+    The second step is recorded, for the first makes what stays; `settles`: it was as the first.  `once`: the first is recorded.  `zeros`: as FSDP2
+    runs it, what a unit does not use has zeros as its gradient; `unused`: units that are given such, looked for without `zeros`."""
 
-    def __init__(self, make, name, b, s, precision="fp32", recompute="none", chosen=None, checkpoint=(), device="cuda", stage3=False, found=(), read=(), once=False):
+    def __init__(self, make, name, b, s, precision="fp32", recompute="none", chosen=None, checkpoint=(), device="cuda", stage3=False, found=(), read=(), once=False, zeros=False):
         gc.collect()
         gc.freeze()                 # what was imported is not walked again
         mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -164,6 +221,9 @@ class Step:
                     p.data = p.data.to(torch.bfloat16) if p.is_floating_point() else p.data
                 for path in [""] + list(self.units):
                     cast_inputs(model.get_submodule(path))
+            if zeros:
+                for path in self.units:
+                    zeros_for_unused(model.get_submodule(path))
             model.train()
             if recompute != "none":
                 checkpointed(model, self.units, checkpoint, recompute)
@@ -177,6 +237,7 @@ class Step:
             r.watch(model)
             for t in tensors_in(x):
                 r.name(t, "input")
+            unused = Unused(model, self.units) if not zeros and not stage3 and precision != "autocast" else None
             gc.collect()
             gc.disable()
             try:
@@ -191,6 +252,7 @@ class Step:
                     same_modules({e[1] for e in before if e[0] == "enter"}, {e[1] for e in now if e[0] == "enter"})
             finally:
                 gc.enable()
+        self.unused = sorted(unused.units) if unused else []
         r.events = settled(r.events)
         check_kept(r)
         self.settles = not once and before == now and all(number in r.what for number in self.live)

@@ -99,6 +99,9 @@ def runs(step):
             now, unit, inside = e[1], "", None
         elif now == "forward" and e[0] == "enter" and e[1] in units and inside is None:
             unit = inside = e[1]
+        elif now == "forward" and e[0] == "enter" and inside is None and unit_of((e[1],), units):
+            raise Unrecordable("%s runs outside of %s, the unit that it lies in, whose parameters FSDP then has not gathered: give other classes with --unit, or run it "
+                               "within the unit's forward" % (e[1], unit_of((e[1],), units)))
         elif e[0] == "op" and now in ("forward", "backward"):
             unit = unit_of(step.r.ops[e[1]]["owner"], units) if now == "backward" else inside or ""
         elif e[0] == "hook" and now == "backward":

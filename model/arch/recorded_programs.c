@@ -444,70 +444,6 @@ static int read_units(struct reader *x, const json_t *units, const json_t *piece
     return rc;
 }
 
-/* ---- what pieces hand to each other ---- */
-
-/* Tensors of one size that a pass of some piece leaves and another piece frees: how many more come than go in a step. */
-struct handed { struct rec_size bytes; bool backward; int64_t n; const char *op, *piece; };
-struct balance { struct handed *at; int64_t n, room; };
-
-static bool same_size(const struct recorded *r, struct rec_size a, struct rec_size b)
-{
-    for (int i = 0; i < a.n && a.n == b.n; i++) {
-        const struct rec_term *x = &r->terms[a.first + i], *y = &r->terms[b.first + i];
-        if (x->num != y->num || x->den != y->den || x->pb != y->pb || x->ps != y->ps)
-            return false;
-    }
-    return a.n == b.n;
-}
-
-static void count_handed(struct balance *b, const struct recorded *r, struct handed of)
-{
-    for (int64_t i = 0; i < b->n; i++)
-        if (b->at[i].backward == of.backward && same_size(r, b->at[i].bytes, of.bytes)) {
-            b->at[i].n += of.n;
-            return;
-        }
-    b->at = room_for(b->at, b->n, &b->room, sizeof *b->at);
-    b->at[b->n++] = of;
-}
-
-/* `times`: how many units have the piece. */
-static void count_piece(struct balance *b, const struct recorded *r, const struct rec_piece *p, int64_t times)
-{
-    for (int pass = 0; pass < 2; pass++)
-        for (int k = p->kernel0[pass]; k < p->kernel0[pass] + p->nkernels[pass]; k++)
-            for (int i = r->kernels[k].move0; i < r->kernels[k].move0 + r->kernels[k].nmoves; i++) {
-                const struct rec_move *m = &r->moves[i];
-                bool comes = m->does == REC_COMES && m->handed_on && m->mem != REC_GRADIENT;
-                if ((comes || m->does == REC_GOES_OTHERS) && m->bytes.n > 0)
-                    count_handed(b, r, (struct handed){ m->bytes, comes ? pass == 1 : m->backward, comes ? times : -times, r->kernels[k].name, p->name });
-            }
-}
-
-/* What one piece leaves another one frees: nothing stays behind a step, nothing goes that did not come. */
-static int check_handed(const struct reader *x, const struct rec_program *g)
-{
-    const struct recorded *r = x->r;
-    struct balance b = { 0 };
-    int rc = 0;
-
-    count_piece(&b, r, &r->pieces[g->first], 1);
-    count_piece(&b, r, &r->pieces[g->last], 1);
-    for (int k = 0; k < g->nkinds; k++) {
-        int64_t times = 0;
-        for (int u = 0; u < r->nunits; u++)
-            times += g->of_unit[u] == k;
-        count_piece(&b, r, &r->pieces[g->kind[k]], times);
-    }
-    for (int64_t i = 0; i < b.n && rc == 0; i++)
-        if (b.at[i].n != 0)
-            rc = fail("%s: programs: %s: piece \"%.40s\": %.60s: does: of tensors of this size that %s leaves to other pieces, %s; a size is written alike where it "
-                      "comes and goes", x->where, x->precision, b.at[i].piece, b.at[i].op, b.at[i].backward ? "backward" : "forward",
-                      b.at[i].n > 0 ? "some never go" : "more go than come");
-    free(b.at);
-    return rc;
-}
-
 static int read_program(struct reader *x, const json_t *j, struct rec_program *g)
 {
     const json_t *pieces = json_object_get(j, "pieces"), *units = json_object_get(j, "units");
@@ -537,7 +473,7 @@ static int read_program(struct reader *x, const json_t *j, struct rec_program *g
     x->piece = "last";
     if (read_piece(x, json_object_get(pieces, "last"), &g->last) < 0)
         return -1;
-    return read_units(x, units, pieces, g) < 0 || check_handed(x, g) < 0 ? -1 : 0;
+    return read_units(x, units, pieces, g) < 0 || recorded_check_handed(x->r, g, x->where) < 0 ? -1 : 0;
 }
 
 int recorded_read_programs(struct recorded *r, const json_t *list, const struct model *m, const char *where)

@@ -374,6 +374,7 @@ static void a_wrong_file_is_told_what_and_where(void **state)
           "\".w\" is frozen: it gets no gradient" },
         { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[" KERNEL("['+',0,1]") "],'backward':[]}"), "some never go" },
         { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[" KERNEL("['-forward','b']") "],'backward':[]}"), "more go than come" },
+        { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[" KERNEL("['-backward',1]") "],'backward':[" KERNEL("['+',0,1]") "]}"), "some go before they come" },
         { FILE_OF("'dpx_model':1", W, U, "{'op':'x','class':'sum','bytes':1}", A), "class: expected gemm" },
         { FILE_OF("'dpx_model':1", W, U, "{'op':'x','class':'gemm','grouped':'m','bytes':1}", A), "grouped: expected" },
         { FILE_OF("'dpx_model':1", W, U, "{'op':'x','class':'copy','bytes':'c*d'}", A), "expected a polynomial" },

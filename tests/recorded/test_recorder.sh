@@ -4,7 +4,7 @@
 B=${B:-build} PYTHON=${PYTHON:-python3}
 keep_answers
 here=tests/recorded
-names="nanogpt graph dlrm mlp shared routed counted named attends keeps drops awake"
+names="nanogpt graph dlrm mlp shared given routed counted named attends keeps drops awake"
 if ! "$PYTHON" -c 'import torch, sys; sys.exit(not torch.version.cuda)' 2>/dev/null; then
     for name in $names; do skip "$name is recorded and planned" "$PYTHON has no torch with CUDA"; done
     skip 'the library that stands in for the driver is gone afterwards' "$PYTHON has no torch with CUDA"
@@ -12,7 +12,8 @@ if ! "$PYTHON" -c 'import torch, sys; sys.exit(not torch.version.cuda)' 2>/dev/n
     skip 'what depends on the data is told' "$PYTHON has no torch with CUDA"
     skip 'a step that stands for no other is refused' "$PYTHON has no torch with CUDA"
     for it in 'a step that leaves another than it found is refused' 'which of two losses is meant is asked' 'parameters in fp16 are refused' 'parameters without a shape are refused' \
-        'what the first step makes and keeps is as a buffer' 'what chance decides is told' 'parameters that a module takes of another have no stage 3'; do
+        'what the first step makes and keeps is as a buffer' 'what chance decides is told' 'parameters that a module takes of another have no stage 3' 'what a unit is given and does not use has zeros as its gradient' \
+        'what trains in FSDP2 alone is refused under autocast' 'a part of a unit that runs outside of it is refused'; do
         skip "$it" "$PYTHON has no torch with CUDA"
     done
     finish
@@ -20,7 +21,7 @@ fi
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 mkdir "$dir/tmp"
-TMPDIR=$dir/tmp "$PYTHON" $here/record.py $here/zoo.py -o "$dir" --size 64 --precision bf16 --recompute none -- $names alternates replaces losses halves lazy >"$dir/said" 2>"$dir/log"
+TMPDIR=$dir/tmp "$PYTHON" $here/record.py $here/zoo.py -o "$dir" --size 64 --precision bf16 --recompute none -- $names borrows alternates replaces losses halves lazy >"$dir/said" 2>"$dir/log"
 
 # What is wrong with one: it is recorded, dpxplan counts the parameters that PyTorch counts, and plans it.
 complaints() {
@@ -60,6 +61,15 @@ check 'parameters without a shape are refused' "$(
     grep -q '^refused lazy: .*layers.0.0.weight has no shape before the first forward (LazyLinear is lazy): run a batch' "$dir/said" || grep lazy "$dir/said")"
 check 'what the first step makes and keeps is as a buffer' "$(
     grep -q '"kept.0",\[256000\],"uint8"' "$dir/keeps.json" || grep -A3 '"buffers"' "$dir/keeps.json")"
+# FSDP2 gives zeros to what a unit is given and does not use; the table of the first layer is used.
+check 'what a unit is given and does not use has zeros as its gradient' "$(
+    grep -q '^"assumed": \["zeros, as FSDP2 gives them, .* in layers.1"\],' "$dir/given.json" || grep '"assumed"' "$dir/given.json"
+    grep '^"unused"' "$dir/given.json")"
+check 'what trains in FSDP2 alone is refused under autocast' "$(
+    PYTHONPATH=lib "$PYTHON" -m dpx.record $here/zoo.py:given -o "$dir/none.json" --size 64 --precision bf16,autocast --recompute none 2>&1 |
+        grep -q 'not done *autocast: tables.1 gets a gradient in bf16 and none in autocast' || echo 'no such line')"
+check 'a part of a unit that runs outside of it is refused' "$(
+    grep -q '^refused borrows: .*layers.0.0 runs outside of layers.0, the unit that it lies in' "$dir/said" || grep borrows "$dir/said")"
 check 'what chance decides is told' "$(
     grep -q '^"assumed": .*the middle of what chance draws' "$dir/drops.json" || grep '"assumed"' "$dir/drops.json")"
 check 'parameters that a module takes of another have no stage 3' "$(

@@ -179,6 +179,13 @@ def seen(b, s):
     return {"input_ids": with_image(b, s, 16, 1000), "labels": ids(b, s), "image_grid_thw": torch.tensor([[1, 8, 8]] * b), "mm_token_type_ids": kinds}
 
 
+def without_deltas(model, x):
+    """The loss; they keep the places' deltas for generation, which training does not read."""
+    loss = model(**x).loss
+    model.model.rope_deltas = None
+    return loss
+
+
 QWEN = dict(text_config=dict(SMALL, num_key_value_heads=2, rope_parameters={"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6]}),
             image_token_id=1000, vision_start_token_id=1001, vision_end_token_id=1002, video_token_id=1003)
 
@@ -186,7 +193,7 @@ QWEN = dict(text_config=dict(SMALL, num_key_value_heads=2, rope_parameters={"rop
 def qwen2_vl():
     from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
     model = Qwen2VLForConditionalGeneration(Qwen2VLConfig(vision_config=dict(depth=2, embed_dim=64, hidden_size=128, num_heads=4), **QWEN))
-    return model, lambda b, s: dict(seen(b, s), pixel_values=torch.zeros((64 * b, 3 * 2 * 14 * 14)))
+    return model, lambda b, s: dict(seen(b, s), pixel_values=torch.zeros((64 * b, 3 * 2 * 14 * 14))), without_deltas
 
 
 def qwen3_vl():
@@ -194,7 +201,7 @@ def qwen3_vl():
     vision = dict(depth=2, hidden_size=64, out_hidden_size=128, num_heads=4, intermediate_size=128, num_position_embeddings=64, deepstack_visual_indexes=[0])
     text = dict(QWEN, text_config=dict(QWEN["text_config"], head_dim=32))
     model = Qwen3VLForConditionalGeneration(Qwen3VLConfig(vision_config=vision, **text))
-    return model, lambda b, s: dict(seen(b, s), pixel_values=torch.zeros((64 * b, 3 * 2 * 16 * 16)))
+    return model, lambda b, s: dict(seen(b, s), pixel_values=torch.zeros((64 * b, 3 * 2 * 16 * 16))), without_deltas
 
 
 def nemotron_h():
@@ -604,6 +611,49 @@ def shared():
     return Meets(), lambda b, s: (torch.zeros((b, s, 64)),)
 
 
+class Takes(nn.Module):
+    """A block that is given a table; the second one uses it for nothing that it returns."""
+    def __init__(self, uses):
+        super().__init__()
+        self.lin, self.uses = nn.Linear(64, 64), uses
+
+    def forward(self, x, table):
+        seen = F.dropout(table, 0.1)
+        return x + self.lin(x + seen if self.uses else x)
+
+
+class Given(nn.Module):
+    def __init__(self, *uses):
+        super().__init__()
+        self.tables = nn.ParameterList(nn.Parameter(torch.zeros(64)) for _ in uses)
+        self.layers = nn.ModuleList(Takes(u) for u in uses)
+
+    def forward(self, x):
+        for table, layer in zip(self.tables, self.layers):
+            x = layer(x, table)
+        return x.square().mean()
+
+
+def given():
+    return Given(True, False), lambda b, s: (torch.zeros((b, s, 64)),)
+
+
+class Borrows(nn.Module):
+    """Its head asks a part of the first layer, behind the last one, as diffusers' DiT does."""
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.layers[0][0](x).square().mean()
+
+
+def borrows():
+    return Borrows(), lambda b, s: (torch.zeros((b, s, 64)),)
+
+
 OPTIONS = {
     "bert": TEXT, "roberta": TEXT, "deberta": TEXT, "electra": TEXT, "albert": TEXT, "distilbert": TEXT, "longformer": "--size 64,128,192 --step 64", "esm": TEXT,
     "modernbert": "--size 64,128,192", "t5": TEXT, "bart": TEXT, "mamba": "--size 32", "mamba2": "--size 64", "rwkv": "--size 16", "jamba": "--size 32",
@@ -611,9 +661,9 @@ OPTIONS = {
     "clip": FIXED + " --batch 2,3,4", "siglip": FIXED + " --batch 2,3,4", "resnet50": "--size 64,96,128", "convnext": "--size 64,96,128", "swin_v2": FIXED, "vit_b": FIXED, "efficientnet": "--size 64,96,128",
     "mobilenet": "--size 64,96,128", "deeplab": "--size 64", "video_resnet": "--size 32,64,96", "mixer": FIXED, "beit": FIXED, "unet_sd": SIDE,
     "unet_ddpm": SIDE, "dit_diffusers": "--size 32", "sd3": "--size 32", "vae": SIDE, "nanogpt": TEXT, "dit": "--size 16,32,48,64,80 --step 16",
-    "llava": TEXT + " --batch 2", "qwen2_vl": TEXT, "qwen3_vl": TEXT, "nemotron_h": "--size 64", "zamba2": "--size 64", "faster_rcnn": "--size 64,96,128", "unet_sdxl": SIDE,
+    "llava": TEXT + " --batch 2", "qwen2_vl": TEXT + " --batch 2", "qwen3_vl": TEXT + " --batch 2", "nemotron_h": "--size 64", "zamba2": "--size 64", "faster_rcnn": "--size 64,96,128", "unet_sdxl": SIDE,
     "flux": TEXT, "video_dit": "--size 32",
-    "dlrm": "--size 8,16,24", "lstm": "--size 16", "graph": TEXT, "mlp": TEXT, "shared": TEXT,
+    "dlrm": "--size 8,16,24", "lstm": "--size 16", "graph": TEXT, "mlp": TEXT, "shared": TEXT, "given": TEXT, "borrows": TEXT,
     "named": TEXT, "alternates": TEXT, "keeps": TEXT, "replaces": TEXT, "losses": TEXT, "halves": TEXT, "lazy": TEXT, "awake": TEXT, "drops": TEXT, "attends": TEXT + " --stage3",
     "routed": TEXT + " --found Experts=1/4", "counted": TEXT + " --read Experts=b*s/4",
 }

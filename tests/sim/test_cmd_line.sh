@@ -334,6 +334,13 @@ recorded() {
     grep -q '^  Fits: ' "$tmp/out" || cat "$tmp/out"
 }
 check 'a recorded module is planned as a model is' "$(recorded)"
+# A table of one dimension less has fewer bytes than the gradient that the program hands out and frees.
+check 'a recorded module whose tensors were changed is refused as a wrong file is' "$(
+    sed 's/\["target.weight",\[4096,128\]\]/["target.weight",[4096]]/' tests/golden/module/translator.json >"$tmp/changed.json"
+    printf '{"dpx_plan": 1, "model": "changed.json", "cluster": "8xh100", "strategy": "fsdp", "dialect": "torch", "seq": 256, "micro_batch": 7, "precision": "bf16"}' >"$tmp/changed.plan"
+    "$B/dpxplan" eval "$tmp/changed.plan" >"$tmp/out" 2>"$tmp/err"
+    rc=$?
+    [ $rc = 2 ] && grep -q 'tensors that they did not make' "$tmp/err" || { echo "exit $rc"; cat "$tmp/err"; })"
 # In a folder by itself it has no fits of real GPUs: that is said, once, and only where they would have been used.
 mkdir "$tmp/alone"
 cp "$BUILT/dpxplan" "$tmp/alone/"

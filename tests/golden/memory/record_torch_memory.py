@@ -52,6 +52,8 @@ import torch.distributed._tools.fake_collectives  # registers collectives for fa
 import transformers
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.autograd.graph import _get_grad_fn_or_grad_acc, register_multi_grad_hook
+from torch.distributed._tools import mod_tracker
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import init_device_mesh
@@ -255,7 +257,25 @@ def without_gpu():
     import transformers.masking_utils as masks
     masks.find_packed_sequence_indices = lambda *a, **k: None
     torch.nn.functional.scaled_dot_product_attention = sdpa
+    mod_tracker.register_multi_grad_hook = hook_without_gradients
     take_grouped_products()
+
+
+def hook_without_gradients(tensors, fn, *, mode="all"):
+    """register_multi_grad_hook(), which keeps the gradients of a module's inputs until the last is there, and so holds memory that no training does."""
+    if mode != "all":
+        return register_multi_grad_hook(tensors, fn, mode=mode)
+    nodes, left = [_get_grad_fn_or_grad_acc(t) for t in tensors], {}
+
+    def one(grad):
+        task = torch._C._current_graph_task_id()
+        left[task] = left.get(task) or sum(map(torch._C._will_engine_execute_node, nodes))
+        left[task] -= 1
+        if not left[task]:
+            del left[task]
+            fn([None] * len(nodes))
+    for t in tensors:
+        t.register_hook(one)
 
 
 SDPA = torch.nn.functional.scaled_dot_product_attention

@@ -45,6 +45,15 @@ class Parts:
         return self.subject.loss_of(self.model, x)
 
 
+def without_hooks_on_frozen(tracker, model):
+    """MemTracker hooks the gradients of parameters that have none, which PyTorch refuses."""
+    class Nothing:
+        remove = staticmethod(lambda: None)
+    for p in model.parameters():
+        if not p.requires_grad:
+            tracker._param_to_grad_hook_handles[p] = Nothing, Nothing
+
+
 def peak(make, name, b, s, strategy, recompute, chosen=None, unused=False):
     R.PLANNED["capability"] = 9
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=WORLD)
@@ -67,24 +76,27 @@ def peak(make, name, b, s, strategy, recompute, chosen=None, unused=False):
                 model = torch.nn.parallel.DistributedDataParallel(model, init_sync=False, find_unused_parameters=unused)
                 R.register_hook(model, {})
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
-            x, parts = subject.inputs_at(b, s), Parts(subject, model)
+            given, parts = subject.inputs_at(b, s), Parts(subject, model)
 
             def step(between=lambda: None):
                 between()
+                x = subject.inputs_at(b, s) if strategy == "ddp" else given     # a step's batch goes when backward ends, as a plan has it
                 with torch.autocast("cuda", torch.bfloat16) if strategy == "ddp" else contextlib.nullcontext():
                     loss = parts.loss(x)
                 loss.backward()
+                del x
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
             if strategy == "ddp":
                 step()
                 tracker = R.DDPPeaks()
-                tracker.track_external(model, optimizer, *tensors_in(x))
+                tracker.track_external(model, optimizer)
+                without_hooks_on_frozen(tracker, model)
                 with tracker:
                     step(tracker.reset_mod_stats)
             else:
                 tracker = R.FSDPPeaks(model, optimizer)
-                tracker.track_inputs(tuple(tensors_in(x)))
+                tracker.track_inputs(tuple(tensors_in(given)))
                 with tracker:
                     step(tracker.reset_mod_stats)
                     tracker.reset_mod_stats()
