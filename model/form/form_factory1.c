@@ -91,9 +91,12 @@ static void read_sharing(struct form_reading *r, const struct plan *p, bool fsdp
  * its logits (require_logits), so the loss that it makes is Liger-Kernel's of logits, within what form_bound() says of it. */
 static void read_liger(struct form_reading *r, const struct model *m)
 {
-    static const char *const keys[] = { "liger.rope", "liger.rms_norm", "liger.glu_activation" };
+    static const char *const keys[] = { "liger.rope", "liger.rms_norm", "liger.glu_activation" }, *const types[] = { "qwen3", "qwen3_moe" };
+    bool known = false;
 
-    if (strcmp(m->family, "qwen3")) {
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)       /* _LIGER_FN_BY_MODEL_TYPE */
+        known = known || !strcmp(m->family, types[i]);
+    if (!known) {
         notes_add(r->notes, "kernel_config.name: liger_kernel: LLaMA-Factory has no Liger kernels for %s and leaves the model as it is", m->family);
         return;
     }

@@ -8,7 +8,7 @@
 #include "model/arch/training.h"
 #include "model/family/family.h"
 
-bool plan_is_linear(const struct tensor *t)
+bool float8_is_linear(const struct tensor *t)
 {
     switch (t->role) {
     case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV: case ROLE_ATTN_OUT: case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP:
@@ -54,7 +54,7 @@ static bool is_filtered(const struct plan *p, const struct tensor *t)
 
 bool float8_converts(const struct plan *p, const struct tensor *t)
 {
-    return p->float8.recipe != FLOAT8_NONE && plan_is_linear(t) && t->shape[0] % 16 == 0 && t->shape[1] % 16 == 0 && !is_filtered(p, t);
+    return p->float8.recipe != FLOAT8_NONE && float8_is_linear(t) && t->shape[0] % 16 == 0 && t->shape[1] % 16 == 0 && !is_filtered(p, t);
 }
 
 bool float8_gathers(const struct plan *p, const struct tensor *t)
@@ -109,7 +109,7 @@ static int check_layers(const struct plan *p, const char *where)
 
     for (int t = 0; t < m->ntensors; t++) {
         const struct tensor *x = &m->tensors[t];
-        if (float8_tensor_parallel(p) && x->block >= 0 && plan_is_linear(x) && !float8_converts(p, x))
+        if (float8_tensor_parallel(p) && x->block >= 0 && float8_is_linear(x) && !float8_converts(p, x))
             return fail("%s: fp8_filter: %s: beside parallel.tensor and tensorwise scales torchtitan's styles take a block's layers all or none",
                         where, x->name);
         if (!float8_converts(p, x))
@@ -123,8 +123,9 @@ static int check_layers(const struct plan *p, const char *where)
                         where, x->name, x->shape[cut] / p->parallel.tensor, x->shape[cut], cut ? "columns" : "rows", p->parallel.tensor);
     }
     for (int t = 0; t < m->ntensors && (p->parallel.tensor > 1 || p->kernels == KERNELS_TORCH_COMPILE || p->kernels == KERNELS_DPX); t++)
-        if (m->tensors[t].is_bias && m->tensors[t].role != ROLE_HEAD && plan_is_linear(&(struct tensor){ .role = m->tensors[t].role, .ndim = 2 }))
-            return fail("%s: fp8: %s: linear layers with biases (%s) are modelled in float8 with torch-sdpa and torch-eager, without parallel.tensor", where, m->name, m->tensors[t].name);
+        if (m->tensors[t].is_bias && m->tensors[t].role != ROLE_HEAD && float8_is_linear(&(struct tensor){ .role = m->tensors[t].role, .ndim = 2 }))
+            return fail("%s: fp8: %s: linear layers with biases (%s) are modelled in float8 with torch-sdpa and torch-eager, without parallel.tensor",
+                        where, m->name, m->tensors[t].name);
     return n > 0 ? 0 : fail("%s: fp8: no linear layer of %s would be converted: dimensions are multiples of 16, and names are not in fp8_filter",
                             where, m->name);
 }
@@ -147,7 +148,7 @@ static int check_filter(const struct plan *p, const char *where)
     for (int i = 0; name_at(p->float8.filter, i, name); i++) {
         bool known = !strcmp(name, "none") || !strcmp(name, "auto_filter_small_kn") || !strcmp(name, "lm_head");
         for (int t = 0; t < p->model.ntensors && !known; t++)
-            known = plan_is_linear(&p->model.tensors[t]) && strstr(p->model.tensors[t].name, name);
+            known = float8_is_linear(&p->model.tensors[t]) && strstr(p->model.tensors[t].name, name);
         if (!known)
             return fail("%s: fp8_filter: \"%s\" is part of no linear layer's name in %s: it leaves out none", where, name, p->model.name);
     }

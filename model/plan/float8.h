@@ -8,7 +8,7 @@
 #include "model/plan/plan.h"
 
 /* Is it the weight of an nn.Linear, not of what stands for it in some families (GPT-2's Conv1D), and no table? */
-bool plan_is_linear(const struct tensor *t);
+bool float8_is_linear(const struct tensor *t);
 
 /* Is a tensor, whole or a rank's share of it, the weight of such a layer?  torchtitan's module_filter_fn(): both dimensions are multiples of 16, no name
  * of the filter is part of the module's; with "auto_filter_small_kn" torchao's _auto_filter_for_recipe() as well. */

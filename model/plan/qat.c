@@ -21,7 +21,7 @@ static bool is_adapted(const struct model *m, const struct tensor *t)
 /* Rows of any length. */
 static bool is_taken(const struct plan *p, const struct tensor *t)
 {
-    return p->qat.kind != QAT_NONE && t->adapter == ADAPTER_NONE && plan_is_linear(t) && (!training_is_lora(&p->train) || is_adapted(&p->model, t));
+    return p->qat.kind != QAT_NONE && t->adapter == ADAPTER_NONE && float8_is_linear(t) && (!training_is_lora(&p->train) || is_adapted(&p->model, t));
 }
 
 bool qat_converts(const struct plan *p, const struct tensor *t) { return is_taken(p, t) && t->shape[1] % p->qat.group == 0; }

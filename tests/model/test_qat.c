@@ -136,7 +136,7 @@ static void peaks_agree(void **state)
 {
     (void)state;
     wrong = 0;
-    assert_true(each_line(GOLDEN, check_peak) >= 12);
+    assert_true(each_line(GOLDEN, check_peak) >= 19);
     assert_int_equal(wrong, 0);
 }
 
