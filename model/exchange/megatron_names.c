@@ -48,7 +48,6 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "use_tp_pp_dp_mapping", "another order of ranks is not modelled on several nodes", 0 },
     { "defer_embedding_wgrad_compute", "it is not modelled yet", 0 },
     { "delay_wgrad_compute", "it is not modelled yet", 0 },
-    { "overlap_p2p_communication_warmup_flush", "it is not modelled yet", 0 },
     { "cpu_offloading", "it is not modelled yet", 0 },
     { "cpu_offloading_num_layers", "activations that layers copy to the host are not modelled yet", 0 },
     { "freeze_all_layers", "it is not modelled yet", 0 },
@@ -80,6 +79,8 @@ static const struct { const char *name, *why; } matters[] = {
     { "moe_shared_expert_overlap", "shared experts run on a stream of their own, beside the all-to-alls; taken before the router" },
     { "moe_input_jitter_eps", "the router's input is a copy" },
     { "no_rope_fusion", "rotary positions are planned as one kernel" },
+    { "overlap_p2p_communication_warmup_flush", "warm-up and flush are planned with each receive in its turn: it issues them a pass ahead, waits less, and has one more "
+      "tensor that stages hand on" },
     { "no_bias_gelu_fusion", "bias and activation are planned as one kernel" },
 };
 
