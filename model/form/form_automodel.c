@@ -448,6 +448,16 @@ static void take_config(struct form_reading *r, json_t *doc, const struct model 
     json_decref(fields);
 }
 
+/* kernel_patches.py: flash attention 2 where it is installed, which caps scores and keeps none. */
+static void note_attention(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    const char *said = json_string_value(form_value(f->doc, "model.attn_implementation"));
+
+    if (p->kernels == KERNELS_TORCH_EAGER && !family_for(&p->model)->sinks && (!said || strcmp(said, "eager") != 0))
+        notes_add(notes, "model.attn_implementation%s: Automodel takes flash attention where it is installed, which keeps no scores: PyTorch's own kernels for %s "
+                  "(torch-eager) keep them, which is planned: more memory and time than that", said ? "" : ": not given", p->model.family);
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     static const char *const strategies[] = { "fsdp2", "ddp", NULL };
@@ -493,6 +503,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     json_decref(own.doc);
     if (rc < 0)
         return -1;
+    note_attention(f, p, notes);
     if (!ddp)
         p->fsdp.root_units = root_units_of_automodel(p);
     if (!ddp && p->fsdp.root_units != ROOT_TOGETHER)

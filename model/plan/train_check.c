@@ -175,8 +175,9 @@ int train_check_ranks(const struct plan *p, const char *where)
         return fail("%s: train: adapters and frozen weights beside parallel.expert are not supported yet", where);
     if (!plan_is_data_parallel(p) && !keeps_layers_whole(p)) {
         bool whole = p->strategy != STRAT_FSDP && p->strategy != STRAT_ZERO3 && p->parallel.context == 1;
-        return fail("%s: train: adapters and frozen weights beside parallel.%s are not planned yet: set it to 1%s", where,
-                    other_way(&p->parallel), whole ? "; fsdp of torch and zero3 of deepspeed cut frozen weights over all ranks" : "");
+        bool stages = !whole && p->dialect == DIALECT_TORCH && p->parallel.pipeline > 1 && !recompute_whole(p->recompute);
+        return fail("%s: train: adapters and frozen weights beside parallel.%s are not planned yet: set it to 1%s", where, other_way(&p->parallel),
+                    stages ? "; LoRA in stages is planned with recompute full" : whole ? "; fsdp of torch and zero3 of deepspeed cut frozen weights over all ranks" : "");
     }
     return 0;
 }
