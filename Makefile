@@ -40,7 +40,7 @@
 # make uninstall      take away what make install put there
 # make wheel          build/wheel/dpxplan-VERSION-*.whl: dpxplan, dpx.py and libdpx for pip, without a compiler
 # make everywhere-check   wheel and debs where nothing is, install, 500 answers by their schemas, MCP, the notebook, 82 exports by their tools
-#                         (PYTHON=, PYTHON_AXOLOTL= ...), manifests (CRDS=), Slurm; what a machine lacks is counted as skipped
+#                         (PYTHON=, PYTHON_AXOLOTL= ...), manifests (CRDS=), Slurm, the Containerfile (BASE=IMAGE); what a machine lacks is counted as skipped
 # make slurm-check        two nodes of Slurm on this machine: exported jobs, srun --mpi=pmix (root; packages slurm-wlm, munge)
 # make schemas            docs/schemas from what dpxplan prints; ANSWERS=FOLDER: and from what tests kept there, which ANSWERS=FOLDER TEST.sh does
 # make dist           the sources of HEAD as an archive
