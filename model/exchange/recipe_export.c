@@ -167,6 +167,8 @@ static int check(const struct recipe_out *r)
         return refuse(r, "train", "written for lora and for all");
     if (p->loss != LOSS_FP32)
         return refuse(r, "loss", "written for transformers' own, in fp32");
+    if (p->logits_kept != LOGITS_DROPPED)
+        return refuse(r, "logits_kept", "its trainer names no logits while backward runs");
     if (p->liger.rope || p->liger.rms_norm || p->liger.glu_activation)
         return refuse(r, "liger", "write the liger_ keys by hand");
     if (p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_EAGER)
