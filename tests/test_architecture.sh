@@ -242,6 +242,7 @@ transformer hf_config hf_write builtin: model
 host: cluster
 query: db
 op_cost: cost
+issue_cost: op
 timeline: run
 series: calibration
 instances: inst view act

@@ -27,7 +27,7 @@ struct cluster_node {
     int         cores;              /* of all its processors */
     int         links;              /* from its GPUs to host memory, gpu.pcie each; 0: as many as GPUs */
     double      issue;              /* seconds that a thread takes to issue a kernel of PyTorch's without gradients, on average
-                                     * (tests/bench/issue_gpu.py); 0: not known, and taken as published (sim/price/op_cost.c) */
+                                     * (tests/bench/issue_gpu.py); 0: not known, and taken as published (sim/price/issue_cost.c) */
 };
 
 /* What a run of weeks needs beyond its steps (sim/bill/, dpxplan bill); 0 and "": not stated.  Rates bytes/s, times seconds. */

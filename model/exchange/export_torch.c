@@ -341,6 +341,8 @@ int export_torch(const struct plan *p, FILE *to)
         return refuse("train", "the script's adapters are of a language model, not of a head of one number");
     if (p->loss != LOSS_FP32)
         return refuse("loss", "transformers' own is in fp32; the loss is code of yours");
+    if (p->logits_kept != LOGITS_DROPPED)
+        return refuse("logits_kept", "the loop that is printed names no logits");
     if (p->liger.rope || p->liger.rms_norm || p->liger.glu_activation)
         return refuse("liger", "call liger_kernel.transformers' apply_liger_kernel_to_...() by hand");
     if (p->recompute == RECOMPUTE_SELECTIVE || p->recompute == RECOMPUTE_OP || p->recompute == RECOMPUTE_OFFLOAD || p->recompute_interval > 1)

@@ -169,6 +169,8 @@ static int check(const struct recipe_out *r)
         return refuse(r, "loss", "written for transformers' own, in fp32");
     if (p->qat.kind != QAT_NONE)
         return refuse(r, "qat", "torchtune trains so: tune run qat_distributed");
+    if (p->logits_kept != LOGITS_DROPPED)
+        return refuse(r, "logits_kept", "its trainer names no logits while backward runs");
     if (p->liger.rope || p->liger.rms_norm || p->liger.glu_activation)
         return refuse(r, "liger", "write the liger_ keys by hand");
     if (p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_EAGER)

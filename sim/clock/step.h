@@ -71,7 +71,7 @@ void step_close(struct step *st);
 enum { STEP_COLLECTIVES = 1, STEP_BACKWARD = 2, STEP_REST = 4, STEP_WORK = STEP_BACKWARD | STEP_REST };
 
 /* The issuing thread at either end of its 90 % interval, as a share of its time.  Half: a bare operator takes 4.7 us on H100's host
- * where transformers' code is taken to need 12.8 (op_cost.c).  Twice: of three published steps that wait for it one took 2.5 times
+ * where transformers' code is taken to need 12.8 (issue_cost.c).  Twice: of three published steps that wait for it one took 2.5 times
  * as long as predicted, the others 1.05 and 1.07 (sim/notebook.md: Llama 0.08B and 0.19B on GH200, Llama-3.2-1B on B200). */
 #define STEP_ISSUE_LOW  .5
 #define STEP_ISSUE_HIGH 2

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the Python around the replay of a CUDA graph costs the thread that issues it: sim/price/op_cost.c takes replay_python from here.
+"""What the Python around the replay of a CUDA graph costs the thread that issues it: sim/price/issue_cost.c takes replay_python from here.
 
     tests/bench/graph_cost.py        needs torch (2.9 or later), transformers and megatron-core; no GPU, half a minute
 

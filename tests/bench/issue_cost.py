@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What PyTorch costs the thread that issues kernels, as ratios: sim/price/op_cost.c takes its constants from them.
+"""What PyTorch costs the thread that issues kernels, as ratios: sim/price/issue_cost.c takes its constants from them.
 
     tests/bench/issue_cost.py        needs torch (2.9 or later) and transformers; no GPU, half a minute
     tests/bench/issue_cost.py deepspeed        the hooks of DeepSpeed's stage 3; needs deepspeed as well

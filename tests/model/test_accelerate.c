@@ -326,6 +326,7 @@ static void export_then_import_is_the_same_plan(void **state)
         /* sync_each_batch is an argument of the script's plugin */
         q.sync_every_micro_step = p.sync_every_micro_step;
         q.loss = p.loss;                        /* the script's */
+        q.logits_kept = p.logits_kept;
         q.optimizer = p.optimizer;
         q.optimizer_form = p.optimizer_form;
         q.host_threads = p.host_threads;        /* OMP_NUM_THREADS of its environment */

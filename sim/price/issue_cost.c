@@ -1,0 +1,172 @@
+/* issue_cost.c -- what issuing a schedule's entries costs the thread that does it. */
+#include "model/plan/graphs.h"
+#include "sim/price/op_cost_internal.h"
+
+/* Seconds on the issuing thread.
+ *
+ * A kernel of transformers' modelling code without gradients is the unit: 12.8 us where a cluster states none (node.issue_us), since
+ * Llama-3.2-1B's forward of 512 tokens takes 8.1 ms eagerly on B200 and 1.9 as a graph, in 633 kernels by our count
+ * (stas00/ml-engineering, training/performance).  An H200's host took 16.8, and 7.05 for a bare add_; H100's takes 4.7 for that
+ * (tusharhqq/napkin-math-gpu, tiny_kernel).  The rest are ratios to the unit.  On that H200's host tests/bench/issue_gpu.py measured (torch 2.11,
+ * 26 November 2026; tests/gpu/h200/issue.txt): forward with gradients 1.15, backward 0.89, a collective of FSDP2's hooks 66 in fp32 and 53 in bf16 over 2
+ * ranks, 46 and 40 over one, AdamW 1.91 a tensor in 8 foreach passes and 0.53 fused. */
+#define ISSUE_UNIT     12.8e-6
+#define ISSUE_FORWARD  1.15
+#define ISSUE_BACKWARD 0.89
+/* With the Python of a hook around it, which picks the unit, its streams and buffers.  1 ms each has been seen
+ * (pytorch/pytorch#173680, many small modules).  FSDP1's and DeepSpeed's hooks are taken to be as dear.  Of a unit that one rank has alone
+ * the same hook copies. */
+#define ISSUE_HOOK       60
+#define ISSUE_HOOK_ALONE 43
+/* A collective with which DTensor brings an operator's input to its place (Muon under FSDP2), with what the operator itself takes more on
+ * DTensors: tests/bench/issue_cost.py on a CPU, torch 2.15, 2026-11, 24.7 for tall matrices and 25.7 for wide ones. */
+#define ISSUE_DTENSOR    25
+/* A collective of an eager layer of DTensors (parallelize_module() of a Llama's blocks, as torchtitan does it), with what the operators of the
+ * layer take more on DTensors: the same script, `tensor`, on a CPU, torch 2.15, 29 November 2026, five runs: 101 in forward (91 to 109), 151
+ * in backward (126 to 160).  Their mean: a recomputed forward lies in backward.  DTensor took more before (pytorch#107305: an addmm 0.34 ms). */
+#define ISSUE_LAYER      125
+/* A hook of DeepSpeed's stage 3 before or after a module, which finds all it needs there: half of what a module takes more
+ * than without DeepSpeed, 10.3 and 8.2 (0.19.6; the same script and way of counting, `deepspeed`; its work on gradients is in the
+ * latter).  0.13 and 0.1 ms; 0.12 were counted back from GPTlite's rows (sim/notebook.md). */
+#define ISSUE_MODULE_FORWARD  10
+#define ISSUE_MODULE_BACKWARD 8
+/* The Python around a send or receive of PyTorch's pipeline schedules (_batch_p2p(), Work.wait(); the same script), beside ISSUE_COLL. */
+#define ISSUE_MESSAGE    0.5
+/* A tensor in a list of an optimizer's foreach pass, and in the list of a fused one. */
+#define ISSUE_TENSOR_FOREACH 0.24
+#define ISSUE_TENSOR_FUSED   0.53
+/* What it takes more there where it is a DTensor: by issue_cost.py `optimizer` on a CPU (torch 2.15, three runs of a quiet machine) 2.0 on one rank and 0.9 on two in
+ * foreach passes, 2.0 and 1.8 fused: their mean.  By the same script a loop over DTensors takes four times as long as one over tensors; six published
+ * steps with a loop under FSDP2 (GPT-2 XL on H100s, tests/accuracy/steps.jsonl) leave no room for that, and it is not counted. */
+#define ISSUE_TENSOR_SHARDED 1.7
+/* What the issuing thread does for each of many things of one kernel, beside the launch of the first.
+ * A product of Transformer Engine's GroupedLinear, which C++ launches one by one: 60 groups on B200 by the clock (MooreThreads/SimuMax@4dcaae51,
+ * configs/system/b200_bf16_ceperm.json) take 8.6 us a product at least, and 8.6 to 9.4 in four shapes whose work differs by a factor of two; an upper
+ * bound of the thread's own.  A gradient of a weight that such a product adds to main_grad by itself, handed through autograd to Megatron's hook
+ * (_make_backward_post_hook(), and where buckets fill register_grad_ready()), and a tensor that torch.split() cuts off and torch.cat() joins, forward
+ * and back: tests/bench/issue_cost.py `experts` on a CPU (torch 2.15, megatron-core 0.16.1, 29 November 2026; medians of
+ * four runs beside others': 0.30 to 0.53; 0.03 to 0.07 and 0.08 to 0.13). */
+#define ISSUE_PRODUCT  0.70
+#define ISSUE_ADDED    0.50
+#define ISSUE_CHUNK_FORWARD  0.05
+#define ISSUE_CHUNK_BACKWARD 0.10
+/* Assumed; no measurement of them was found.  An entry of the executor: one message to a thread. */
+#define ISSUE_OWN      1e-6
+/* A collective called from C++ (DistributedDataParallel's reducer, an executor). */
+#define ISSUE_COLL     15e-6
+/* A wait or an allocation. */
+#define ISSUE_EVENT    2e-6
+/* A CUDA graph's replay, which issues all of its kernels: cudaGraphLaunch() of a straight line, 2.5 us and 1 ns a kernel (NVIDIA's blog
+ * "Constant Time Launch for Straight-Line CUDA Graphs", CUDA 12.6, Ampere and later), and the Python around it, measured on a CPU by
+ * tests/bench/graph_cost.py in the same unit: a block under torch.compile(); Megatron-core's _CudagraphReplayNode with what
+ * CudaGraphManager does before; torch.cuda.make_graphed_callables(), of which Transformer Engine's is a variant (26 November 2026, the least of three runs on a quiet machine).  Lower bounds: what cudagraph trees check
+ * needs a GPU, and Transformer Engine's and Megatron's code around make_graphed_callables() was not timed. */
+#define ISSUE_REPLAY   2.5e-6
+static const double replay_python[][NPASS] = { [GRAPHS_BY_COMPILER] = { 5.8, 3.9 }, [GRAPHS_BY_MEGATRON] = { 9.7, 4.9 }, [GRAPHS_BY_TE] = { 0.9, 2.8 } };
+
+/* In units. */
+double op_issue_one_by_one(enum pass pass, const struct kernel *k)
+{
+    double products = k->apart ? (double)(k->batch - 1) * ISSUE_PRODUCT : 0, added = k->apart && k->sums > 0 ? (double)k->batch * ISSUE_ADDED : 0;
+
+    return products + added + k->chunks * (pass == PASS_FORWARD ? ISSUE_CHUNK_FORWARD : ISSUE_CHUNK_BACKWARD);
+}
+
+static double issue_unit(const struct cost_cache *c) { return c->p->cluster.node.issue > 0 ? c->p->cluster.node.issue : ISSUE_UNIT; }
+
+/* In units: of the hooks around the modules of a whole pass a segment has as large a share as of its kernels. */
+static double module_hooks(const struct schedules *s, const struct op *o, int kernels)
+{
+    const uint16_t *n = s->module_hooks[o->u.compute.piece][o->u.compute.pass];
+    double all = n[PASS_FORWARD] * ISSUE_MODULE_FORWARD + n[PASS_BACKWARD] * ISSUE_MODULE_BACKWARD;
+
+    return kernels > 0 ? all * (o->u.compute.k1 - o->u.compute.k0) / kernels : all;
+}
+
+/* The executor's own: a message to a lane, and one for each kernel. */
+static double issue_own(struct cost_cache *c, const struct schedules *s, const struct op *o)
+{
+    double entry = c->measured && c->measured->own.issue_entry.s > 0 ? c->measured->own.issue_entry.s : ISSUE_OWN;
+
+    if (o->kind == OP_REPEAT || o->kind == OP_END)
+        return 0;
+    if (o->kind != OP_COMPUTE || !c->measured)
+        return entry;
+    const struct sums *of = op_sums_of(c, s, o);
+    return entry + (of->launches[o->u.compute.k1] - of->launches[o->u.compute.k0]) * c->measured->own.issue_kernel.s;
+}
+
+static double issue_compute(struct cost_cache *c, const struct schedules *s, const struct op *o)
+{
+    const struct sums *of = op_sums_of(c, s, o);
+    bool   forward = o->u.compute.pass == PASS_FORWARD;
+    int    launches = of->launches[o->u.compute.k1] - of->launches[o->u.compute.k0];
+    int    replays = of->replays[o->u.compute.k1] - of->replays[o->u.compute.k0];
+    double graphs = replays * (ISSUE_REPLAY + replay_python[graphs_by(c->p)][o->u.compute.pass] * issue_unit(c));
+    double traced = op_traced_issue(c, forward ? TRACED_FORWARD : TRACED_BACKWARD);
+
+    if (op_traced_issue(c, TRACED_FORWARD) > 0)
+        return graphs + launches * traced;
+    double more = of->more[o->u.compute.k1] - of->more[o->u.compute.k0];
+    return graphs + (launches * (forward ? ISSUE_FORWARD : ISSUE_BACKWARD) + more + module_hooks(s, o, of->n)) * issue_unit(c);
+}
+
+static double issue_coll(const struct cost_cache *c, const struct op *o)
+{
+    if (op_traced_issue(c, TRACED_COLL) > 0)
+        return op_traced_issue(c, TRACED_COLL);
+    if (o->flags & OPF_DTENSOR)
+        return ISSUE_DTENSOR * issue_unit(c);
+    if (o->flags & OPF_LAYER)
+        return ISSUE_LAYER * issue_unit(c);
+    if (coll_is_message((enum coll_op)o->u.coll.op))
+        return ISSUE_COLL + ISSUE_MESSAGE * issue_unit(c);
+    return o->flags & OPF_HOOK ? ISSUE_HOOK * issue_unit(c) : ISSUE_COLL;
+}
+
+static double issue_copy(const struct cost_cache *c, const struct op *o)
+{
+    bool hook = o->flags & OPF_HOOK;
+
+    if (hook && !op_traced_with_hooks(c))
+        return ISSUE_HOOK_ALONE * issue_unit(c);
+    if (op_traced_issue(c, TRACED_FORWARD) > 0)    /* where a trace with hooks has no collectives, the hooks' time is in its kernels' */
+        return op_traced_issue(c, hook && op_traced_issue(c, TRACED_COLL) > 0 ? TRACED_COLL : TRACED_FORWARD);
+    return (o->u.copy.kernels > 1 ? o->u.copy.kernels : 1) * issue_unit(c);
+}
+
+static double issue_optimizer(const struct cost_cache *c, const struct op *o)
+{
+    int passes = o->u.optimizer.passes, tensors = o->u.optimizer.tensors;
+    double each = passes > 1 ? passes * ISSUE_TENSOR_FOREACH : ISSUE_TENSOR_FUSED;
+
+    if (o->u.optimizer.each)
+        return passes * tensors * issue_unit(c);
+    return (passes + tensors * (each + (o->flags & OPF_DTENSOR ? ISSUE_TENSOR_SHARDED : 0))) * issue_unit(c);
+}
+
+double op_issue_cost(struct cost_cache *c, const struct schedules *s, const struct op *o)
+{
+    c->hooked = s->hooks;
+    if ((o->kind == OP_COLL && (o->flags & OPF_GRAPH)) || (graphs_of_step(c->p) && op_is_of_passes(o)))
+        return 0;             /* a step's one replay is nothing beside the step */
+    if (c->p->kernels == KERNELS_DPX)
+        return issue_own(c, s, o);
+    switch ((enum op_kind)o->kind) {
+    case OP_COMPUTE:
+        return issue_compute(c, s, o);
+    case OP_COLL:
+        return issue_coll(c, o);
+    case OP_COPY:
+        return issue_copy(c, o);
+    case OP_OPTIMIZER:
+        return issue_optimizer(c, o);
+    case OP_WAIT:
+    case OP_MEMORY:
+        return ISSUE_EVENT;
+    case OP_REPEAT:
+    case OP_END:
+        break;
+    }
+    return 0;
+}
