@@ -50,6 +50,12 @@ def touched(t):
     return n * t.element_size()
 
 
+def is_causal(func, args, kwargs):
+    """By the argument's name: other arguments of attention are truths, too."""
+    given = dict(zip((a.name for a in func._schema.arguments), args), **kwargs)
+    return any(given.get(name) is True for name in ("is_causal", "causal")) or given.get("custom_mask_type", 0) in (1, 2)
+
+
 def of_user(filename):
     """Is it neither PyTorch's nor the recorder's?"""
     return not any(os.sep + folder + os.sep in filename for folder in ("torch", "dpx_record")) and not filename.startswith("<frozen ")
@@ -319,7 +325,7 @@ class Recorder(TorchDispatchMode):
         self.ops.append(dict(name=("" if func.namespace == "aten" else func.namespace + ".") + name, cls={"?": "custom", "view": "copy"}.get(cls, cls),
                              ins=[n for n, _ in ins], outs=[n for n, _ in outs], products=[p for p in products or [] if p], flops=flops or 0, grouped=classes.shared_out(name, args),
                              bytes=classes.bytes_of(func, cls, read, ins[-1][1] if len(ins) > 1 else 0, written), owner=owner, back=back,
-                             dim=next((t.shape[-1] for t in tensors_in(args) if t.dim() > 2), 0) if cls == "attention" else 0, causal=cls == "attention" and any(a is True for a in list(args) + list(kwargs.values())),
+                             dim=next((t.shape[-1] for t in tensors_in(args) if t.dim() > 2), 0) if cls == "attention" else 0, causal=cls == "attention" and is_causal(func, args, kwargs),
                              dtype=str(results[0].dtype).replace("torch.", "") if results else ""))
         return out
 

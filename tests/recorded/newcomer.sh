@@ -20,15 +20,15 @@ step() {
     grep -E "$answer" "$dir/out" | sed 's/^ */          /' || { echo "  NO ANSWER: $answer"; wrong=1; }
 }
 
-echo 'A GPT of 2.6 billion parameters, 512 samples of 1024 tokens a step; there are eight GPUs of 24 GB.'
+echo 'A GPT of 2.9 billion parameters, 512 samples of 1024 tokens a step; there are eight GPUs of 24 GB.'
 ids='    ids = lambda b, s: torch.zeros((b, s), dtype=torch.long)
     return gpt, lambda b, s: (ids(b, s), ids(b, s))'
 if [ "$GPT" ]; then
     cp "$GPT" "$dir/gpt.py"
-    printf '\n\ndef make():\n    gpt = GPT(GPTConfig(n_layer=32, n_head=32, n_embd=2560))\n%s\n' "$ids" >>"$dir/gpt.py"
+    printf '\n\ndef make():\n    gpt = GPT(GPTConfig(n_layer=24, n_head=24, n_embd=3072))\n%s\n' "$ids" >>"$dir/gpt.py"
 else
     cp demo/nanogpt.py "$dir/gpt.py"
-    printf '\n\ndef make():\n    gpt = GPT(L=32, d=2560, h=32)\n%s\n' "$ids" >>"$dir/gpt.py"
+    printf '\n\ndef make():\n    gpt = GPT(L=24, d=3072, h=24)\n%s\n' "$ids" >>"$dir/gpt.py"
 fi
 step '^module ' "$PYTHON" -m dpx.record "$dir/gpt.py:make" -o "$dir/gpt.json" --precision bf16
 step '^Fewest GPUs' "$B/dpxplan" fit "$dir/gpt.json" rtx4090 --seq 1024 --batch 512 --framework torch

@@ -13,7 +13,8 @@ if ! "$PYTHON" -c 'import torch, sys; sys.exit(not torch.version.cuda)' 2>/dev/n
     skip 'a step that stands for no other is refused' "$PYTHON has no torch with CUDA"
     for it in 'a step that leaves another than it found is refused' 'which of two losses is meant is asked' 'parameters in fp16 are refused' 'parameters without a shape are refused' \
         'what the first step makes and keeps is as a buffer' 'what chance decides is told' 'parameters that a module takes of another have no stage 3' 'what a unit is given and does not use has zeros as its gradient' \
-        'what trains in FSDP2 alone is refused under autocast' 'a part of a unit that runs outside of it is refused'; do
+        'what trains in FSDP2 alone is refused under autocast' 'a part of a unit that runs outside of it is refused' \
+        'attention without a mask is not causal'; do
         skip "$it" "$PYTHON has no torch with CUDA"
     done
     finish
@@ -70,6 +71,12 @@ check 'what trains in FSDP2 alone is refused under autocast' "$(
         grep -q 'not done *autocast: tables.1 gets a gradient in bf16 and none in autocast' || echo 'no such line')"
 check 'a part of a unit that runs outside of it is refused' "$(
     grep -q '^refused borrows: .*layers.0.0 runs outside of layers.0, the unit that it lies in' "$dir/said" || grep borrows "$dir/said")"
+# In fp32 the kernel that saves memory is chosen, whose forward has other arguments that are true.
+check 'attention without a mask is not causal' "$(
+    PYTHONPATH=lib "$PYTHON" -m dpx.record $here/zoo.py:attends -o "$dir/fp32.json" --size 64 --precision fp32 --recompute none >"$dir/out" 2>&1 || tail -n 3 "$dir/out"
+    grep '"class":"attention"' "$dir/fp32.json" >"$dir/attention"
+    [ "$(wc -l <"$dir/attention")" = 4 ] || cat "$dir/attention"
+    grep causal "$dir/attention")"
 check 'what chance decides is told' "$(
     grep -q '^"assumed": .*the middle of what chance draws' "$dir/drops.json" || grep '"assumed"' "$dir/drops.json")"
 check 'parameters that a module takes of another have no stage 3' "$(
