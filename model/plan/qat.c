@@ -43,24 +43,24 @@ int64_t qat_token_scales(const struct plan *p, const struct tensor *t)
 
 /* ---- what is refused ---- */
 
-/* What it is not modelled beside: the key, or NULL. */
+/* What it is planned with alone and the plan has not; NULL: nothing. */
 static const char *beside(const struct plan *p)
 {
     if (p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_EAGER)
-        return "kernels: torch-sdpa or torch-eager";
+        return "kernels torch-sdpa or torch-eager";
     if (!plan_is_data_parallel(p))
-        return "parallel: data parallelism alone";
+        return "data parallelism (parallel)";
     if (p->float8.recipe != FLOAT8_NONE || p->train.base != BASE_PLAIN)
-        return "fp8, base_dtype: weights in 16 bits or fp32";
+        return "weights in 16 bits or fp32 (fp8, base_dtype)";
     if (plan_recipe(p).autocast)
-        return "model_dtype: one dtype without autocast, as torchtune trains (model_dtype, with adapters lora.narrow)";
+        return "one dtype without autocast, as torchtune trains (model_dtype, with adapters lora.narrow)";
     if (p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL)
-        return "recompute: none or full";
+        return "recompute none or full";
     if (p->activation_offload != OFFLOAD_NOTHING || p->fsdp.cpu_offload)
-        return "activation_offload, fsdp.cpu_offload: nothing on the host";
+        return "nothing on the host (activation_offload, fsdp.cpu_offload)";
     if (!training_is_all(&p->train) && !training_is_lora(&p->train))
-        return "train: all, or lora";
-    return loss_reads_head(p->loss) ? "loss: one that calls the head, which rounds" : NULL;
+        return "train all or lora";
+    return loss_reads_head(p->loss) ? "a loss that calls the head, which rounds" : NULL;
 }
 
 int qat_check(const struct plan *p, const char *where)
@@ -71,7 +71,7 @@ int qat_check(const struct plan *p, const char *where)
     if (p->qat.kind == QAT_NONE)
         return 0;
     if (only)
-        return fail("%s: qat: modelled with %s", where, only);
+        return fail("%s: qat: planned only with %s", where, only);
     if (p->model.experts > 0 || p->model.recorded || family_for(&p->model)->falcon)
         return fail("%s: qat: %s: modelled for layers that are nn.Linear, without experts", where, p->model.name);
     for (int t = 0; t < p->model.ntensors; t++) {

@@ -230,6 +230,7 @@ static const char *const bases[] = {
 };
 static const char *const float8[] = { "", "8-bit floats in linear layers, one scale a tensor", "8-bit floats in linear layers, one scale a row",
                                       "8-bit floats in linear layers but weights' gradients" };
+static const char *const fakes[] = { "", "trained for 4-bit weights and 8-bit activations (fake quantisation)" };
 static const char *const activations[] = { "", "activations on the host (save_on_cpu)", "activations in pinned host memory (save_on_cpu)",
                                            "activations copied to the host beside compute" };
 static const char *const formats[] = { "", "8-bit floats in linear layers (e4m3)", "8-bit floats in linear layers (hybrid)" };
@@ -276,6 +277,7 @@ static const struct part parts[] = {
     { "", "fp8", true, .of = float8 },
     { "megatron", "fp8_format", true, .of = formats },
     { "megatron", "fp4_format", true, .of = fours },
+    { "", "qat", true, .of = fakes },
     { "", "activation_offload", true, .of = activations },
     { "fsdp", "cpu_offload", true, .format = "parameters and optimizer states in host memory" },
     { "fsdp", "optimizer_offload", true, .format = "optimizer states in host memory between steps" },

@@ -93,10 +93,10 @@ static void what_it_is_not_modelled_beside_is_refused_by_name(void **state)
 {
     static const struct { const char *words, *because; } row[] = {
         { OF_8B ", \"qat_group\": 64", "qat_group" },
-        { OF_8B ROUNDS ", \"kernels\": \"torch-compile\"", "kernels: torch-sdpa" },
-        { OF_8B ROUNDS ", \"recompute\": \"selective\"", "recompute: none or full" },
+        { OF_8B ROUNDS ", \"kernels\": \"torch-compile\"", "kernels torch-sdpa" },
+        { OF_8B ROUNDS ", \"recompute\": \"selective\"", "recompute none or full" },
         { OF_8B ROUNDS ", \"loss\": \"fused-linear\"", "calls the head" },
-        { OF_8B ROUNDS ", \"parallel\": { \"tensor\": 2 }", "data parallelism alone" },
+        { OF_8B ROUNDS ", \"parallel\": { \"tensor\": 2 }", "data parallelism" },
         { OF_8B ROUNDS ", \"qat_group\": 24", "rows of whole groups of 24" },
         { OF_8B ROUNDS ADAPTS ", \"qat_group\": 24", "in_dim must be divisible" },
         { "\"model\": \"llama-3.1-8b\", \"strategy\": \"ddp\"" ROUNDS, "without autocast" },

@@ -42,7 +42,7 @@ static void settle(struct ddp *d, int from, int last, bool fresh, bool sync)
     for (int i = from; i <= last; i++)
         bytes += d->m->tensors[d->at->order[i]].numel * dtype_bytes(d->r.grad);
     if (!fresh && d->apart) {
-        sched_copy(d->s, STREAM_COMPUTE, PHASE_REDUCE, "add gradients", 2 * bytes, bytes);
+        sched_copy(d->s, STREAM_COMPUTE, PHASE_REDUCE, "add gradients", 2 * bytes, bytes)->after = AFTER(STREAM_TENSOR);
         for (int i = from, t; i <= last; i++) {
             t = d->at->order[i];
             sched_act(d->s, ACT_RW, d->grad_family[t], ddp_instance_of(d, t), 0);

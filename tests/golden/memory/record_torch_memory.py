@@ -52,7 +52,6 @@ import torch.distributed._tools.fake_collectives  # registers collectives for fa
 import transformers
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
-from torch.autograd.graph import _get_grad_fn_or_grad_acc, register_multi_grad_hook
 from torch.distributed._tools import mod_tracker
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed._tools.mem_tracker import MemTracker
@@ -72,6 +71,7 @@ from torch_mixtures import MIXTURES, PUTS, expert_cases, take_grouped_products
 from torch_numbers import NUMBERS, class_of, number_cases, number_loss
 from torch_options import option_cases, recompute_attention, recompute_by_operator, replace_loss
 from torch_units import UNITS, unit_cases
+from hook_without_gradients import hook_without_gradients
 
 # ---- models ----
 
@@ -259,23 +259,6 @@ def without_gpu():
     torch.nn.functional.scaled_dot_product_attention = sdpa
     mod_tracker.register_multi_grad_hook = hook_without_gradients
     take_grouped_products()
-
-
-def hook_without_gradients(tensors, fn, *, mode="all"):
-    """register_multi_grad_hook(), which keeps the gradients of a module's inputs until the last is there, and so holds memory that no training does."""
-    if mode != "all":
-        return register_multi_grad_hook(tensors, fn, mode=mode)
-    nodes, left = [_get_grad_fn_or_grad_acc(t) for t in tensors], {}
-
-    def one(grad):
-        task = torch._C._current_graph_task_id()
-        left[task] = left.get(task) or sum(map(torch._C._will_engine_execute_node, nodes))
-        left[task] -= 1
-        if not left[task]:
-            del left[task]
-            fn([None] * len(nodes))
-    for t in tensors:
-        t.register_hook(one)
 
 
 SDPA = torch.nn.functional.scaled_dot_product_attention
