@@ -1,14 +1,13 @@
 # make                the programs, in build/
 # make demo           evaluate and explain a few plans of real models
 # make test           every test; the last line counts them
-# make test-matrix    the executor's matrix: the whole covering set, on 6 and 8 ranks too, every plan in fp32; on an asynchronous device
+# make test-matrix    the executor's matrix: the whole covering set, on 6 and 8 ranks too, every plan in fp32, and an asynchronous device
 # make test-bits      a simulator built with fused multiply-add predicts the same, bit for bit
 # make test-grid      every plan over meshes of a tiny model, 500 plans whose messages are late, every rank of meshes killed and stopped
 # make test-sanitized dpxrun and plans over meshes under AddressSanitizer, UBSan and ThreadSanitizer
 # make test-library   libdpx and its threads, under AddressSanitizer and ThreadSanitizer, too
-# make engine-check   57 plans run by PyTorch, DeepSpeed, accelerate, torchtitan and megatron-core themselves on 2 and 4 CPU ranks:
-#                     collectives, losses and bytes are those predicted (PYTHON=... has torch, transformers, deepspeed, peft, accelerate,
-#                     torchtitan, megatron-core, torchao, bitsandbytes; 30 minutes; tests/engine/)
+# make engine-check   57 plans run by PyTorch, DeepSpeed, accelerate, torchtitan and megatron-core on 2 and 4 CPU ranks: collectives, losses and bytes
+#                     are those predicted (PYTHON=... has these, transformers, peft, torchao, bitsandbytes; 30 minutes; tests/engine/)
 # make engine-check-124m  GPT-2 124M so by DDP, FSDP2 and DeepSpeed's ZeRO-2 (10 GB, 5 minutes)
 # make test-124m      GPT-2 124M by every strategy and dialect, two steps on two ranks, and over meshes on four (13 GB, 3 GB of
 #                     disk, 30 minutes)
@@ -33,7 +32,8 @@
 # make words          every command of every page at 80 and 120 columns: lines too wide, codes without words, long sentences (2 minutes)
 # make compare BASE=COMMIT    does the working tree change any figure or schedule of 4000 plans, or any program of 370?
 # make family-check   every built-in family beside transformers' own code, recorded: products, attention, memory (PYTHON=...; 30 minutes)
-# make zoo, newcomer   70 modules that are no family: recorded, planned, beside PyTorch's trackers; a GPT's file to the GPUs that suffice, with the seconds (PYTHON=... has torch, transformers, torchvision, diffusers, timm)
+# make zoo            70 modules that are no family: recorded, planned, beside PyTorch's trackers (PYTHON=... has torch, transformers, torchvision, diffusers, timm)
+# make newcomer       from the file of a GPT to the GPUs that suffice, and of a U-Net to its batch, with the seconds (PYTHON=... has torch, diffusers)
 # make page           the planner in a browser: build/dpx.html, one file (emcc; page/README.md)
 # make bench-page     an eval and a search by the page's library, beside the native one's, as ratios (emcc, node)
 # make install        into PREFIX=/usr/local, below DESTDIR=; LIBDIR=PREFIX/lib, PYTHONDIR=PREFIX/share/dpx/python; STRIP= keeps debug information

@@ -78,10 +78,9 @@ static const struct { const char *name, *why; } matters[] = {
     { "moe_shared_expert_overlap", "shared experts run on a stream of their own, beside the all-to-alls; taken before the router" },
     { "moe_input_jitter_eps", "the router's input is a copy" },
     { "no_rope_fusion", "rotary positions are planned as one kernel" },
-    { "overlap_p2p_communication_warmup_flush", "warm-up and flush are planned with each receive in its turn: it issues them a pass ahead, waits less, and has one more "
-      "tensor that stages hand on" },
     { "no_bias_gelu_fusion", "bias and activation are planned as one kernel" },
-    { "overlap_p2p_communication_warmup_flush", "messages of a pipeline's fill and drain are planned in turn with the blocks: it hides them, with a receive buffer more" },
+    { "overlap_p2p_communication_warmup_flush", "a pipeline's fill and drain are planned with each receive in its turn: it issues them a pass ahead, waits less, and holds "
+      "one more receive buffer" },
     { "overlap_param_gather_with_optimizer_step", "the first chunk's parameters are gathered after the optimizer's whole step, not beside the rest of it" },
     { "tp_comm_overlap_cfg", "how userbuffers cut each product, and on how many multiprocessors, is Transformer Engine's default" },
 };

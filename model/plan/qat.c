@@ -66,7 +66,7 @@ static const char *beside(const struct plan *p)
 int qat_check(const struct plan *p, const char *where)
 {
     const char *only = p->qat.kind == QAT_NONE ? NULL : beside(p);
-    int n = 0;
+    int n = 0, linear = 0;
 
     if (p->qat.kind == QAT_NONE)
         return 0;
@@ -77,9 +77,12 @@ int qat_check(const struct plan *p, const char *where)
     for (int t = 0; t < p->model.ntensors; t++) {
         const struct tensor *x = &p->model.tensors[t];
         n += qat_converts(p, x);
+        linear += is_taken(p, x);
         if (is_taken(p, x) && !qat_converts(p, x) && training_is_lora(&p->train))
             return fail("%s: qat_group: %s has rows of %" PRId64 ", which are not whole groups of %" PRId64 ": torchtune refuses that beside adapters "
                         "(\"in_dim must be divisible by group_size\")", where, x->name, x->shape[1], p->qat.group);
     }
+    if (linear == 0)
+        return fail("%s: qat: %s has no nn.Linear with a weight of its own", where, p->model.name);
     return n > 0 ? 0 : fail("%s: qat: no linear layer of %s has rows of whole groups of %" PRId64, where, p->model.name, p->qat.group);
 }

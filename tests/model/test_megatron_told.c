@@ -94,11 +94,38 @@ static void an_emptied_cache_is_told(void **state)
     plan_free(&model);
 }
 
+/* Options that hide more than the plan does: each is told once, with what it changes. */
+static void what_hides_more_is_told_once(void **state)
+{
+    static const struct { const char *name, *changes; } told[] = {
+        { "overlap_p2p_communication_warmup_flush", "one more receive buffer" },
+        { "overlap_param_gather_with_optimizer_step", "after the optimizer's whole step" },
+        { "tp_comm_overlap_cfg", "userbuffers" },
+    };
+    struct plan model, p;
+
+    (void)state;
+    plan_of(&model, "llama-3.1-8b", 8, 16, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+    json_t *said = said_of("--micro-batch-size 1 --seq-length 512 --bf16 --overlap-p2p-communication-warmup-flush "
+                           "--overlap-param-gather-with-optimizer-step --tp-comm-overlap-cfg cfg.yaml", &model, &p);
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+        int times = 0;
+        for (size_t k = 0; k < json_array_size(said); k++)
+            times += strstr(json_string_value(json_array_get(said, k)), told[i].name) != NULL;
+        assert_int_equal(times, 1);
+        assert_true(has_note(said, told[i].changes));
+    }
+    json_decref(said);
+    plan_free(&p);
+    plan_free(&model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mixture_survives_its_command_line),
         cmocka_unit_test(an_emptied_cache_is_told),
+        cmocka_unit_test(what_hides_more_is_told_once),
     };
     return cmocka_run_group_tests_name("model/megatron_told", tests, NULL, NULL);
 }

@@ -101,6 +101,7 @@ static void what_it_is_not_modelled_beside_is_refused_by_name(void **state)
         { OF_8B ROUNDS ADAPTS ", \"qat_group\": 24", "in_dim must be divisible" },
         { "\"model\": \"llama-3.1-8b\", \"strategy\": \"ddp\"" ROUNDS, "without autocast" },
         { "\"model\": \"mixtral-8x7b\", " SHARDS ROUNDS, "without experts" },
+        { "\"model\": \"gpt2\", " SHARDS ROUNDS, "no nn.Linear with a weight of its own" },      /* Conv1D, and a tied head */
         { "\"model\": \"llama-3.1-8b\", \"strategy\": \"fsdp\", \"fsdp\": { \"model_dtype\": \"bf16\", \"cpu_offload\": true }" ROUNDS, "nothing on the host" },
     };
     char why[512];
