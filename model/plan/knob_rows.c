@@ -184,7 +184,7 @@ static const struct knob rows[] = {
                "Apple's without logits, flash-attn's whose gradient is written over the logits (fused-in-place), or beside the logits' entropy, compiled (fused-entropy), "
                "as verl's actors have them" },
     { "", "logits_kept", WORD(logits_kept, kept_words, LOGITS_DROPPED), .cells = TORCH | FSDP1 | DS, OURS, IDLE(no_logits), .label = ", logits kept %s",
-      ACCELERATE_HAS(LOGITS_DROPPED, "what a training script names it has no key for"), TITAN_HAS(LOGITS_DROPPED, "it deletes them before backward"),
+      ACCELERATE_HAS(LOGITS_DROPPED, "it has no key for what a training script names"), TITAN_HAS(LOGITS_DROPPED, "it deletes them before backward"),
       .about = "logits that the training loop names until the next micro-step's are there, as the model made them (logits, loss = model(x, y)) or "
                "cast to fp32" },
     { "liger", "rope", BOOL(liger.rope, false), .cells = TORCH | FSDP1 | DS, LIGER("liger_rope"), .label = ", liger rope",

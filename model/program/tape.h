@@ -293,9 +293,9 @@ var  op_view(struct tape *t, var x, bool copies_back);
 var  op_copy(struct tape *t, const char *name, var x, bool copies);
 /* x times one number a row (rows elements). */
 var  op_mul_rows(struct tape *t, const char *name, var x, var r);
-/* x repeated n times (a copy), summed on the way back. */
-/* A copy of so many parts, of whose gradients backward makes another. */
+/* A copy of x in that many chunks; backward copies their gradients once more. */
 var  op_moved(struct tape *t, const char *name, var x, int chunks);
+/* x repeated n times (a copy), summed on the way back. */
 var  op_repeat(struct tape *t, const char *name, var x, int64_t n);
 /* The same as a view: expand(). */
 var  op_expand(struct tape *t, const char *name, var x, int64_t n);
