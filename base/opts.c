@@ -40,8 +40,7 @@ struct parser {
     int               argc, at;
     char            **argv;
     bool              seen[MAX_OPTS];
-    const struct opt *bare;         /* the option that stood without its name, and */
-    const char       *word;         /* what it was */
+    const char       *bare[MAX_OPTS];       /* what stood for an option without its name */
 };
 
 /* What other tools, or other commands, call it, and how it is said here: the options themselves, by commas, or as `write` has it; of them
@@ -166,8 +165,8 @@ static int unknown_option(const struct parser *p, const char *name, size_t len)
 /* Stores the value of option o: `attached` if not NULL, else the next argument. */
 static int take(struct parser *p, const struct opt *o, const char *what, const char *attached)
 {
-    if (o == p->bare)
-        return fail("%s: %s beside '%.60s', which stands for it: give one of them", p->command, what, p->word);
+    if (p->bare[o - p->opts])
+        return fail("%s: %s beside '%.60s', which stands for it: give one of them", p->command, what, p->bare[o - p->opts]);
     p->seen[o - p->opts] = true;
     if (o->flag) {
         if (attached)
@@ -248,15 +247,24 @@ static int short_option(struct parser *p, const char *arg)
     return fail("%s: unknown option %.60s; %s --help lists them", p->command, arg, p->command);
 }
 
+/* Takes `arg` for option o, which stands without its name. */
+static int take_bare(struct parser *p, const struct opt *o, const char *arg)
+{
+    p->seen[o - p->opts] = true;
+    if (o->bare)
+        p->bare[o - p->opts] = arg;
+    return opts_set_value(o, o->name, arg);
+}
+
+/* What can be nothing else first. */
 static int positional(struct parser *p, const char *arg)
 {
     for (const struct opt *o = p->opts; o->name; o++)
-        if ((o->positional || o->bare) && (!p->seen[o - p->opts] || o->many)) {
-            p->seen[o - p->opts] = true;
-            p->bare = o->bare ? o : p->bare;
-            p->word = o->bare ? arg : p->word;
-            return opts_set_value(o, o->name, arg);
-        }
+        if (o->bare_if && !p->seen[o - p->opts] && o->bare_if(arg))
+            return take_bare(p, o, arg);
+    for (const struct opt *o = p->opts; o->name; o++)
+        if ((o->positional || (o->bare && !o->bare_if)) && (!p->seen[o - p->opts] || o->many))
+            return take_bare(p, o, arg);
     if (arg[0] >= '1' && arg[0] <= '9' && strchr(arg, 'x') && has_option(p, "cluster", strlen("cluster")))
         return fail("%s: '%.60s' is one argument too many; as a cluster it is --cluster %.60s", p->command, arg, arg);
     return fail("%s: '%.60s' is one argument too many", p->command, arg);

@@ -60,7 +60,8 @@ struct opt {
     char         letter;        /* -o, if not 0 */
     bool         required;
     bool         positional;    /* taken in the order of the rows */
-    bool         bare;          /* of an option: its name may be left out, `search llama-3.1-8b` for `search --model llama-3.1-8b` */
+    bool         bare;          /* of an option: its name may be left out: `search llama-3.1-8b` for `search --model llama-3.1-8b` */
+    bool       (*bare_if)(const char *word);    /* of a bare one: only for such a word, wherever it stands, `search llama-3.1-8b 8xh100` */
     bool         example;       /* OPTS_EXAMPLE() */
     bool         often;         /* among the few that most people use */
     const char  *group;         /* the heading that help lists it under, such as "Money"; NULL: the last one */

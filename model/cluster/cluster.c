@@ -393,6 +393,19 @@ static bool respell(const char *spec, char *out, size_t size)
     return is_known(name) && ncounts <= (gpu_find(name) ? 2 : 1) && strcasecmp(spec, out) != 0;
 }
 
+bool cluster_is_spec(const char *word)
+{
+    char text[128], better[160];
+    const char *name = text;
+    int64_t n;
+
+    snprintf(text, sizeof text, "%.*s", (int)strcspn(word, "@"), word);
+    if (is_file(word))
+        return false;
+    return !strcasecmp(text, "localhost") || !strncasecmp(text, "localhost:", 10) || is_known(text) || leading_count(&name, &n) ||
+           respell(text, better, sizeof better);
+}
+
 static int unknown(const char *spec)
 {
     char better[160], why[512];

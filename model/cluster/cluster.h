@@ -110,6 +110,9 @@ struct cluster {
  * 0, or -1 with the reason reported. */
 int cluster_load(const char *spec, struct cluster *out);
 
+/* Is it written as a number of GPUs, a GPU, a built-in cluster or localhost, and no file?  Whether there is such a GPU is left to cluster_load(). */
+bool cluster_is_spec(const char *word);
+
 /* From the JSON object of a cluster file or of a plan (or a string: a spec as above);
  * `where` names it in messages.  What is left out takes the GPU type's usual node.
  * Unknown keys, zero or NaN bandwidth, nodes*gpus_per_node != world_size and so

@@ -44,6 +44,16 @@ static void print_batch(const struct fit_asked *a, const struct fit_answer *f, F
         fprintf(to, "%d a step%s", SEARCH_BATCH, all_divide(f) ? "" : " (the next multiple where GPUs do not divide it)");
 }
 
+/* Is each a number of GPUs, such as 8xh100? */
+static bool all_numbered(const struct fit_answer *f)
+{
+    bool all = true;
+
+    for (int i = 0; i < f->n; i++)
+        all &= f->row[i].number > 0;
+    return all;
+}
+
 static void print_question(const struct fit_asked *a, const struct fit_answer *f, FILE *to)
 {
     const struct search_tuned *t = &f->of.ask.tuned;
@@ -61,7 +71,8 @@ static void print_question(const struct fit_asked *a, const struct fit_answer *f
         fprintf(to, "To ask otherwise: --train lora, --seq %s, --batch 16, --framework torch.\n", f->model.context > 0 && f->model.context < 8192 ? "512" : "8k");
     else if (a->framework == FRAMEWORK_ANY && f->of.recipe)
         fputs("Plans of all frameworks: --framework torch asks for those that PyTorch alone runs.\n", to);
-    fputs("\nThe least number of each GPU that holds it, and the plan that search recommends there:\n\n", to);
+    fputs(all_numbered(f) ? "\nWhether these GPUs hold it, and the plan that search recommends:\n\n" :
+          "\nThe least number of each GPU that holds it, and the plan that search recommends there:\n\n", to);
 }
 
 /* ---- the table ---- */
@@ -107,7 +118,7 @@ static void add_training(struct columns *t, const struct fit_answer *f, const st
 static char *figures(const struct fit_answer *f, int width)
 {
     const struct column columns[] = {
-        { .title = "GPU" }, { .title = "least", .right = true }, { .title = "reserved of usable", .right = true },
+        { .title = "GPU" }, { .title = all_numbered(f) ? "GPUs" : "least", .right = true }, { .title = "reserved of usable", .right = true },
         { .title = sample_rate_unit(&f->model), .right = true, .rank = 1 }, { .title = "time", .right = true }, { .title = "cost", .right = true },
     };
     struct columns *t = columns_new(columns, 6);
@@ -120,7 +131,7 @@ static char *figures(const struct fit_answer *f, int width)
     for (int i = 0; i < f->n; i++) {
         const struct fit_row *r = &f->row[i];
         columns_cell(t, "%s", r->gpu->name);
-        columns_cell(t, r->gpus ? "%" PRId64 : f->stopped ? "?" : "none", r->gpus);
+        columns_cell(t, r->gpus ? "%" PRId64 : f->stopped ? "?" : r->number ? "not %" PRId64 : "none", r->gpus ? r->gpus : r->number);
         if (r->gpus)
             columns_cell(t, "%.1f of %.1f GiB", gib(r->taken), gib(r->usable));
         else
@@ -136,7 +147,7 @@ static char *figures(const struct fit_answer *f, int width)
     return text;
 }
 
-static void print_why_not(const struct fit_row *r, bool stopped, FILE *to)
+static void print_why_not(const char *model, const struct fit_row *r, bool stopped, FILE *to)
 {
     fputs("      " PAGE_HANG, to);
     if (stopped && !r->why[0])
@@ -144,7 +155,8 @@ static void print_why_not(const struct fit_row *r, bool stopped, FILE *to)
     if (r->tried)
         fprintf(to, "%" PRId64 " do%s not hold it: a plan needs at least %.1f GiB of each, which has %.1f at most", r->tried, r->tried == 1 ? "es" : "",
                 gib(r->needed), gib(r->available));
-    fprintf(to, "%s%s\n", r->tried && r->why[0] ? "; more: " : "", r->why);
+    fprintf(to, "%s%s", r->tried && r->why[0] ? "; more: " : "", r->why);
+    fprintf(to, r->number && r->tried ? "; how many do: dpxplan fit %s %s\n" : "\n", model ? model : "config.json", r->gpu->name);
 }
 
 static void print_plan(const struct fit_row *r, FILE *to)
@@ -175,7 +187,7 @@ static void print_table(const struct fit_answer *f, FILE *to)
         if (f->row[i].gpus)
             print_plan(&f->row[i], to);
         else
-            print_why_not(&f->row[i], f->stopped, to);
+            print_why_not(f->of.ask.model, &f->row[i], f->stopped, to);
         print_fused(&f->fused[i], to);
     }
     free(text);
@@ -221,7 +233,10 @@ static void print_next(const struct fit_asked *a, const struct fit_answer *f, FI
     char command[FIT_COMMAND];
     const struct fit_row *r = &f->row[f->best];
 
-    fprintf(to, "\n%s %" PRId64 " %s%s.  To go on from there:\n\n", r->money.tokens && r->training.cost >= 0 ? "Cheapest:"
+    if (f->n == 1 && r->number)
+        fputs("\nTo go on from there:\n\n", to);
+    else
+        fprintf(to, "\n%s %" PRId64 " %s%s.  To go on from there:\n\n", r->money.tokens && r->training.cost >= 0 ? "Cheapest:"
             : others_are_tight(f) ? "Fewest GPUs that are not tight:" : "Fewest GPUs:", r->gpus,
             r->gpu->name, r->tight ? " (tight)" : "");
     fit_search_command(f, a, r, (page_width(stdout) < TABLE ? page_width(stdout) : TABLE) - 2, command);

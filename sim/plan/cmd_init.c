@@ -120,8 +120,7 @@ static int complete(struct search_args *a, bool asked)
     if (a->model && a->cluster && a->seq && a->global_batch)
         return 0;
     if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
-        return fail("init: --%s is missing (on a terminal it is asked for)", !a->model ? "model" : !a->cluster ? "cluster" :
-                    !a->seq ? "seq" : "global-batch");
+        return a->model && a->cluster ? 0 : fail("init: --%s is missing (on a terminal it is asked for)", !a->model ? "model" : "cluster");
     if ((!asked && ask_framework(a) < 0) ||
         (!a->model && ask("Model (a built-in name, a Hugging Face id, a config.json)", "llama-3.1-8b", model_ok, &a->model, NULL) < 0) ||
         (!a->cluster && ask("Cluster (nodes x GPUs x type, or a cluster file)", "1x8xh100", cluster_ok, &a->cluster, NULL) < 0) ||

@@ -56,7 +56,7 @@ static bool cluster_key_entry(int i, const char **name, const char **text)
 static bool example_entry(int i, const char **name, const char **text)
 {
     static const struct line examples[] = {
-        { "dpxplan search --model llama-3.1-8b --cluster 4x8xh100 --seq 8k --global-batch 512", "the fastest plan that fits." },
+        { "dpxplan search llama-3.1-8b 4x8xh100 --seq 8k --global-batch 512", "the fastest plan that fits." },
         { "dpxplan search ... --export-to torchtitan -o plan.json", "of those that torchtitan can run; the best is written." },
         { "dpxplan search ... --tokens 15T --price 2.10 --days 60", "days, cost, and the fewest GPUs for 60 days." },
         { "dpxplan init -o plan.json", "asks, and writes a first plan with a comment on each key." },
@@ -75,7 +75,7 @@ static const char about[] =
     "\n"
     "  dpxplan fit llama-3.1-8b\n"
     "      does it fit, and what is the least I need?\n"
-    "  dpxplan search --model llama-3.1-8b --cluster 8xh100 --seq 8k \\\n"
+    "  dpxplan search llama-3.1-8b 8xh100\n"
     "      --global-batch 64\n"
     "      which plan is fastest on these GPUs?\n"
     "  dpxplan eval llama-3.1-8b --cluster 8xh100\n"

@@ -30,7 +30,7 @@ struct eval_args {
 
 #define EVAL_ARGS { .money = MONEY_NONE }
 #define EVAL_OPTS(a) \
-    OPTS_EXAMPLE("dpxplan eval llama-3.1-8b --cluster 8xh100"), \
+    OPTS_EXAMPLE("dpxplan eval llama-3.1-8b 8xh100"), \
     OPTS_EXAMPLE("dpxplan eval demo/8b-fsdp.json --set seq=16k nodes=2"), \
     { "PLAN.json", "the plan; or a model's name, or a file of a training framework (both with --cluster); - is standard input", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
     PLAN_GIVEN_OPTS((a).plan), \

@@ -24,7 +24,7 @@ struct explain_args {
 
 #define EXPLAIN_ARGS { .rank = -1, .stage = -1 }
 #define EXPLAIN_OPTS(a) \
-    OPTS_EXAMPLE("dpxplan explain llama-3.1-8b --cluster 8xh100"), \
+    OPTS_EXAMPLE("dpxplan explain llama-3.1-8b 8xh100"), \
     OPTS_EXAMPLE("dpxplan explain demo/8b-ddp.json demo/8b-fsdp.json"), \
     { "PLAN.json", "the plan; or a model's name, or a file of a training framework (both with --cluster); - is standard input", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
     { "OTHER.json", "a second plan: say what differs", .str = &(a).other.path, .doc = &(a).other.doc, .positional = true }, \

@@ -1,6 +1,7 @@
 /* fit_answer.c -- a search for each number of GPUs, until one has a plan that fits. */
 #include "sim/plan/fit_answer.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdatomic.h>
@@ -44,7 +45,7 @@ static int refuse_gpu(const char *name)
     if (strchr(name, ','))
         return fail("fit: no GPU '%.40s' is known: give each as a word of its own, such as dpxplan fit MODEL h100 h200", name);
     gpu_nearest(name, nearest, sizeof nearest);
-    return fail("fit: no GPU '%.40s' is known; similar names: %s; how many is what fit finds out", name, nearest);
+    return fail("fit: no GPU '%.40s' is known; similar names: %s", name, nearest);
 }
 
 /* A name that stands for one of several: which it was taken for. */
@@ -61,15 +62,32 @@ static void say_taken(const char *name, const struct gpu *g)
         notes_say("dpx: %s is taken as %s; there are also %s", name, g->name, others);
 }
 
+/* "8xh100": that number alone. */
+static int add_cluster(const char *name, struct fit_answer *f)
+{
+    struct cluster c;
+    struct fit_row r = { .money = MONEY_NONE };
+
+    if (cluster_load(name, &c) < 0)
+        return -1;
+    if (c.is_host)
+        return fail("fit: %.40s has no GPUs", name);
+    r.gpu = gpu_find(c.gpu.name);
+    r.number = c.world_size;
+    snprintf(r.cluster, sizeof r.cluster, "%.79s", name);
+    f->row[f->n++] = r;
+    return 0;
+}
+
 static int add_gpu(const char *name, struct fit_answer *f)
 {
     const struct gpu *g = gpu_find(name);
 
     if (!g)
-        return refuse_gpu(name);
+        return cluster_is_spec(name) && (isdigit((unsigned char)*name) || !strchr(name, ' ')) ? add_cluster(name, f) : refuse_gpu(name);
     say_taken(name, g);
     for (int i = 0; i < f->n; i++)
-        if (f->row[i].gpu == g)
+        if (f->row[i].gpu == g && !f->row[i].number)
             return 0;
     f->row[f->n++] = (struct fit_row){ .gpu = g, .money = MONEY_NONE };
     return 0;
@@ -143,6 +161,7 @@ static int price_of_one(const char *item, size_t n, struct fit_answer *f, bool n
 {
     size_t name = strcspn(item, "=");
     char gpu[64];
+    bool any = false;
 
     snprintf(gpu, sizeof gpu, "%.*s", (int)name, item);
     const struct gpu *g = gpu_find(gpu);
@@ -150,10 +169,11 @@ static int price_of_one(const char *item, size_t n, struct fit_answer *f, bool n
         if (f->row[i].gpu == g) {
             if (named[i])
                 return fail("fit --price: %s has two prices", gpu);
-            named[i] = true;
-            return read_price(item + name + 1, n - name - 1, f, &f->row[i].money.price);
+            named[i] = any = true;
+            if (read_price(item + name + 1, n - name - 1, f, &f->row[i].money.price) < 0)
+                return -1;
         }
-    return fail("fit --price: %s is not among the GPUs of this question", gpu);
+    return any ? 0 : fail("fit --price: %s is not among the GPUs of this question", gpu);
 }
 
 /* That of all first, so that the order of the items does not matter. */
@@ -236,11 +256,21 @@ struct asking {
     atomic_bool stopped;
 };
 
-static int64_t numbers(const struct gpu *g)
+/* The first that is asked about, and the one after n; 0: none. */
+static int64_t first_number(const struct fit_row *r) { return r->number ? r->number : 1; }
+
+static int64_t next_number(const struct fit_row *r, int64_t n)
+{
+    int64_t next = r->number ? 0 : limit_next_gpus(n, r->gpu->node_gpus);
+
+    return next <= FIT_MOST ? next : 0;
+}
+
+static int64_t numbers(const struct fit_row *r)
 {
     int64_t n = 0;
 
-    for (int64_t gpus = 1; gpus <= FIT_MOST; gpus = limit_next_gpus(gpus, g->node_gpus))
+    for (int64_t gpus = first_number(r); gpus; gpus = next_number(r, gpus))
         n++;
     return n;
 }
@@ -330,12 +360,12 @@ static int bytes_that_stay(const struct asking *q, const struct gpu *g)
 
 /* Bytes of a GPU that parameters and optimizer states alone take where all GPUs share them evenly, of a packed base 4 bits each: no plan
  * that keeps them in GPU memory takes less on its fullest rank. */
-static int64_t least_bytes(const struct asking *q, const struct gpu *g, int64_t gpus)
+static int64_t least_bytes(const struct asking *q, const struct fit_row *r, int64_t gpus)
 {
     const struct model *m = &q->f->model;
     double frozen = q->f->of.ask.tuned.base == BASE_PLAIN ? 2 : .5;
-    bool last = limit_next_gpus(gpus, g->node_gpus) > FIT_MOST;         /* what its plans need is part of the answer: searched */
-    int each = last ? 2 : bytes_that_stay(q, g);
+    bool last = !next_number(r, gpus);          /* what its plans need is part of the answer: searched */
+    int each = last ? 2 : bytes_that_stay(q, r->gpu);
 
     return (int64_t)((each * (double)m->trainable + frozen * (double)(m->params - m->trainable)) / (double)gpus);
 }
@@ -343,7 +373,7 @@ static int64_t least_bytes(const struct asking *q, const struct gpu *g, int64_t 
 /* Too few, without a search. */
 static bool is_hopeless(const struct asking *q, struct fit_row *r, int64_t gpus)
 {
-    int64_t least = least_bytes(q, r->gpu, gpus);
+    int64_t least = least_bytes(q, r, gpus);
 
     if (q->a->offload || least <= r->gpu->memory)
         return false;
@@ -384,9 +414,9 @@ static int ask_number(struct asking *q, struct fit_row *r, int64_t gpus, int los
     struct cluster c;
     int64_t per = r->gpu->node_gpus;
 
-    if (gpus <= per)
+    if (!r->number && gpus <= per)
         snprintf(r->cluster, sizeof r->cluster, "%" PRId64 "x%s", gpus, r->gpu->name);
-    else
+    else if (!r->number)
         snprintf(r->cluster, sizeof r->cluster, "%" PRId64 "x%" PRId64 "x%s", gpus / per, per, r->gpu->name);
     ask.global_batch = batch_on(q->a, &q->f->of, gpus);
     ask.threads = q->threads;
@@ -420,22 +450,31 @@ static int64_t number_before(const struct gpu *g, int64_t n)
     return before;
 }
 
+/* The same question, without an answer. */
+static struct fit_row asked_again(const struct fit_row *r)
+{
+    struct fit_row again = { .gpu = r->gpu, .number = r->number, .money = r->money };
+
+    memcpy(again.cluster, r->cluster, sizeof again.cluster);
+    return again;
+}
+
 /* Fewer GPUs than the row's, downwards as long as they hold it; where none holds it the first that does. */
 static int ask_fused(struct asking *q, const struct fit_row *r, struct fit_row *out)
 {
     bool down = r->gpus > 0;
-    int64_t n = down ? number_before(r->gpu, r->gpus) : 1;
+    int64_t n = !down ? first_number(r) : r->number ? 0 : number_before(r->gpu, r->gpus);
     int rc = 0;
 
-    *out = (struct fit_row){ .gpu = r->gpu, .money = r->money };
-    while (rc == 0 && n > 0 && n <= FIT_MOST && !q->stopped && may_fuse(q)) {
-        struct fit_row one = { .gpu = r->gpu, .money = r->money };
+    *out = asked_again(r);
+    while (rc == 0 && n > 0 && !q->stopped && may_fuse(q)) {
+        struct fit_row one = asked_again(r);
         rc = is_hopeless(q, &one, n) ? 0 : ask_number(q, &one, n, LOSS_FUSED_LINEAR);
         if (one.gpus)
             *out = one;
         if (one.gpus ? !down : down)
             break;
-        n = down ? number_before(r->gpu, n) : limit_next_gpus(n, r->gpu->node_gpus);
+        n = down ? number_before(r->gpu, n) : next_number(r, n);
     }
     return rc;
 }
@@ -445,10 +484,10 @@ static int ask_row(void *of, int64_t i)
     struct asking *q = of;
     struct fit_row *r = &q->f->row[i];
     json_t *notes = json_array(), *before = notes_divert(notes);
-    int64_t left = numbers(r->gpu);
+    int64_t left = numbers(r);
     int rc = 0;
 
-    for (int64_t n = 1; rc == 0 && r->gpus == 0 && n <= FIT_MOST && !q->stopped; n = limit_next_gpus(n, r->gpu->node_gpus)) {
+    for (int64_t n = first_number(r); rc == 0 && r->gpus == 0 && n && !q->stopped; n = next_number(r, n)) {
         rc = is_hopeless(q, r, n) ? 0 : ask_number(q, r, n, q->a->loss);
         q->done++;
         left--;
@@ -471,7 +510,7 @@ static int ask_rows(const struct fit_asked *a, struct fit_answer *f)
     struct asking q = { .a = a, .f = f, .threads = f->n >= cores ? 1 : 0 };
 
     for (int i = 0; i < f->n; i++)
-        q.total += numbers(f->row[i].gpu);
+        q.total += numbers(&f->row[i]);
     int rc = f->n == 1 ? ask_row(&q, 0) : parallel_each(f->n, 0, ask_row, &q);
     f->stopped = q.stopped;
     return rc;

@@ -12,7 +12,7 @@
  *     }
  *
  * Each number of a GPU is a search: 1, 2, 4 ... GPUs of a node, then 2, 4, 8 ... nodes, up to FIT_MOST GPUs; the first number that has
- * a plan that fits is the answer, and the first of its ranking the plan.  Where that is more than one, or none, fewer are asked about with
+ * a plan that fits is the answer, and the first of its ranking the plan.  Of "8xh100" that number alone is asked about.  Where that is more than one, or none, fewer are asked about with
  * Liger-Kernel's loss without logits, which frameworks have as an option; where nothing else fits it is the row's plan.  States, parameters and activations stay on the GPUs unless
  * offload is asked for. */
 #ifndef DPX_FIT_ANSWER_H
@@ -41,11 +41,12 @@ struct fit_asked {
 extern const char *const fit_trains[];
 #define FIT_OPTS(a) \
     OPTS_EXAMPLE("dpxplan fit llama-3.1-8b"), \
+    OPTS_EXAMPLE("dpxplan fit llama-3.1-8b 4xh100"), \
     OPTS_EXAMPLE("dpxplan fit llama-3.1-8b rtx4090 h100 --train qlora --samples 50000 --epochs 3"), \
     { "MODEL", "a model's name, a Hugging Face id, a config.json, or a training recipe", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, \
       .positional = true, .required = true }, \
-    { "GPU", "types of GPU, as `dpxplan list gpus` names them; without one eight that people rent: rtx4090, l40s, a100-40gb, a100-80gb, h100, h200, " \
-      "b200, mi300x", .many = &(a).gpus, .positional = true }, \
+    { "GPU", "types of GPU, as `dpxplan list gpus` names them, or what you have, such as 8xh100; without one eight that people rent: rtx4090, l40s, a100-40gb, " \
+      "a100-80gb, h100, h200, b200, mi300x", .many = &(a).gpus, .positional = true }, \
     { "train", "all weights (all), LoRA adapters (lora), or those on weights in 4 bits (qlora); all, or what a recipe says", .word = &(a).train, \
       .words = fit_trains, .often = true }, \
     { "seq", "tokens of a sample (4096, or fewer where the model takes fewer)", .length = &(a).seq, .min = 1, .often = true }, \
@@ -64,7 +65,8 @@ extern const char *const fit_trains[];
 /* The least number of one type.  Too few for the weights alone are not searched. */
 struct fit_row {
     const struct gpu *gpu;
-    int64_t gpus;                   /* that many hold it; 0: no number up to FIT_MOST does, */
+    int64_t number;                 /* the one that is asked about, of the cluster that is written below; 0: which is the least? */
+    int64_t gpus;                   /* that many hold it; 0: no number up to FIT_MOST does, or not the one that is asked about, */
     int64_t tried;                  /* the largest that was searched (0: none), and what a plan needs there at least, bytes of a GPU; */
     int64_t needed, available;
     char    why[512];               /* why larger ones are no question: a batch that they cannot share; "": they were not tried */

@@ -28,16 +28,16 @@ struct limits_asked {
 #define LIMITS_ASKED { .accumulation = 1, .framework = -1, .dialect = -1, .kernels = -1, .precision = -1, .recompute = -1, .tuned = SEARCH_TUNED, .money = MONEY_NONE }
 extern const char *const limits_dialects[];
 #define LIMITS_OPTS(a) \
-    OPTS_EXAMPLE("dpxplan limits --model llama-3.1-8b --cluster 8xh100 --seq 8k"), \
+    OPTS_EXAMPLE("dpxplan limits llama-3.1-8b 8xh100 --seq 8k"), \
     OPTS_EXAMPLE("dpxplan limits --states-only --memory 80GB --world 64"), \
-    { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .often = true }, \
+    { "model", "the family whose number of blocks is varied", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .bare = true, .often = true, .value = "MODEL" }, \
+    { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .bare = true, .bare_if = cluster_is_spec, .often = true, .value = "CLUSTER" }, \
     { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = MEMORY_LEAST, .group = SEARCH_GPUS }, \
     { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST, .group = SEARCH_GPUS }, \
     { "world", "ranks, with --memory", .i = &(a).world, .min = 1, .group = SEARCH_GPUS }, \
     { "framework", "only what runs in it: torch, deepspeed, megatron, or any of them (any); without it torch and deepspeed", .word = &(a).framework, .words = search_frameworks, .often = true }, \
     { "dialect", "only this dialect (with --states-only: paper)", .word = &(a).dialect, .words = limits_dialects, .group = SEARCH_TRIES }, \
     { "states-only", "parameters, gradients and optimizer states of one unit of P parameters", .flag = &(a).states_only, .group = SEARCH_GPUS }, \
-    { "model", "the family whose number of blocks is varied", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .bare = true, .often = true, .value = "MODEL" }, \
     { "seq", "tokens per sample (4096, or fewer where the model takes fewer)", .length = &(a).seq, .min = 1, .often = true }, \
     { "accumulation", "accumulation steps of a plan (1); more than one keep gradients between them", .i = &(a).accumulation, .min = 1, .group = SEARCH_TRIES }, \
     { "kernels", "kernel set (what transformers picks for the model)", .word = &(a).kernels, .words = knob_words("kernels"), .group = SEARCH_TRIES }, \

@@ -36,7 +36,7 @@ struct plan_given {
 /* Rows of the options that go with such a file. */
 #define PLAN_GIVEN_OPTS(g) \
     { "cluster", "where PLAN is a model, a recipe, a config or a command of a framework: on which GPUs, such as 8xh100", .str = &(g).cluster, \
-      .doc = &(g).cluster_doc, .names = cluster_builtin, .value = "CLUSTER", .often = true }, \
+      .doc = &(g).cluster_doc, .names = cluster_builtin, .value = "CLUSTER", .bare = true, .bare_if = cluster_is_spec, .often = true }, \
     { "seq", "likewise: tokens per sample, where the file does not say (of a model 4096)", .length = &(g).seq, .min = 1, .often = true }, \
     { "global-batch", "likewise: samples of an optimizer step (of a model 64, or more on more GPUs)", .i = &(g).global_batch, .min = 1, .often = true }, \
     { "model", "where PLAN is a recipe or a config: its model, where the file names none", .str = &(g).model, .doc = &(g).model_doc, .names = model_builtin, \

@@ -36,7 +36,7 @@ extern const char *const search_goals[];        /* ended by NULL */
 
 #define SEARCH_ASKED { .ask = SEARCH_ARGS, .top = 10, .money = MONEY_NONE, .bill = BILL_ASKED }
 #define SEARCH_ASKED_OPTS(a) \
-    OPTS_EXAMPLE("dpxplan search --model llama-3.1-8b --cluster 8xh100 --seq 8k \\\n      --global-batch 64"), \
+    OPTS_EXAMPLE("dpxplan search llama-3.1-8b 8xh100 --seq 8k --global-batch 64"), \
     SEARCH_OPTS((a).ask, true), \
     MONEY_OPTS((a).money), \
     { "goal", "what the best plan is best at: its step; or bill: the whole training with checkpoints and interruptions, which needs --tokens, --mtbf and --storage", \

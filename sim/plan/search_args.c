@@ -53,7 +53,7 @@ static void say_settled(const struct search_args *a, const struct question *q)
     const struct knob *k;
 
     for (size_t i = 0; i < sizeof cells / sizeof *cells && a->export_to >= 0; i++) {
-        struct plan p = { .model = q->model, .cluster = q->cluster, .seq = a->seq, .micro_batch = 1 }, was;
+        struct plan p = { .model = q->model, .cluster = q->cluster, .seq = q->options.seq, .micro_batch = 1 }, was;
         plan_defaults(&p, cells[i].s, cells[i].d, q->options.precision);
         was = p;
         export_settle(&p, export_targets[a->export_to]);
@@ -133,7 +133,8 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
     q->optimizer = a->tuned.optimizer;
     q->loss = a->loss >= 0 ? (enum loss_kind)a->loss : LOSS_FP32;
     q->options = (struct search_options){
-        .model = &q->model, .cluster = &q->cluster, .optimizer = &q->optimizer, .loss = a->loss >= 0 ? &q->loss : NULL, .seq = a->seq, .global_batch = a->global_batch,
+        .model = &q->model, .cluster = &q->cluster, .optimizer = &q->optimizer, .loss = a->loss >= 0 ? &q->loss : NULL, .seq = a->seq ? a->seq : search_usual_seq(m),
+        .global_batch = a->global_batch ? a->global_batch : search_usual_batch(c->world_size),
         .strategies = a->strategies ? a->strategies : ~0ull,
         .dialects = a->dialect >= 0 ? 1ull << a->dialect : framework_dialects[framework_of(a)],
         .kernels = kernels, .usual_kernels = a->kernels < 0 && !c->is_host,

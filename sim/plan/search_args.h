@@ -71,12 +71,12 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
 #define SEARCH_TRIES  "What may be tried"
 #define SEARCH_GPUS   "The GPUs"
 
-/* `must`: model, cluster, seq and global-batch are required; `usual`: they are what most people use. */
+/* `must`: model and cluster are required, and may stand without their names; `usual`: they are what most people use. */
 #define SEARCH_OPTS_AS(a, must, usual) \
     { "model", "a built-in name, a Hugging Face id of one, a config.json or its folder", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .required = must, .bare = must, .often = usual, .value = "MODEL" }, \
-    { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .required = must, .often = usual, .value = "CLUSTER" }, \
-    { "seq", "tokens per sample, such as 8192 or 8k", .length = &(a).seq, .min = 1, .required = must, .often = usual }, \
-    { "global-batch", "samples per optimizer step", .i = &(a).global_batch, .min = 1, .required = must, .often = usual }, \
+    { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .required = must, .bare = must, .bare_if = must ? cluster_is_spec : NULL, .often = usual, .value = "CLUSTER" }, \
+    { "seq", "tokens per sample, such as 8192 or 8k (4096, or fewer where the model takes fewer)", .length = &(a).seq, .min = 1, .often = usual }, \
+    { "global-batch", "samples per optimizer step (64, or more on more GPUs)", .i = &(a).global_batch, .min = 1, .often = usual }, \
     { "framework", "what you can run: torch, deepspeed, megatron, or any of them (any)", .word = &(a).framework, .words = search_frameworks, .often = usual, .value = "FRAMEWORK", .group = SEARCH_TRIES }, \
     { "export-to", "only plans that this tool can run", .word = &(a).export_to, .words = export_targets, .group = SEARCH_TRIES }, \
     { "strategy", "only these, such as ddp,fsdp", .set = &(a).strategies, .words = search_strategies, .group = SEARCH_TRIES }, \

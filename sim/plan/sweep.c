@@ -232,7 +232,7 @@ static int check(const struct sweep_asked *a, bool has_plan)
     const struct search_tuned *t = &q->tuned;
     const struct asked of[] = {
         { "model", "model", q->model || q->model_doc, true }, { "cluster", "cluster", q->cluster || q->cluster_doc, true },
-        { "seq", "seq", q->seq > 0, true }, { "global-batch", "global_batch", q->global_batch > 0, true },
+        { "seq", "seq", q->seq > 0, false }, { "global-batch", "global_batch", q->global_batch > 0, false },
         { "micro-batch", "micro_batch", q->micro_batch > 0, false }, { "strategy", "strategy", q->strategies != 0, false },
         { "dialect", "dialect", q->dialect >= 0, false }, { "kernels", "kernels", q->kernels >= 0, false },
         { "precision", "precision", q->precision >= 0, false }, { "recompute", "recompute", q->recompute != NRECOMPUTE, false },

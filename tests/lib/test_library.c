@@ -172,7 +172,7 @@ static void what_is_wrong_with_a_request_is_said_in_one_line(void **state)
         { dpx_eval, "{\"plan\": " PLAN ", \"tokens\": \"many\"}", "many" },
         { dpx_eval, "{\"plan\": " PLAN ", \"tokens\": 0}", "too small" },
         { dpx_eval, "{\"plan\": " PLAN ", \"price\": 2}", "--tokens" },
-        { search_alone, "{\"model\": \"gpt2\", \"cluster\": \"2xa100\", \"seq\": 512}", "\"global_batch\" is missing" },
+        { search_alone, "{\"model\": \"gpt2\", \"seq\": 512}", "\"cluster\" is missing" },
         { search_alone, "{\"model\": \"gpt22\", \"cluster\": \"2xa100\", \"seq\": 512, \"global_batch\": 4}", "did you mean gpt2" },
         { search_alone, "{\"model\": \"gpt2\", \"cluster\": \"2xa100\", \"seq\": 512, \"global_batch\": 3, \"no_grid\": true}",
           "not a multiple" },

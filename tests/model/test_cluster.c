@@ -14,6 +14,22 @@
 
 static char said[512];
 
+/* Words of a command line that stand for GPUs, and those that stand for models and files. */
+static void a_number_of_gpus_is_told_from_other_words(void **state)
+{
+    static const char *const gpus[] = { "8xh100", "2x8xh100", "8X4090", "h100", "a100", "dgx-h100", "4xdgx-h100", "localhost", "localhost:4", "8xh101", "h100x8",
+        "8 x H100", "8xh100@atlas" };
+    static const char *const others[] = { "gpt2", "llama-3.1-8b", "mixtral-8x7b", "Qwen/Qwen3-32B", "plan.json", "./8xh100", "8xh100.json", "-", "", "70b", "h101" };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++)
+        if (!cluster_is_spec(gpus[i]))
+            fail_msg("'%s' is a number of GPUs", gpus[i]);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (cluster_is_spec(others[i]))
+            fail_msg("'%s' is no number of GPUs", others[i]);
+}
+
 static struct cluster load(const char *spec)
 {
     struct cluster c;
@@ -633,7 +649,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_is_refused_by_name),
         cmocka_unit_test(a_node_has_no_more_gpus_than_its_type), cmocka_unit_test(a_file_may_describe_a_larger_node),
         cmocka_unit_test(host_memory_that_is_not_known_is_assumed), cmocka_unit_test(other_spellings_name_the_right_one), cmocka_unit_test(a_file_states_links),
-        cmocka_unit_test(an_unknown_gpu_is_described),
+        cmocka_unit_test(an_unknown_gpu_is_described), cmocka_unit_test(a_number_of_gpus_is_told_from_other_words),
         cmocka_unit_test(bad_fields_are_refused_by_name),
         cmocka_unit_test(a_nan_is_refused),
         cmocka_unit_test(what_is_written_reads_back),

@@ -189,6 +189,38 @@ static void a_bare_option_may_stand_without_its_name(void **state)
     }
 }
 
+static bool begins_with_a_digit(const char *word) { return word[0] >= '0' && word[0] <= '9'; }
+
+/* What can be nothing else goes to its option wherever it stands; other words do not. */
+static void a_word_of_its_own_kind_finds_its_option(void **state)
+{
+    (void)state;
+    static char *const asked[][5] = { { "search", "gpt2", "8xh100" }, { "search", "8xh100", "gpt2" }, { "search", "8xh100", "--model", "gpt2" },
+        { "search", "--cluster=8xh100", "gpt2" }, { "search", "gpt2", "gpt3" }, { "search", "gpt2", "8xh100", "4xh100" }, { "search", "8xh100", "gpt2", "--cluster=9" } };
+    static const int words[] = { 3, 3, 4, 3, 3, 4, 4 };
+
+    for (int k = 0; k < 7; k++) {
+        const char *model = NULL, *cluster = NULL;
+        const struct opt opts[] = {
+            { "model", "a name", .str = &model, .required = true, .bare = true, .value = "MODEL" },
+            { "cluster", "GPUs", .str = &cluster, .bare = true, .bare_if = begins_with_a_digit },
+            { 0 }
+        };
+        fail_capture(said, sizeof said);
+        int rc = opts_parse("dpxplan search", "", opts, words[k], (char **)(uintptr_t)asked[k]);
+        fail_capture(NULL, 0);
+        assert_int_equal(rc, k < 4 ? OPTS_OK : OPTS_ERROR);
+        if (k < 4) {
+            assert_string_equal(model, "gpt2");
+            assert_string_equal(cluster, "8xh100");
+        } else {
+            assert_string_equal(said, k == 4 ? "dpxplan search: 'gpt3' is one argument too many"
+                                    : k == 5 ? "dpxplan search: '4xh100' is one argument too many; as a cluster it is --cluster 4xh100"
+                                             : "dpxplan search: --cluster beside '8xh100', which stands for it: give one of them");
+        }
+    }
+}
+
 static void nearest_is_none_when_nothing_is_near(void **state)
 {
     (void)state;
@@ -428,6 +460,7 @@ int main(void)
         cmocka_unit_test(a_bad_value_is_refused_with_its_option),
         cmocka_unit_test(a_missing_or_unwanted_value_is_refused),
         cmocka_unit_test(a_bare_option_may_stand_without_its_name),
+        cmocka_unit_test(a_word_of_its_own_kind_finds_its_option),
         cmocka_unit_test(nearest_is_none_when_nothing_is_near),
         cmocka_unit_test(help_shows_every_option_with_its_default),
         cmocka_unit_test(help_begins_with_examples_and_what_is_often_used),

@@ -171,6 +171,18 @@ check 'where no number holds it the row says why, and the exit status is 3' "$(
     grep -q '^  t4 *none' "$tmp/out" && grep -q '^ *[0-9]* do not hold it: a plan needs at least [0-9.]* GiB of each' "$tmp/out" || cat "$tmp/out"
     "$B/dpxplan" fit llama-3.1-70b t4 --framework deepspeed --batch 1 --seq 2k --json >"$tmp/out" 2>&1
     grep -q '"fits": false' "$tmp/out" && grep -q '"gpus": null' "$tmp/out" || cat "$tmp/out")"
+# 70.55e9 x 2 bytes on four cards are 32.9 GiB of each.
+check 'of a number of GPUs it says whether they hold it, as search says' "$(
+    same llama-3.2-1b 4xa10g 4xa10g - --seq 1k --batch 16 --framework torch
+    "$B/dpxplan" fit llama-3.1-8b 1xh100 2xh100 --seq 1k --batch 2 >"$tmp/out" 2>"$tmp/err" || { echo "exit $?"; cat "$tmp/err"; }
+    grep -q '^  h100  *not 1' "$tmp/out" && grep -q '^  h100  *2 ' "$tmp/out" && grep -q '^      1 does not hold it' "$tmp/out" || cat "$tmp/out"
+    "$B/dpxplan" fit llama-3.1-70b 4x4090 >"$tmp/out" 2>&1
+    [ $? = 3 ] && tr -s ' \n' ' ' <"$tmp/out" | grep -q '4 do not hold it: a plan needs at least 32.9 GiB of each, .*; how many do: dpxplan fit llama-3.1-70b rtx4090' || cat "$tmp/out"
+    "$B/dpxplan" fit gpt2 h100 2xh100 --seq 512 --batch 8 --tokens 1B --price h100=2 --json >"$tmp/out" 2>&1
+    [ "$(grep -c '"cost": [0-9]' "$tmp/out")" = 2 ] || grep '"cost"' "$tmp/out"
+    says 'has no GPUs' fit gpt2 localhost:2
+    says 'write 8x8xh100' fit gpt2 64xh100
+    says 'no such GPU' fit gpt2 8xh101)"
 check 'a GPU is asked for by one name, and said to be taken for another' "$(
     said() { "$B/dpxplan" fit gpt2 "$@" --seq 512 --batch 8 2>&1; }
     said a100 | grep -q '^dpx: a100 is taken as a100-80gb; there are also a100-40gb' || said a100

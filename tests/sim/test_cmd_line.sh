@@ -101,6 +101,17 @@ check 'explain says what the launcher and DeepSpeed need for offload' "$(
         grep -c 'DeepSpeed needs nvme_path' "$tmp/out"
     done >"$tmp/counts"
     [ "$(tr '\n' ' ' <"$tmp/counts")" = '1 0 ' ] || cat "$tmp/out")"
+check 'a model and its GPUs need no names of options, and what is left open has its usual value' "$(
+    "$B/dpxplan" search --model opt-125m --cluster 2xh100 --seq 2048 --global-batch 64 --strategy ddp --no-grid --json >"$tmp/named" 2>&1
+    for words in 'search opt-125m 2xh100' 'search 2xh100 opt-125m'; do
+        # shellcheck disable=SC2086
+        "$B/dpxplan" $words --strategy ddp --no-grid --json 2>&1 | diff "$tmp/named" - | grep '^[<>]' | grep -v search_s
+    done
+    "$B/dpxplan" eval opt-125m --cluster 2xh100 >"$tmp/named" 2>&1
+    "$B/dpxplan" eval opt-125m 2xh100 2>&1 | diff "$tmp/named" -
+    "$B/dpxplan" explain opt-125m --cluster 2xh100 >"$tmp/named" 2>&1
+    "$B/dpxplan" explain opt-125m 2xh100 2>&1 | diff "$tmp/named" -
+    says 'one argument too many' eval demo/8b-fsdp.json demo/8b-ddp.json)"
 check 'names of the Hugging Face hub in any case, and near misses' "$(
     for name in meta-llama/Llama-3.1-8B META-LLAMA/llama-3.1-8b-instruct Llama-3.1-8B; do
         "$B/dpxplan" limits --model "$name" --cluster 8xh100 --seq 8k --dialect torch-fsdp1 >"$tmp/out" 2>&1 || cat "$tmp/out"
