@@ -78,7 +78,7 @@ static const char about[] =
     "  dpxplan search llama-3.1-8b 8xh100\n"
     "      --global-batch 64\n"
     "      which plan is fastest on these GPUs?\n"
-    "  dpxplan eval llama-3.1-8b --cluster 8xh100\n"
+    "  dpxplan eval llama-3.1-8b 8xh100\n"
     "      what does it hold, send and take?\n";
 
 int main(int argc, char **argv)
