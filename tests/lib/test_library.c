@@ -423,7 +423,7 @@ static const struct { simple_fn *fn; const char *request; } mix[] = {
     { dpx_import, "{\"ds_config\": {\"zero_optimization\": {\"stage\": 1}, \"bf16\": {\"enabled\": true},"
                   " \"train_micro_batch_size_per_gpu\": 1}, \"model\": \"gpt2\", \"cluster\": \"2xa101\", \"seq\": 512}" },
 };
-enum { MIX = sizeof mix / sizeof *mix, THREADS = 8 };
+enum { MIX = sizeof mix / sizeof *mix, THREADS = 4 };
 
 /* An answer without the seconds that it took. */
 static char *answer_of(int i)
@@ -458,7 +458,7 @@ static void *thread(void *arg)
     return (void *)wrong;
 }
 
-static void eight_threads_get_the_answers_of_one(void **state)
+static void four_threads_get_the_answers_of_one(void **state)
 {
     pthread_t threads[THREADS];
     void *wrong;
@@ -496,7 +496,7 @@ int main(void)
         cmocka_unit_test(nothing_is_printed_and_no_handler_is_set),
         cmocka_unit_test(the_program_s_locale_changes_nothing),
         cmocka_unit_test(numbers_are_those_of_a_double),
-        cmocka_unit_test(eight_threads_get_the_answers_of_one),
+        cmocka_unit_test(four_threads_get_the_answers_of_one),
     };
 
     setenv("DPX_MEASURED", "/nonexistent", 1);          /* no calibration that this machine may have */

@@ -90,7 +90,7 @@ static void assert_bounds_memory(const struct found *f)
     program_free(&g);
 }
 
-enum { PROBLEMS = 200 };
+enum { PROBLEMS = 100 };
 
 static void winner_is_that_of_exhaustion(void **state)
 {
