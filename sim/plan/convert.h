@@ -28,7 +28,7 @@ struct import_args {
 
 #define IMPORT_ARGS { .precision = -1, .recompute = -1 }
 #define IMPORT_OPTS(a) \
-    OPTS_EXAMPLE("dpxplan import demo/qwen3-sft.yaml --cluster 8xh100 -o plan.json"), \
+    OPTS_EXAMPLE("dpxplan import demo/qwen3-sft.yaml 8xh100 -o plan.json"), \
     OPTS_EXAMPLE("dpxplan import demo/megatron-8b.txt --model llama-3.1-8b --cluster 8xh100"), \
     { "FILE", "what you have: a recipe, a config, a command or its script; its form is found by itself", .str = &(a).file, .doc = &(a).file_doc, .positional = true }, \
     { "ds-config", "the same, where it is known to be DeepSpeed's JSON", .str = &(a).ds, .doc = &(a).ds_doc, .value = "FILE", .group = "The form of the file, where it must be said" }, \
@@ -38,7 +38,7 @@ struct import_args {
     { "recipe", "likewise a recipe of any form", .str = &(a).recipe, .doc = &(a).recipe_doc, .value = "FILE", .group = "The form of the file, where it must be said" }, \
     { "text", "the text of FILE, which is then only its name", .str = &(a).text, .value = "TEXT", .group = "The form of the file, where it must be said" }, \
     { "model", "a built-in name, a config.json or its folder; left out: the file's own", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .often = true }, \
-    { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .often = true }, \
+    { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .bare = true, .bare_if = cluster_is_spec, .often = true, .value = "CLUSTER" }, \
     { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
     { "seq", "tokens per sample; left out: the file's own", .length = &(a).seq, .min = 1, .often = true }, \
     { "response", "of a recipe whose models take turns: tokens of a response on average and at most, such as 700,2048", .str = &(a).response, .value = "MEAN,LONGEST" }, \

@@ -32,11 +32,11 @@ struct phases_asked {
 #define PHASES_ASKED { .plan = { .path = NULL } }
 #define PHASES_OPTS(a) \
     OPTS_EXAMPLE("dpxplan phases demo/grpo.json"), \
-    OPTS_EXAMPLE("dpxplan phases demo/verl-grpo.yaml --cluster 8xh100 --response 300,1024"), \
+    OPTS_EXAMPLE("dpxplan phases demo/verl-grpo.yaml 8xh100 --response 300,1024"), \
     { "FILE", "a phase plan (\"dpx_phases\": 1), or a recipe of TRL, LLaMA-Factory, axolotl, verl, OpenRLHF, NeMo-RL or prime-rl; - is standard input", .str = &(a).plan.path, \
       .doc = &(a).plan.doc, .positional = true, .required = true }, \
     { "cluster", "where FILE is a recipe: on which GPUs, such as 8xh100", .str = &(a).plan.cluster, .doc = &(a).plan.cluster_doc, \
-      .names = cluster_builtin, .value = "CLUSTER", .often = true }, \
+      .names = cluster_builtin, .value = "CLUSTER", .bare = true, .bare_if = cluster_is_spec, .often = true }, \
     { "model", "likewise: its model, where the file names none", .str = &(a).plan.model, .doc = &(a).plan.model_doc, .names = model_builtin, .value = "MODEL" }, \
     { "seq", "likewise: tokens of a sample, where the file does not say", .length = &(a).plan.seq, .min = 1 }, \
     { "response", "likewise: tokens of a response on average and at most, such as 700,2048, and of a prompt where the file does not say (prime-rl); " \
