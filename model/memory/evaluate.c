@@ -309,13 +309,33 @@ static void describe(const struct plan *p, struct evaluation *e)
     judge(p, e);
 }
 
-struct stages { const struct plan *p; const struct program *g; const struct caching_options *conf; bool within; struct evaluation_stage *stage; };
+struct stages {
+    const struct plan *p;
+    const struct program *g;
+    const struct caching_options *conf;
+    bool    within;                     /* as a search asks; then: */
+    int64_t most;                       /* what the fullest stage needs */
+    struct evaluation_stage *stage;
+};
+
+/* A search asks for the verdict and the figures of the fullest stage alone: one that has so much room fits (sim/search/search.h). */
+static bool has_room(const struct stages *all, int64_t i)
+{
+    const struct memory_verdict *m = &all->stage[i].m;
+
+    return all->within && reserved_is_known(all->p) && m->needed < all->most && 2 * m->needed <= m->available;
+}
 
 static int reserve_stage(void *of, int64_t i)
 {
     const struct stages *all = of;
     struct evaluation_stage *g = &all->stage[i];
 
+    if (has_room(all, i)) {
+        g->reserved = (struct reserved){ 0 };
+        g->verdict = VERDICT_FITS;
+        return 0;
+    }
     if ((all->within ? reserved_within : reserved_of)(all->p, &g->schedules, &g->m.overhead, all->conf, &g->reserved) < 0)
         return -1;
     g->verdict = reserved_verdict(&g->reserved, g->m.fits);
@@ -325,7 +345,10 @@ static int reserve_stage(void *of, int64_t i)
 static int reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf, bool within)
 {
     if (e->nstages) {
-        if (parallel_each(e->nstages, 0, reserve_stage, &(struct stages){ .p = p, .conf = conf, .within = within, .stage = e->stage }) < 0)
+        struct stages all = { .p = p, .conf = conf, .within = within, .stage = e->stage };
+        for (int i = 0; i < e->nstages; i++)
+            all.most = e->stage[i].m.needed > all.most ? e->stage[i].m.needed : all.most;
+        if (parallel_each(e->nstages, 0, reserve_stage, &all) < 0)
             return -1;
         take_fullest(e);
         describe(p, e);
@@ -348,6 +371,18 @@ int evaluate(const struct plan *p, struct evaluation *e)
     if (e->m.elsewhere && e->m.spaces.of[SPACE_HOST].used)
         cluster_say_assumed(&p->cluster);
     if (evaluation_reserve(p, e, NULL) == 0)
+        return 0;
+    evaluation_free(e);
+    return -1;
+}
+
+int evaluate_within(const struct plan *p, struct evaluation *e)
+{
+    if (evaluate_allocated(p, e) < 0)
+        return -1;
+    if (e->m.elsewhere && e->m.spaces.of[SPACE_HOST].used)
+        cluster_say_assumed(&p->cluster);
+    if (evaluation_reserve_within(p, e) == 0 && (e->m.fits || evaluation_reserve(p, e, NULL) == 0))
         return 0;
     evaluation_free(e);
     return -1;

@@ -91,6 +91,7 @@ struct found {
     double  away_s[NAWAY];      /* work outside of device memory (timeline.h) */
     int64_t stands_for;         /* so many other plans, which the same bound left out (at_least) */
     uint64_t key;               /* of its schedules */
+    uint64_t alike;             /* of a grid: hash of all stages' schedules, programs and bytes; 0: not known */
     int64_t order;              /* of enumeration */
     int     program;            /* of its kernels, while the search runs; -1: none was kept */
 };
