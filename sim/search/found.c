@@ -44,24 +44,6 @@ void found_same_times(struct found *f, const struct found *as)
     memcpy(f->away_s, as->away_s, sizeof f->away_s);
 }
 
-void found_same(struct found *f, const struct found *as)
-{
-    found_same_times(f, as);
-    f->needed = as->needed;
-    f->available = as->available;
-    f->over = as->over;
-    f->fits = as->fits;
-    f->looked_at = as->looked_at;
-    f->tight = as->tight;
-    f->waits = as->waits;
-    f->waits_known = as->waits_known;
-    f->taken = as->taken;
-    f->retry_s = as->retry_s;
-    f->steady_retries = as->steady_retries;
-    f->steady_calls = as->steady_calls;
-    f->alike = as->alike;
-}
-
 const struct found *found_twin(const struct found *all, int64_t from, int64_t i)
 {
     for (const struct found *f = &all[from]; f < &all[i]; f++)

@@ -18,8 +18,6 @@ void found_keep_times(struct found *f, const struct timeline *t, int ngroups);
  * there.  NULL: none is. */
 const struct found *found_twin(const struct found *all, int64_t from, int64_t i);
 void found_same_times(struct found *f, const struct found *as);
-/* All that an evaluation says of a plan whose schedules are those of `as`. */
-void found_same(struct found *f, const struct found *as);
 
 /* Of n plans ranked by time those that come to the top and were not looked at, as if they all fitted: the fastest few, and unless only
  * these are asked for the fastest of each strategy and dialect and the first that save memory.  Their places in `out`, which has room

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/hash.h"
 #include "base/parallel.h"
 #include "base/room.h"
 #include "base/sort.h"
@@ -19,7 +18,6 @@
 #include "model/plan/optimizer_choice.h"
 #include "model/plan/pipeline_layout.h"
 #include "sim/clock/step.h"
-#include "sim/search/alike.h"
 #include "sim/search/bounds.h"
 #include "sim/search/enumerate.h"
 #include "sim/search/found.h"
@@ -56,8 +54,6 @@ struct grid {
     int     first_program;          /* of one cell, tensor, context, micro-batch and recompute */
     struct cost_cache *cache;       /* of the time bounds */
     int64_t from, end;              /* of the wave */
-    const struct found *twin[WAVE]; /* of each the one before whose schedules may be the same; NULL: none's are */
-    int64_t round[WAVE];            /* those of it that are looked at at once */
     struct desk { struct cost_cache *cache; struct coll_memo memo; } desk[WAVE];
     double  best_s;                 /* the fastest that fits, when the wave began */
     pthread_t   caller;             /* who called grid_search(), and may be asked whether to go on */
@@ -400,31 +396,8 @@ static int keep_waits(struct found *f, const struct evaluation *e)
     return f->waits_known ? 0 : -1;
 }
 
-/* Of all that a plan's figures follow from. */
-static uint64_t alike_of(const struct grid *g, const struct found *f, const struct evaluation *e)
-{
-    uint64_t h = hash_mix(HASH_BEGIN, programs_key(&g->programs, f->program));
-
-    for (int i = 0; i < e->nstages; i++)
-        h = hash_mix(hash_mix(h, alike_key(&e->stage[i].schedules, 0)), (uint64_t)e->stage[i].m.needed);
-    if (!e->nstages)
-        h = hash_mix(hash_mix(h, alike_key(&e->schedules, 0)), (uint64_t)e->m.needed);
-    return h ? h : 1;
-}
-
-/* One rank has all of the optimizer's states: DDP and ZeRO-1 may be the same.  Whether they are their schedules say. */
-static bool may_be_twins(const struct found *a, const struct found *b)
-{
-    const struct plan *p = &a->plan, *q = &b->plan;
-
-    return p->dialect == q->dialect && plan_data_ranks(p) == 1 && plan_data_ranks(q) == 1 && p->micro_batch == q->micro_batch &&
-           p->accumulation == q->accumulation && p->recompute == q->recompute && p->parallel.pipeline == q->parallel.pipeline &&
-           p->parallel.pipeline_schedule == q->parallel.pipeline_schedule && p->parallel.tensor == q->parallel.tensor &&
-           p->parallel.context == q->parallel.context && p->parallel.expert == q->parallel.expert;
-}
-
-/* `whole`: every stage is lowered, also where the first does not fit.  `twin`: one of the same wave that may be the same, or NULL. */
-static int assess(const struct grid *g, struct found *f, bool whole, const struct found *twin, struct cost_cache *cache, struct coll_memo *memo)
+/* `whole`: every stage is lowered, also where the first does not fit. */
+static int assess(const struct grid *g, struct found *f, bool whole, struct cost_cache *cache, struct coll_memo *memo)
 {
     struct stage_parts parts;
     struct evaluation e;
@@ -438,12 +411,6 @@ static int assess(const struct grid *g, struct found *f, bool whole, const struc
     f->at_least = false;
     f->fits = !over_limit(f, e.m.needed, e.m.available);
     f->looked_at = f->fits && 2 * f->needed <= f->available;            /* so much room is enough: search.h */
-    f->alike = f->fits ? alike_of(g, f, &e) : 0;
-    if (f->fits && twin && twin->alike == f->alike) {
-        found_same(f, twin);
-        evaluation_free(&e);
-        return 0;
-    }
     if (f->fits)
         cost_cache_use(cache, &f->plan);
     if (f->fits && (rc = step_time(&f->plan, &e, cache, memo, &t, &parts)) == 0)
@@ -460,41 +427,14 @@ static int assess(const struct grid *g, struct found *f, bool whole, const struc
 static int one_of_wave(void *of, int64_t i)
 {
     struct grid *g = of;
-    struct desk *d = &g->desk[g->round[i]];
-    struct found *f = &g->found[g->from + g->round[i]];
+    struct desk *d = &g->desk[i];
+    struct found *f = &g->found[g->from + i];
 
     if (!may_go_on(g, g->from, g->n))
         return stopped();
     if (!d->cache)
         d->cache = cost_cache_new(&f->plan);
-    return assess(g, f, false, g->twin[g->round[i]], d->cache, &d->memo);
-}
-
-static void find_twins(struct grid *g)
-{
-    for (int64_t i = g->from; i < g->end; i++) {
-        const struct found **twin = &g->twin[i - g->from];
-        *twin = NULL;
-        for (int64_t j = g->from; j < i && !*twin; j++)
-            if (!g->twin[j - g->from] && may_be_twins(&g->found[j], &g->found[i]))
-                *twin = &g->found[j];
-    }
-}
-
-/* Those with a twin last. */
-static int look_at_wave(struct grid *g)
-{
-    int rc = 0;
-
-    find_twins(g);
-    for (int last = 0; last < 2 && rc == 0; last++) {
-        int64_t n = 0;
-        for (int64_t i = 0; i < g->end - g->from; i++)
-            if ((g->twin[i] != NULL) == last)
-                g->round[n++] = i;
-        rc = n > 0 ? parallel_each(n, g->o->threads, one_of_wave, g) : 0;
-    }
-    return rc;
+    return assess(g, f, false, d->cache, &d->memo);
 }
 
 /* ---- all of them ---- */
@@ -531,7 +471,7 @@ static int64_t run_all(struct grid *g)
         if (!may_go_on(g, g->from, g->n))
             return g->o->keeps ? g->from : stopped();
         struct fail_sink before = fail_divert(why, sizeof why);
-        int rc = look_at_wave(g);
+        int rc = parallel_each(g->end - g->from, g->o->threads, one_of_wave, g);
         fail_restore(before);
         if (g->stopped)
             return g->o->keeps ? g->from : stopped();
@@ -558,7 +498,7 @@ static int measure_nearest(struct grid *g, struct cost_cache *cache)
             break;
         if (!may_go_on(g, g->n, g->n))
             return stopped();
-        if (f->at_least && assess(g, f, true, NULL, cache, &memo) < 0)
+        if (f->at_least && assess(g, f, true, cache, &memo) < 0)
             return -1;
         least = fmin(least, f->over);
     }

@@ -91,8 +91,6 @@ int programs_of(struct programs *all, const struct plan *p, int first)
     return all->n++;
 }
 
-uint64_t programs_key(const struct programs *all, int i) { return all->of[i].built->key; }
-
 void programs_free(struct programs *all)
 {
     while (all->nbuilt > 0)

@@ -26,8 +26,6 @@ struct programs {
 /* The number of the plan's program; -1 reported.  It may be the last one or one from number `first` on: the caller knows that
  * the others are of other kernels. */
 int  programs_of(struct programs *all, const struct plan *p, int first);
-/* A hash of what a number's program is made of: the same for equal programs, in other searches too. */
-uint64_t programs_key(const struct programs *all, int i);
 void programs_free(struct programs *all);
 
 #endif

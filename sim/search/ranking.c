@@ -76,11 +76,7 @@ struct look {
 struct stand { struct ranked r; struct look look; };
 
 /* An idea: the plan that stands for it; and where that one is tight or waits, the one with room that would (r.found NULL: there is none). */
-struct idea {
-    struct stand is, roomy;
-    const struct found *head;       /* its fastest plan, */
-    struct look         of_head;    /* and what was found out about it: plans that are alike need no other look */
-};
+struct idea { struct stand is, roomy; };
 
 struct desk { struct cost_cache *cache; struct coll_memo memo; };
 
@@ -179,14 +175,14 @@ static void compare(struct idea *idea, const struct look *first, const struct st
 }
 
 /* The idea's fastest plan that fits, or a variant that is as fast for all that the clock can tell and preferred; beside a tight one
- * the same of those with room.  `alike`: what is known of a plan like the fastest, or NULL.  1, 0 when none fits after all, -1. */
-static int settle(const struct search_result *r, int64_t head, const struct look *alike, struct desk *d, struct idea *out)
+ * the same of those with room.  1, 0 when none fits after all, -1. */
+static int settle(const struct search_result *r, int64_t head, struct desk *d, struct idea *out)
 {
     struct look first = { 0 };
     int64_t variants = 0;
     int tried = 0;
 
-    *out = (struct idea){ .head = &r->found[head] };
+    *out = (struct idea){ 0 };
     for (int64_t i = head; i < r->nfit; i++) {
         const struct found *f = &r->found[i];
         bool any = out->is.r.found != NULL;
@@ -199,12 +195,8 @@ static int settle(const struct search_result *r, int64_t head, const struct look
         const struct look *than = !any ? NULL : has_room(&out->is.r) ? &first : out->roomy.r.found ? &out->roomy.look : NULL;
         struct stand with;
         tried += any;
-        if (i == head && alike)
-            with.look = *alike;
-        else if (look_at(d, f, than, &with.look) < 0)
+        if (look_at(d, f, than, &with.look) < 0)
             return -1;
-        if (i == head)
-            out->of_head = with.look;
         if (with.look.slower)
             continue;
         if (!with.look.fits) {
@@ -311,8 +303,6 @@ enum { AT_ONCE = 8 };
 struct settling {
     const struct search_result *r;
     int64_t head[AT_ONCE];
-    const struct look *alike[AT_ONCE];
-    int64_t round[AT_ONCE];         /* those that are settled at the same time */
     struct idea idea[AT_ONCE];
     int     settled[AT_ONCE];
     struct desk desk[AT_ONCE];
@@ -321,43 +311,9 @@ struct settling {
 static int settle_one(void *of, int64_t i)
 {
     struct settling *s = of;
-    int64_t k = s->round[i];
 
-    s->settled[k] = settle(s->r, s->head[k], s->alike[k], &s->desk[k], &s->idea[k]);
-    return s->settled[k] < 0 ? -1 : 0;
-}
-
-static bool are_alike(const struct found *a, const struct found *b)
-{
-    return a->alike && a->alike == b->alike && a->looked_at == b->looked_at && a->waits_known == b->waits_known;
-}
-
-/* The first of these heads that is like head i; i: none before it is. */
-static int64_t first_alike(const struct settling *s, int64_t i)
-{
-    int64_t k = 0;
-
-    while (k < i && !are_alike(&s->r->found[s->head[k]], &s->r->found[s->head[i]]))
-        k++;
-    return k;
-}
-
-/* Heads like one before them are settled behind it. */
-static int settle_all(struct settling *s, int64_t n)
-{
-    int rc = 0;
-
-    for (int last = 0; last < 2 && rc == 0; last++) {
-        int64_t some = 0;
-        for (int64_t i = 0; i < n; i++) {
-            int64_t k = first_alike(s, i);
-            s->alike[i] = k < i ? &s->idea[k].of_head : NULL;
-            if ((k < i) == last)
-                s->round[some++] = i;
-        }
-        rc = some > 0 ? parallel_each(some, 0, settle_one, s) : 0;
-    }
-    return rc;
+    s->settled[i] = settle(s->r, s->head[i], &s->desk[i], &s->idea[i]);
+    return s->settled[i] < 0 ? -1 : 0;
 }
 
 /* Does the answer end before this plan? */
@@ -397,7 +353,7 @@ static int collect(struct ideas *all)
 
     s->r = all->r;
     for (int64_t at = 0, n; rc == 0 && (n = next_heads(all, &at, s->head)) > 0; ) {
-        rc = settle_all(s, n);
+        rc = parallel_each(n, 0, settle_one, s);
         for (int64_t i = 0; i < n && rc == 0 && !enough(all, &all->r->found[s->head[i]]); i++) {
             if (!s->settled[i])
                 continue;

@@ -9,7 +9,8 @@
  *
  * Where PyTorch's allocator decides (model/memory/reserved.h), what is allocated drops plans first; the allocator is
  * replayed for those that are shown: the fastest SEARCH_LOOKS, the fastest of each strategy and dialect, and the
- * first SEARCH_FRONT that are worth a line for their memory.  Twice what is allocated has been enough in all plans seen: one with that much room is not replayed.
+ * first SEARCH_FRONT that are worth a line for their memory.  Twice what is allocated has been enough in all plans seen:
+ * one with that much room is not replayed, nor is such a stage of a pipeline in which another one needs more.
  *
  * Where no plan of a strategy, micro-batch and recompute fits with room, its variants that save device memory are looked
  * at, too: with AdamW's fused form, and with states, parameters or activations elsewhere (knobs from KNOB_SAVES on), of
@@ -91,7 +92,6 @@ struct found {
     double  away_s[NAWAY];      /* work outside of device memory (timeline.h) */
     int64_t stands_for;         /* so many other plans, which the same bound left out (at_least) */
     uint64_t key;               /* of its schedules */
-    uint64_t alike;             /* of a grid: hash of all stages' schedules, programs and bytes; 0: not known */
     int64_t order;              /* of enumeration */
     int     program;            /* of its kernels, while the search runs; -1: none was kept */
 };
