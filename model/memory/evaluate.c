@@ -309,11 +309,27 @@ static void describe(const struct plan *p, struct evaluation *e)
     judge(p, e);
 }
 
-struct stages { const struct plan *p; const struct program *g; const struct caching_options *conf; bool within; struct evaluation_stage *stage; };
+struct stages {
+    const struct plan *p;
+    const struct program *g;
+    const struct caching_options *conf;
+    bool    within;                     /* as a search asks */
+    int     fullest;                    /* the stage that needs most, which is asked first */
+    struct evaluation_stage *stage;
+};
 
-static int reserve_stage(void *of, int64_t i)
+/* A search asks for the verdict and the figures of the fullest stage alone: another one with so much room fits (sim/search/search.h), and none
+ * changes that the fullest does not. */
+static bool is_decided(const struct stages *all, int64_t i)
 {
-    const struct stages *all = of;
+    const struct memory_verdict *m = &all->stage[i].m;
+
+    return all->within && reserved_is_known(all->p) && i != all->fullest &&
+           (all->stage[all->fullest].verdict == VERDICT_DOES_NOT_FIT || 2 * m->needed <= m->available);
+}
+
+static int replay_stage(const struct stages *all, int64_t i)
+{
     struct evaluation_stage *g = &all->stage[i];
 
     if ((all->within ? reserved_within : reserved_of)(all->p, &g->schedules, &g->m.overhead, all->conf, &g->reserved) < 0)
@@ -322,15 +338,39 @@ static int reserve_stage(void *of, int64_t i)
     return 0;
 }
 
+/* All but the fullest. */
+static int reserve_stage(void *of, int64_t i)
+{
+    const struct stages *all = of;
+    struct evaluation_stage *g = &all->stage[i];
+
+    if (i == all->fullest)
+        return 0;
+    if (!is_decided(all, i))
+        return replay_stage(all, i);
+    g->reserved = (struct reserved){ 0 };
+    g->verdict = VERDICT_FITS;
+    return 0;
+}
+
+static int reserve_stages(const struct plan *p, struct evaluation *e, const struct caching_options *conf, bool within)
+{
+    struct stages all = { .p = p, .conf = conf, .within = within, .stage = e->stage };
+
+    for (int i = 1; i < e->nstages; i++)
+        if (e->stage[i].m.needed > e->stage[all.fullest].m.needed)
+            all.fullest = i;
+    if (replay_stage(&all, all.fullest) < 0 || parallel_each(e->nstages, 0, reserve_stage, &all) < 0)
+        return -1;
+    take_fullest(e);
+    describe(p, e);
+    return 0;
+}
+
 static int reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf, bool within)
 {
-    if (e->nstages) {
-        if (parallel_each(e->nstages, 0, reserve_stage, &(struct stages){ .p = p, .conf = conf, .within = within, .stage = e->stage }) < 0)
-            return -1;
-        take_fullest(e);
-        describe(p, e);
-        return 0;
-    }
+    if (e->nstages)
+        return reserve_stages(p, e, conf, within);
     if ((within ? reserved_within : reserved_of)(p, &e->schedules, &e->m.overhead, conf, &e->reserved) < 0)
         return -1;
     judge(p, e);
@@ -348,6 +388,18 @@ int evaluate(const struct plan *p, struct evaluation *e)
     if (e->m.elsewhere && e->m.spaces.of[SPACE_HOST].used)
         cluster_say_assumed(&p->cluster);
     if (evaluation_reserve(p, e, NULL) == 0)
+        return 0;
+    evaluation_free(e);
+    return -1;
+}
+
+int evaluate_within(const struct plan *p, struct evaluation *e)
+{
+    if (evaluate_allocated(p, e) < 0)
+        return -1;
+    if (e->m.elsewhere && e->m.spaces.of[SPACE_HOST].used)
+        cluster_say_assumed(&p->cluster);
+    if (evaluation_reserve_within(p, e) == 0 && (e->m.fits || evaluation_reserve(p, e, NULL) == 0))
         return 0;
     evaluation_free(e);
     return -1;

@@ -78,6 +78,8 @@ int  evaluate(const struct plan *p, struct evaluation *out);
 /* The same without PyTorch's allocator: nothing is known of what it reserves, and the verdict is that of what is
  * allocated. */
 int  evaluate_allocated(const struct plan *p, struct evaluation *out);
+/* The same as evaluate() of the figures of the fullest stage; those of others may be left unknown. */
+int  evaluate_within(const struct plan *p, struct evaluation *out);
 /* evaluate_allocated() with a program that fits the plan (see lower_using), which stays the caller's and must outlive `out`: a search
  * has one for many plans. */
 int  evaluate_using(const struct plan *p, const struct program *g, struct evaluation *out);

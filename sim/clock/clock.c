@@ -212,6 +212,9 @@ static void meet_begin(struct clock *k, int m)
         return;
     }
     k->active = room_for(k->active, k->nactive, &k->room_active, sizeof *k->active);
+    k->ends = room_for(k->ends, k->nactive, &k->room_ends, sizeof *k->ends);
+    k->ends[k->nactive] = meet->end;
+    meet->at = k->nactive;
     k->active[k->nactive++] = m;
 }
 
@@ -242,6 +245,7 @@ static void meet_slow(struct clock *k, const struct actor *a, int m, double slow
         most = meet->who[i].slow > most ? meet->who[i].slow : most;
     }
     change_rate(k->t, &meet->left, &meet->since, &meet->slow, &meet->end, &meet->beside, most);
+    k->ends[meet->at] = meet->end;
 }
 
 /* ---- one role ---- */
@@ -419,26 +423,37 @@ static double least_of(const double *v, int n)
             least[j] = v[i + j] < least[j] ? v[i + j] : least[j];
     for (; i < n; i++)
         least[0] = v[i] < least[0] ? v[i] : least[0];
-    return fmin(fmin(least[0], least[1]), fmin(least[2], least[3]));
+    least[0] = least[1] < least[0] ? least[1] : least[0];
+    least[2] = least[3] < least[2] ? least[3] : least[2];
+    return least[2] < least[0] ? least[2] : least[0];
+}
+
+/* A meet that runs is over. */
+static void drop_active(struct clock *k, int i)
+{
+    k->active[i] = k->active[--k->nactive];
+    k->ends[i] = k->ends[k->nactive];
+    k->meets[k->active[i]].at = i;
 }
 
 /* Advances to the next end or issue; false where there is none. */
 static bool pass_time(struct clock *k)
 {
-    double t = least_of(k->next, k->n);
+    double t = least_of(k->next, k->n), meets = least_of(k->ends, k->nactive);
 
-    for (int i = 0; i < k->nactive; i++)
-        t = k->meets[k->active[i]].end < t ? k->meets[k->active[i]].end : t;
+    t = meets < t ? meets : t;
     if (t == INFINITY)
         return false;
     k->t = t;
     for (int i = 0; i < k->n; i++)
         if (k->next[i] - t <= REST * t)
             end_due(k, &k->actors[i]);
+    if (!(meets - t <= REST * t))
+        return true;
     for (int i = k->nactive - 1; i >= 0; i--)
-        if (k->meets[k->active[i]].end - t <= REST * t) {
+        if (k->ends[i] - t <= REST * t) {
             int m = k->active[i];
-            k->active[i] = k->active[--k->nactive];
+            drop_active(k, i);
             meet_end(k, m);
         }
     return true;

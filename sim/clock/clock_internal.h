@@ -96,6 +96,7 @@ struct meet {
     double left, since, slow, end, beside;      /* as an item's */
     struct member *who;             /* by place in the channel; item -1: not unrolled yet */
     int next;                       /* of its channel, or of the free ones */
+    int at;                         /* of the active ones, once it runs */
 };
 
 /* Communications that match in order: messages of a pair with one tag, collectives of one instance. */
@@ -121,6 +122,7 @@ struct clock {
     double t;
     struct meet *meets; int nmeets, free_meet; int64_t room_meets;
     int *active, nactive; int64_t room_active;          /* meets that run */
+    double *ends; int64_t room_ends;                    /* of each of these the end: they are looked through at every event */
     struct channel *channels; int nchannels; int64_t room_channels;
     int buckets[256];
     int64_t *ranks;                 /* of the roles */

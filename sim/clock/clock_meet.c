@@ -221,6 +221,7 @@ void clock_meet_close(struct clock *k)
     }
     free(k->meets);
     free(k->active);
+    free(k->ends);
     free(k->channels);
 }
 

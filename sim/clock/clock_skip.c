@@ -331,6 +331,7 @@ static void jump(struct clock *k, const struct snap *now, const struct snap *the
     for (int i = 0; i < k->nactive; i++) {
         k->meets[k->active[i]].since += (double)times * by;
         k->meets[k->active[i]].end += (double)times * by;
+        k->ends[i] = k->meets[k->active[i]].end;
     }
     k->t += (double)times * by;
 }

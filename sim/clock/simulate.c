@@ -405,12 +405,16 @@ static void ratios(const struct plan *p, struct timing *out)
     out->hfu = flops_hfu(p, FLOPS_PALM, each);
 }
 
-/* Every entry as it ran (without skipping the same to 1e-12); each stage's step is the whole. */
+/* Every entry as it ran (without skipping the same to 1e-12), or none where they are too many; each stage's step is the whole. */
 static int keep_entries(const struct step *st, struct run *kept)
 {
     struct timeline *lines = room_new((size_t)st->n, sizeof *lines);
-    double makespan;
-    int rc = step_run(st, NULL, lines, kept, &makespan);
+    double makespan = st->makespan_s;
+    int rc = 0;
+
+    memset(kept, 0, (size_t)st->n * sizeof *kept);
+    if (step_keeps(st))
+        rc = step_run(st, NULL, lines, kept, &makespan);
 
     for (int i = 0; rc == 0 && i < st->n; i++)
         kept[i].total.step_s = makespan;
@@ -501,12 +505,12 @@ int simulate_waits(const struct plan *p, const struct evaluation *e, bool *waits
     struct step st;
     int n = evaluation_roles(e, of), rc = step_open(p, of, n, cache, &memo, &st);
     struct timeline *lines = room_new((size_t)n, sizeof *lines);
-    struct run *kept = room_new((size_t)n, sizeof *kept);
+    struct run *kept = room_new((size_t)n, sizeof *kept);       /* where entries are too many to be kept, what is allocated decides */
     double makespan;
 
     *waits = false;
     if (rc == 0) {
-        rc = step_run(&st, NULL, lines, kept, &makespan);
+        rc = step_keeps(&st) ? step_run(&st, NULL, lines, kept, &makespan) : 0;
         step_close(&st);
     }
     for (int i = 0; rc == 0 && i < n; i++) {

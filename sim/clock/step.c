@@ -164,6 +164,17 @@ int step_run(const struct step *st, const struct step_view *as, struct timeline 
     return ran ? 0 : fail("the step never ends: %s", result.why);
 }
 
+bool step_keeps(const struct step *st)
+{
+    struct role *roles = room_new((size_t)st->n, sizeof *roles);
+
+    for (int i = 0; i < st->n; i++)
+        roles[i] = (struct role){ .s = st->role[i].s };
+    bool keeps = clock_keeps(roles, st->n, SCHED_STEADY);
+    free(roles);
+    return keeps;
+}
+
 /* ---- parts ---- */
 
 static double messages(const struct timeline *t)

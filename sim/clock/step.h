@@ -81,6 +81,9 @@ enum { STEP_COLLECTIVES = 1, STEP_BACKWARD = 2, STEP_REST = 4, STEP_WORK = STEP_
 int step_run(const struct step *st, const struct step_view *as, struct timeline *lines, struct run *kept,
              double *makespan_s);
 
+/* Are the entries few enough for step_run() to keep them? */
+bool step_keeps(const struct step *st);
+
 /* Prices and runs the step of an evaluated plan, as predicted: step_parts() of it.  0, or -1 with the reason reported.  For a search,
  * which needs neither interval nor held memory. */
 int step_time(const struct plan *p, const struct evaluation *e, struct cost_cache *cache, struct coll_memo *memo,

@@ -41,7 +41,7 @@ static int taken(struct search_answer *s, const struct found *f, int64_t *bytes)
     struct evaluation e;
 
     if (!f->taken || (f->elsewhere && !f->told)) {      /* the evaluation says what is assumed of the host's memory, too */
-        if (evaluate(&f->plan, &e) < 0)
+        if (evaluate_within(&f->plan, &e) < 0)
             return -1;
         own->taken = evaluation_taken(&e.m, &e.reserved);
         own->told = true;
@@ -284,7 +284,7 @@ static int print_verdict(const struct search_asked *a, const struct ranked *k, F
     struct evaluation e;
     int rc = 0;
 
-    if (evaluate(p, &e) < 0)
+    if (evaluate_within(p, &e) < 0)
         return -1;
     if (k->waits || a->money.tokens)
         rc = simulate_plan(p, &e, &t, NULL);

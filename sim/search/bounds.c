@@ -107,6 +107,30 @@ static void shares(const struct plan *p, int64_t *params, int64_t *states)
                        p->strategy == STRAT_DDP || p->strategy == STRAT_DP ? 1 : plan_data_ranks(p));
 }
 
+/* FSDP whose units stay whole between a forward and its backward: all blocks are at the end of a forward. */
+static bool stays_whole(const struct plan *p)
+{
+    bool grad_op = p->fsdp.sharding_strategy == FSDP1_SHARD_GRAD_OP || p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD_ZERO2;
+
+    return p->strategy == STRAT_FSDP && p->shard_group > 1 &&
+           (p->dialect == DIALECT_TORCH_FSDP1 ? grad_op : p->dialect == DIALECT_TORCH && p->fsdp.reshard_after_forward == 0);
+}
+
+/* FSDP that reduces gradients in a step's last micro-step alone: until then each rank has all of them, not a share. */
+static bool grads_stay_whole(const struct plan *p)
+{
+    return p->strategy == STRAT_FSDP && p->shard_group > 1 && p->accumulation > 1 && !p->sync_every_micro_step && p->parallel.pipeline == 1;
+}
+
+static int64_t of_blocks_params(const struct plan *p)
+{
+    int64_t sum = 0;
+
+    for (int64_t b = 0; b < p->model.layers; b++)
+        sum += of_block(&p->model, b, false);
+    return sum;
+}
+
 bool bounds_keeps_grads(const struct plan *p) { return p->dialect == DIALECT_MEGATRON || p->accumulation > 1; }
 
 int64_t bounds_bytes(const struct plan *p, const struct program *g) { return bounds_activations(p, g) + bounds_states(p); }
@@ -138,14 +162,14 @@ int64_t bounds_states(const struct plan *p)
     }
     if (bounds_keeps_grads(p) && p->dialect != DIALECT_MEGATRON && p->strategy != STRAT_DP) {
         int64_t kept = with_states / states * dtype_bytes(r.grad);
-        int64_t whole = with_states / p->parallel.tensor * dtype_bytes(r.used);     /* FSDP without synchronization may keep these */
-        bytes += p->strategy == STRAT_FSDP && whole < kept ? whole : kept;
+        int64_t whole = with_states / p->parallel.tensor * dtype_bytes(r.used);     /* FSDP without synchronization keeps these */
+        bytes += grads_stay_whole(p) || (p->strategy == STRAT_FSDP && whole < kept) ? whole : kept;
     }
     bytes += p->model.training.base == BASE_PLAIN ? frozen / params * dtype_bytes(r.frozen) : frozen / params / 2;
-    /* FSDP2 that does not reshard has all blocks whole at the end of a forward. */
-    if (p->parallel.pipeline > 1 && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->shard_group > 1 &&
-        p->fsdp.reshard_after_forward == 0 && p->parallel.virtual_stages == 1)
+    if (p->parallel.pipeline > 1 && stays_whole(p) && p->dialect == DIALECT_TORCH && p->parallel.virtual_stages == 1)
         bytes += own / p->parallel.tensor * dtype_bytes(r.used);
+    else if (p->parallel.pipeline == 1 && stays_whole(p) && p->parallel.expert == 1 && training_is_all(&p->model.training) && !p->model.recorded)
+        bytes += of_blocks_params(p) / p->parallel.tensor * dtype_bytes(r.used);
     /* Of dp, only the server, or device 0, has states; other optimizers than AdamW have fewer, and so has a model of which a part
      * trains. */
     bool all = p->strategy != STRAT_DP && p->optimizer == OPTIMIZER_ADAMW && p->model.trainable == p->model.params;

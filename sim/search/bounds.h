@@ -13,7 +13,8 @@
 
 /* Device memory of the fullest rank, bytes: when the last micro-step's forward ends, it has the parameters and optimizer states that
  * it keeps all the time, gradients (bounds_keeps_grads), what all blocks keep for backward, and the head's own.  Of a pipeline that of the first stage's
- * blocks, for as many micro-steps as its schedule has in flight; and their parameters whole, where FSDP2 leaves them so.
+ * blocks, for as many micro-steps as its schedule has in flight.  Blocks' parameters count whole where FSDP leaves them so behind a forward, and
+ * gradients where it reduces them in the last micro-step alone.
  * What is kept elsewhere, or may be, counts nothing. */
 int64_t bounds_bytes(const struct plan *p, const struct program *g);
 

@@ -227,10 +227,12 @@ static int64_t next_layers(struct layers *l)
     return more < l->high - l->low ? l->low + more : l->high - 1;
 }
 
+/* Of the largest model asked about so far that fits, what it has is kept: to ask again takes as long. */
 static int largest_model(const struct question *q, struct limit *out)
 {
     int64_t least = least_layers(&q->base->model);
     struct layers l = { .low = least - 1, .high = MODEL_MAX_LAYERS + 1 };
+    struct limit fits = *out;
 
     for (int64_t n = least; l.high - l.low > grain(q, l.low); n = next_layers(&l)) {
         struct taken t = { 0 };
@@ -239,16 +241,15 @@ static int largest_model(const struct question *q, struct limit *out)
             return -1;
         if (yes) {
             l = (struct layers){ n, l.high, t, l.at_low, l.low >= least ? l.low : 0, l.stride, false };
+            fits = *out;
         } else {
             l.missed = n > l.low + 1;
             l.high = n;
         }
     }
     out->max_layers = l.low < least ? 0 : l.low;
-    if (l.low >= least)
-        return fits_layers(q, l.low, NULL, out) < 0 ? -1 : 0;
-    out->max_params = 0;
-    out->bytes_per_param = 0;
+    out->max_params = l.low < least ? 0 : fits.max_params;
+    out->bytes_per_param = l.low < least ? 0 : fits.bytes_per_param;
     return 0;
 }
 

@@ -42,6 +42,7 @@ struct work {
     uint64_t     looked;        /* dialects that had a candidate */
     char         why[256];      /* of the thread that failed first */
     int64_t      first_later;           /* of the candidates, the first variant that saves memory; -1: none yet */
+    int64_t      later;                 /* its number in the order of enumeration */
     double       best_s;                /* the fastest that fits and does not wait for memory, of those known */
     atomic_int   refused;               /* of these, how many could not be planned, */
     int64_t      first_refused;         /* the first of them */
@@ -272,6 +273,21 @@ static int look_after_all(struct work *w, const struct found *one, struct schedu
     return rc;
 }
 
+/* Those that the one at `i` stood for, and others of its run that bounds left out, say for themselves what they need, and were counted. */
+static void were_looked_at(struct work *w, int64_t n, int64_t i)
+{
+    struct found one = w->found[i];
+
+    for (int64_t k = 0; k < n; k++) {
+        struct found *f = &w->found[k];
+        bool beside = one.order < w->later && f->order < w->later && same_run(&f->plan, &one.plan);
+        if (!f->at_least || f->refused || (k != i && !beside))
+            continue;
+        f->refused = true;
+        w->twice += 1 + f->stands_for;
+    }
+}
+
 /* The nearest of those that do not fit is shown with what it needs: where a bound lacks less than all others
  * do, what it left out is looked at after all. */
 static int find_nearest(struct work *w)
@@ -286,11 +302,10 @@ static int find_nearest(struct work *w)
             least = w->found[i].over;
     for (int64_t i = 0; i < n && !rc; i++) {
         struct found left_out = w->found[i];
-        if (!left_out.at_least || left_out.over >= least)
+        if (!left_out.at_least || left_out.refused || left_out.over >= least)
             continue;
         rc = look_after_all(w, &left_out, &s, &least);
-        w->found[i].refused = true;                     /* those say it, and were counted themselves */
-        w->twice += 1 + left_out.stands_for;
+        were_looked_at(w, n, i);
     }
     schedules_free(&s);
     return rc;
@@ -524,6 +539,7 @@ static int look_later(struct work *w)
     int rc = 0;
 
     w->first_later = n;
+    w->later = w->seen;
     while (!rc && !w->failed && !w->stopped) {
         int64_t least = INT64_MAX;
         for (int64_t i = 0; i < n; i++)

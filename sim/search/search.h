@@ -9,7 +9,8 @@
  *
  * Where PyTorch's allocator decides (model/memory/reserved.h), what is allocated drops plans first; the allocator is
  * replayed for those that are shown: the fastest SEARCH_LOOKS, the fastest of each strategy and dialect, and the
- * first SEARCH_FRONT that are worth a line for their memory.  Twice what is allocated has been enough in all plans seen: one with that much room is not replayed.
+ * first SEARCH_FRONT that are worth a line for their memory.  Twice what is allocated has been enough in all plans seen:
+ * one with that much room is not replayed, nor is such a stage of a pipeline in which another one needs more.
  *
  * Where no plan of a strategy, micro-batch and recompute fits with room, its variants that save device memory are looked
  * at, too: with AdamW's fused form, and with states, parameters or activations elsewhere (knobs from KNOB_SAVES on), of

@@ -321,6 +321,61 @@ static void deepspeed_shares_experts_out_beside_data_parallelism(void **state)
     model_free(&p.m);
 }
 
+/* What the search says of a plan that fits is what an evaluation of it says, also where stages with much room were not replayed. */
+static bool is_as_alone(const struct found *f)
+{
+    struct coll_memo memo = { 0 };
+    struct stage_parts parts;
+    struct evaluation e;
+    struct timeline t;
+
+    assert_int_equal(evaluate_allocated(&f->plan, &e), 0);
+    struct cost_cache *cache = cost_cache_new(&f->plan);
+    assert_int_equal(step_time(&f->plan, &e, cache, &memo, &t, &parts), 0);
+    assert_int_equal(f->needed, e.m.needed);
+    double step_s = t.step_s + f->retry_s;
+    assert_memory_equal(&f->step_s, &step_s, sizeof step_s);
+    bool replayed = f->looked_at && f->taken > 0;
+    if (replayed) {
+        assert_int_equal(evaluation_reserve(&f->plan, &e, NULL), 0);
+        assert_true(e.verdict == (f->tight ? VERDICT_TIGHT : VERDICT_FITS));
+        assert_int_equal(f->taken, evaluation_taken(&e.m, &e.reserved));
+        assert_int_equal(f->steady_retries, e.reserved.steady_retries);
+    }
+    cost_cache_free(cache);
+    evaluation_free(&e);
+    return replayed;
+}
+
+static void what_is_not_replayed_changes_no_figure(void **state)
+{
+    int replayed = 0, pipelines = 0;
+
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        struct problem p;
+        struct model whole;
+        assert_int_equal(model_load("llama-3.1-8b", &whole), 0);
+        assert_int_equal(model_with_layers(&whole, 8, &p.m), 0);
+        model_free(&whole);
+        assert_int_equal(cluster_load(i % 2 ? "8xh100" : "4xh100", &p.c), 0);
+        p.c.memory = INT64_C(1) << (34 + i % 3);
+        p.o = (struct search_options){ .model = &p.m, .cluster = &p.c, .seq = 2048 + 1024 * i, .global_batch = 16, .in_place = true, .micro_batch = 1,
+                                       .strategies = 1u << STRAT_DDP | 1u << STRAT_ZERO1, .recompute = 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_FULL,
+                                       .dialects = 1u << DIALECT_MEGATRON, .kernels = KERNELS_TE, .precision = DT_BF16, .grid = GRID_ONLY };
+        struct search_result r = searched(&p);
+        for (int64_t k = 0; k < r.nfit; k++) {
+            bool was = is_as_alone(&r.found[k]);
+            replayed += was;
+            pipelines += was && r.found[k].plan.parallel.pipeline > 1;
+        }
+        search_free(&r);
+        model_free(&p.m);
+    }
+    assert_true(replayed > pipelines && pipelines > 0);
+    print_message("%d replayed, %d of them pipelines\n", replayed, pipelines);
+}
+
 /* 32 blocks and 4,096 micro-steps of a pipeline of 8: 131,072 passes. */
 static void steps_that_are_too_long_are_left_out_and_counted(void **state)
 {
@@ -446,6 +501,7 @@ int main(void)
         cmocka_unit_test(beside_data_parallelism_the_fastest_of_both_is_first),
         cmocka_unit_test(experts_are_shared_out_as_exhaustion_finds),
         cmocka_unit_test(deepspeed_shares_experts_out_beside_data_parallelism),
+        cmocka_unit_test(what_is_not_replayed_changes_no_figure),
         cmocka_unit_test(steps_that_are_too_long_are_left_out_and_counted),
         cmocka_unit_test(megatrons_ends_count_as_layers_where_they_must),
         cmocka_unit_test(deepseeks_layers_are_laid_out), cmocka_unit_test(a_bound_of_a_mixture_is_below_what_it_needs),
