@@ -231,8 +231,10 @@ def document(o, variants):
         doc["shared"] = shared
     if unused:
         doc["unused"] = unused
-    if x.buffers or x.kept:         # a cache that the first step made is as a buffer
-        doc["buffers"] = [[n, list(shape), dtype] for n, shape, dtype, _ in x.buffers] + [["kept.%d" % i, [n], "uint8"] for i, n in enumerate(x.kept)]
+    if x.buffers:
+        doc["buffers"] = [[n, list(shape), dtype] for n, shape, dtype, _ in x.buffers]
+    if x.kept:
+        doc["kept"] = x.kept
     classes = [type(x.model.get_submodule(u)).__name__ for u in order]
     doc["units"] = [[u, c] for u, c in zip(order, classes)]
     doc["programs"] = [v.program for v in variants]

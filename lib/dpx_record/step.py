@@ -211,7 +211,7 @@ class Step:
         subject = Subject(build(make), name)
         model = self.model = subject.module
         self.r = r = Recorder(device, found, read, (b, s))
-        r.reentrant = precision == "autocast"
+        r.reentrant, r.casts = precision == "autocast", precision == "bf16"
         with mode, torch.device(device):
             check_parameters(model)
             to_fake(model, device, r.values.know)

@@ -238,31 +238,52 @@ static int read_units(const json_t *rows, struct recorded *r, struct model *m, c
 
 /* ---- the rest ---- */
 
-static int read_buffers(const json_t *rows, struct recorded *r, const char *where)
+/* Of a complex number two are sent, of a yes or no a byte. */
+static const struct buffer_dtype { const char *name; int bytes; uint8_t kind, sent; } buffer_dtypes[] = {
+    { "bool", 1, REC_BOOL, DT_UINT8 }, { "uint8", 1, DT_UINT8, DT_UINT8 }, { "int8", 1, DT_INT8, DT_INT8 }, { "int16", 2, REC_INT16, DT_UINT8 },
+    { "float16", 2, DT_FP16, DT_FP16 }, { "bfloat16", 2, DT_BF16, DT_BF16 }, { "int32", 4, DT_INT32, DT_INT32 }, { "float32", 4, DT_FP32, DT_FP32 },
+    { "int64", 8, DT_INT64, DT_INT64 }, { "float64", 8, DT_FP64, DT_FP64 }, { "complex64", 8, REC_COMPLEX64, DT_FP32 },
+    { "complex128", 16, REC_COMPLEX128, DT_FP64 } };
+
+static int read_buffer(const json_t *row, size_t i, const char *where, struct rec_buffer *out)
 {
-    static const struct { const char *name; int bytes; } of[] = {
-        { "bool", 1 }, { "uint8", 1 }, { "int8", 1 }, { "int16", 2 }, { "float16", 2 }, { "bfloat16", 2 }, { "int32", 4 }, { "float32", 4 }, { "int64", 8 },
-        { "float64", 8 }, { "complex64", 8 }, { "complex128", 16 } };
-    size_t n = json_array_size(rows);
+    const char *name = text_of(json_array_get(row, 0), 200), *dtype = json_string_value(json_array_get(row, 2));
+    const struct buffer_dtype *d = NULL;
+    struct tensor t;
+
+    for (size_t k = 0; dtype && k < sizeof buffer_dtypes / sizeof *buffer_dtypes; k++)
+        if (!strcmp(buffer_dtypes[k].name, dtype))
+            d = &buffer_dtypes[k];
+    if (!name || !d)
+        return fail("%s: buffers: row %zu: expected [name, shape, dtype], a dtype as PyTorch writes it: float32", where, i);
+    if (json_array_size(json_array_get(row, 1)) == 0)
+        t.numel = 1;
+    else if (take_shape(json_array_get(row, 1), name, where, &t) < 0)
+        return -1;
+    *out = (struct rec_buffer){ .kind = d->kind, .sent = d->sent };
+    if (!checked_mul(t.numel, d->bytes, &out->bytes))
+        return fail("%s: buffers: %s: more than 2^60 bytes", where, name);
+    out->elems = out->bytes / dtype_bytes((enum dtype)d->sent);
+    return 0;
+}
+
+static int read_buffers(const json_t *rows, const json_t *kept, struct recorded *r, const char *where)
+{
+    size_t n = json_array_size(rows), more = json_array_size(kept);
 
     if (rows && (!json_is_array(rows) || n > RECORDED_TENSORS))
         return fail("%s: buffers: expected a list of up to %d", where, RECORDED_TENSORS);
-    r->buffer = room_new(n, sizeof *r->buffer);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *row = json_array_get(rows, i);
-        const char *name = text_of(json_array_get(row, 0), 200), *dtype = json_string_value(json_array_get(row, 2));
-        struct tensor t;
-        int bytes = 0;
-        for (size_t k = 0; dtype && k < sizeof of / sizeof *of; k++)
-            bytes = strcmp(of[k].name, dtype) ? bytes : of[k].bytes;
-        if (!name || !bytes)
-            return fail("%s: buffers: row %zu: expected [name, shape, dtype], a dtype as PyTorch writes it: float32", where, i);
-        if (json_array_size(json_array_get(row, 1)) == 0)
-            t.numel = 1;
-        else if (take_shape(json_array_get(row, 1), name, where, &t) < 0)
+    if (kept && (!json_is_array(kept) || more > RECORDED_TENSORS))
+        return fail("%s: kept: expected a list of up to %d", where, RECORDED_TENSORS);
+    r->buffer = room_new(n + more, sizeof *r->buffer);
+    for (size_t i = 0; i < n; i++)
+        if (read_buffer(json_array_get(rows, i), i, where, &r->buffer[r->nbuffers++]) < 0)
             return -1;
-        if (!checked_mul(t.numel, bytes, &r->buffer[r->nbuffers++]))
-            return fail("%s: buffers: %s: more than 2^60 bytes", where, name);
+    for (size_t i = 0; i < more; i++) {
+        int64_t bytes = json_integer_value(json_array_get(kept, i));
+        if (bytes < 1 || bytes > SIZE_LIMIT)
+            return fail("%s: kept: number %zu: expected bytes, from 1 to 2^60", where, i);
+        r->buffer[r->nbuffers + r->nkept++].bytes = bytes;
     }
     return 0;
 }
@@ -417,7 +438,7 @@ static int read_all(const json_t *doc, struct recorded *r, struct model *m, cons
         return fail("%s: name: expected a name of up to %zu letters", where, sizeof r->name - 1);
     strcpy(r->name, name);
     if (check_assumed(json_object_get(doc, "assumed"), where) < 0 || read_batch(json_object_get(doc, "batch"), r, where) < 0 || read_sizes(json_object_get(doc, "size"), r, where) < 0 || read_tensors(json_object_get(doc, "tensors"), m, where) < 0 ||
-        read_unused(json_object_get(doc, "unused"), m, where) < 0 || read_units(json_object_get(doc, "units"), r, m, where) < 0 || read_buffers(json_object_get(doc, "buffers"), r, where) < 0 ||
+        read_unused(json_object_get(doc, "unused"), m, where) < 0 || read_units(json_object_get(doc, "units"), r, m, where) < 0 || read_buffers(json_object_get(doc, "buffers"), json_object_get(doc, "kept"), r, where) < 0 ||
         read_shared(json_object_get(doc, "shared"), r, m, where) < 0 ||
         recorded_read_programs(r, json_object_get(doc, "programs"), m, where) < 0)
         return -1;

@@ -92,6 +92,10 @@ struct rec_program {
     int        *kind, nkinds;       /* the units' pieces */
 };
 
+/* A buffer as a broadcast moves it: tensors of one `kind`, a dtype of PyTorch's, are made one.  Kinds below NDTYPE are that enum dtype. */
+struct rec_buffer { int64_t bytes, elems; uint8_t kind, sent; };
+enum { REC_BOOL = NDTYPE, REC_INT16, REC_COMPLEX64, REC_COMPLEX128, REC_KINDS };
+
 struct recorded {
     int     refs;                   /* models that share it; __atomic */
     char   *path;                   /* absolute path of the file; NULL: it stood in a plan, as `doc` */
@@ -107,7 +111,7 @@ struct recorded {
                                      * table; how many such are before this one; how far apart (of the first one) */
     bool    uneven;                 /* units differ in their tensors, or do not follow each other in the table */
     int     nroot, *root;           /* tensors of no unit, in the order of the table */
-    int64_t *buffer, nbuffers;      /* bytes of each */
+    struct rec_buffer *buffer; int64_t nbuffers, nkept;     /* the module's; behind them what it keeps and has not registered: bytes alone */
     struct { const char *name; int tensor; } *shared;   /* another name of a tensor */
     int     nshared;
     bool   *viewed;                 /* of each tensor: under stage 3 backward keeps a view of it */

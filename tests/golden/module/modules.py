@@ -95,6 +95,26 @@ def classifier():
     return Classifier(), lambda b, s: (ids(b, s), torch.zeros((b,), dtype=torch.long))
 
 
+class Table(Layer):
+    """With a buffer of each dtype, not side by side; one is not saved, one has a single number."""
+    def __init__(self, d):
+        super().__init__(d)
+        for name, dtype, shape in (("mask", torch.bool, (d,)), ("scale", torch.float32, (3, d)), ("seen", torch.int64, ()), ("wave", torch.complex64, (d, 5)),
+                                   ("codes", torch.uint8, (7,)), ("small", torch.int8, (9,)), ("brain", torch.bfloat16, (2, d)),
+                                   ("places", torch.int32, (11,)), ("exact", torch.float64, (13,))):
+            self.register_buffer(name, torch.ones(shape, dtype=dtype), persistent=name != "brain")
+
+
+class Tables(Classifier):
+    def __init__(self):
+        super().__init__(1024, 64, 2)
+        self.layers = nn.ModuleList(Table(64) for _ in range(2))
+
+
+def tables():
+    return Tables(), lambda b, s: (ids(b, s), torch.zeros((b,), dtype=torch.long))
+
+
 # ---- transformers ----
 
 def auto(cls, model_type, attention="sdpa", **shape):
@@ -180,7 +200,7 @@ class DiT(nn.Module):
         b, _, height, width = x.shape
         h = self.x_embed(x).flatten(2).transpose(1, 2)
         a = t[:, None] * torch.exp(-math.log(10000) * torch.arange(0, 128, device=x.device) / 128)
-        c = self.t_embed(torch.cat([a.cos(), a.sin()], -1)) + self.y_embed(y)
+        c = self.t_embed(torch.cat([a.cos(), a.sin()], -1).to(x.dtype)) + self.y_embed(y)      # the angles are fp32, whatever t is
         for block in self.blocks:
             h = block(h, c)
         s, k = self.ada(c).chunk(2, 1)
@@ -225,6 +245,7 @@ CASES = {
     "operators": ("--size 640 --batch 7 --check 7:640 --recompute op", [(7, 640)]),
     "gpt": ("--stage3 --precision bf16 --recompute none", []),
     "classifier": ("--stage3 --precision bf16 --recompute none", []),
+    "tables": ("--precision autocast --recompute none", []),
     "spare": ("", [(4, 512)]),
     "bert": ("--stage3 --checkpoint BertLayer", [(8, 512)]),
     "llama": ("--stage3 --checkpoint LlamaDecoderLayer", [(4, 1024)]),
