@@ -420,7 +420,7 @@ static int read_all(const json_t *doc, struct recorded *r, struct model *m, cons
 {
     const json_t *version = json_object_get(doc, "dpx_model");
     const char *name = text_of(json_object_get(doc, "name"), sizeof r->name - 1);
-    static const char *const keys[] = { "dpx_model", "name", "made", "assumed", "batch", "size", "tensors", "shared", "unused", "buffers", "units", "programs" };
+    static const char *const keys[] = { "dpx_model", "name", "made", "assumed", "batch", "size", "tensors", "shared", "unused", "buffers", "kept", "units", "programs" };
     const char *key;
     const json_t *value;
 

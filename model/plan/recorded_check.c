@@ -182,10 +182,22 @@ static int check_tensors(const struct plan *p, const char *where)
     return 0;
 }
 
+/* ProcessGroupNCCL's table of dtypes has no 16-bit integers. */
+static int check_buffers(const struct plan *p, const char *where)
+{
+    const struct recorded *r = p->model.recorded;
+    bool sends = p->dialect == DIALECT_TORCH && (p->strategy == STRAT_DDP || p->strategy == STRAT_ZERO1) && p->ddp.wrapped;
+
+    for (int64_t i = 0; i < r->nbuffers && sends && (p->ddp.broadcast_buffers || p->ddp.forward_sync_buffers >= 0); i++)
+        if (r->buffer[i].kind == REC_INT16)
+            return fail("%s: strategy: %s has buffers of int16, which DDP broadcasts and NCCL does not: make them int32, or take fsdp", where, r->name);
+    return 0;
+}
+
 int recorded_check(const struct plan *p, const char *where)
 {
     if (!p->model.recorded)
         return 0;
     return check_parallel(p, where) < 0 || check_keys(p, where) < 0 || check_size(p, where) < 0 || check_fsdp1(p, where) < 0 || check_program(p, where) < 0 ||
-           check_stage3(p, where) < 0 || check_tensors(p, where) < 0 ? -1 : 0;
+           check_stage3(p, where) < 0 || check_tensors(p, where) < 0 || check_buffers(p, where) < 0 ? -1 : 0;
 }

@@ -258,6 +258,47 @@ static void a_wrong_loss_is_refused(void **state)
     }
 }
 
+/* ---- buffers ---- */
+
+struct sent { char text[400]; };
+
+static int add_sent(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct sent *to = arg;
+
+    (void)s;
+    (void)iteration;
+    if (o->kind == OP_COLL && (o->u.coll.op == COLL_BROADCAST || o->u.coll.op == COLL_SCATTER))
+        snprintf(to->text + strlen(to->text), sizeof to->text - strlen(to->text), " %s %lld", dtype_name(o->u.coll.dtype), (long long)o->u.coll.elems);
+    return 0;
+}
+
+/* DataParallel's replicas get them in each forward, dtypes in the order of c10::ScalarType (torch/csrc/utils/tensor_flatten.cpp).  Two tables: 7 codes,
+ * 9 int8, 11 places, 1 count, 3 x 64 scales, 13 doubles, 64 x 5 complex numbers, 64 truths and 2 x 64 of bf16 each.  The batch is 2 x 16 ids and 2
+ * labels for each of four, whose losses' gradients come last. */
+static void replicas_get_buffers_by_dtype(void **state)
+{
+    json_t *model = json_load_file("tests/golden/module/tables.json", 0, NULL), *plan = json_pack("{s:i, s:o, s:s, s:s, s:s, s:i, s:i, s:s}", "dpx_plan", 1,
+        "model", model, "cluster", "4xh100", "strategy", "dp", "dialect", "torch", "seq", 16, "micro_batch", 2, "precision", "fp32");
+    struct sent got = { "" };
+    struct schedules z = { 0 };
+    struct plan p;
+    char want[400];
+
+    (void)state;
+    assert_non_null(model);
+    json_object_set_new(json_array_get(json_object_get(model, "programs"), 1), "precision", json_string("fp32"));
+    assert_int_equal(plan_from_json(plan, "tables", &p), 0);
+    assert_int_equal(lower(&p, 0, &z), 0);
+    snprintf(want, sizeof want, " uint8 %d fp32 %lld uint8 14 int8 18 int32 22 int64 2 fp32 384 fp64 26 fp32 1280 uint8 128 bf16 256 fp32 4", 4 * 8 * (2 * 16 + 2),
+             (long long)p.model.params);
+    sched_walk(&z, SCHED_STEADY, add_sent, &got);
+    assert_string_equal(got.text, want);
+    schedules_free(&z);
+    plan_free(&p);
+    json_decref(plan);
+}
+
 /* ---- tensors that train, and get no gradient ---- */
 
 static int plan_of_spare(const char *strategy, const char *dialect, const char *ddp, struct plan *p, char *said, size_t size)
@@ -468,6 +509,7 @@ int main(void)
         cmocka_unit_test(each_unit_runs_its_own_program),
         cmocka_unit_test(the_root_gathers_ahead_behind_the_loss),
         cmocka_unit_test(a_wrong_loss_is_refused),
+        cmocka_unit_test(replicas_get_buffers_by_dtype),
         cmocka_unit_test(tensors_without_a_gradient_are_in_buckets_alone),
         cmocka_unit_test(tensors_without_a_gradient_are_told),
         cmocka_unit_test(groups_of_a_product_share_its_rows),
