@@ -266,8 +266,8 @@ def dumped(doc):
             more = "".join('      "%s": %s,\n' % (k, line(piece[k])) for k in ("before", "after", "loss", "hooks") if k in piece)
             pieces.append('    "%s": {\n%s%s\n    }' % (name, more, passes))
         views = '"stage3": true, "views": %s, ' % line(p["views"]) if "views" in p else ""
-        programs.append('{"precision": "%s", "recompute": "%s",\n  %s"units": %s,\n  "pieces": {\n%s\n  }}' %
-                        (p["precision"], p["recompute"], views, line(p["units"]), ",\n".join(pieces)))
+        programs.append('{"precision": "%s", "recompute": "%s",\n  %s"units": %s, "cut": %s,\n  "pieces": {\n%s\n  }}' %
+                        (p["precision"], p["recompute"], views, line(p["units"]), line(p["cut"]), ",\n".join(pieces)))
     out.append('"programs": [\n%s\n]\n}' % ",\n".join(programs))
     return "\n".join(out) + "\n"
 

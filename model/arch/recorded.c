@@ -509,10 +509,56 @@ struct recorded *recorded_share(struct recorded *r)
     return r;
 }
 
+struct recorded *recorded_stage(struct recorded *whole, const struct model *part, int from)
+{
+    struct recorded *r = room_new(1, sizeof *r);
+    size_t n = (size_t)part->layers;
+
+    *r = *whole;
+    r->refs = 1;
+    r->cut_from = whole;
+    r->nunits = (int)part->layers;
+    r->unit = whole->unit + from;
+    r->unit_class = whole->unit_class + from;
+    r->ntensors = whole->ntensors + from;
+    r->first = room_new(n, sizeof *r->first);
+    r->alike = room_new(n, sizeof *r->alike);
+    r->place = room_new(n, sizeof *r->place);
+    r->stride = room_new(n, sizeof *r->stride);
+    r->root = room_new((size_t)part->ntensors, sizeof *r->root);
+    r->nroot = 0;
+    for (int t = part->ntensors - 1; t >= 0; t--)
+        if (part->tensors[t].block >= 0)
+            r->first[part->tensors[t].block] = t;
+    for (int t = 0; t < part->ntensors; t++)
+        if (part->tensors[t].block < 0)
+            r->root[r->nroot++] = t;
+    for (int i = 0; i < r->nprograms; i++)
+        r->program[i].of_unit += from;
+    r->uneven = false;
+    find_alike(r, part);
+    return r;
+}
+
+static void free_stage(struct recorded *r)
+{
+    free(r->first);
+    free(r->alike);
+    free(r->place);
+    free(r->stride);
+    free(r->root);
+    recorded_free(r->cut_from);
+    free(r);
+}
+
 void recorded_free(struct recorded *r)
 {
     if (!r || __atomic_sub_fetch(&r->refs, 1, __ATOMIC_ACQ_REL) > 0)
         return;
+    if (r->cut_from) {
+        free_stage(r);
+        return;
+    }
     for (int i = 0; i < r->nprograms; i++) {
         free(r->program[i].of_unit);
         free(r->program[i].kind);

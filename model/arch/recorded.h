@@ -90,6 +90,9 @@ struct rec_program {
     int         first, last;        /* its pieces */
     int        *of_unit;            /* the piece of each unit, counted among `kind` */
     int        *kind, nkinds;       /* the units' pieces */
+    struct rec_size hands;          /* where a unit reads what the one before it hands on and nothing else, so that a pipeline may cut there: its bytes, */
+    uint8_t     hands_dtype;        /* enum dtype */
+    const char *whole;              /* else why not; NULL: there is `hands` */
 };
 
 /* A buffer as a broadcast moves it: tensors of one `kind`, a dtype of PyTorch's, are made one.  Kinds below NDTYPE are that enum dtype. */
@@ -98,6 +101,7 @@ enum { REC_BOOL = NDTYPE, REC_INT16, REC_COMPLEX64, REC_COMPLEX128, REC_KINDS };
 
 struct recorded {
     int     refs;                   /* models that share it; __atomic */
+    struct recorded *cut_from;      /* of a pipeline's stage: the whole, whose pieces these are; else NULL */
     char   *path;                   /* absolute path of the file; NULL: it stood in a plan, as `doc` */
     json_t *doc;
     char    name[96];
@@ -134,6 +138,9 @@ bool recorded_is(const json_t *doc);
 int recorded_model(json_t *doc, const char *where, const char *path, struct model *out);
 
 struct recorded *recorded_share(struct recorded *r);
+
+/* Units [from, from + part->layers) of it, with the tensors of `part`, a pipeline's stage.  Takes over a share of `whole`. */
+struct recorded *recorded_stage(struct recorded *whole, const struct model *part, int from);
 void recorded_free(struct recorded *r);
 
 /* What reads back as the same model: {"file": path}, or the document itself.  A new reference. */

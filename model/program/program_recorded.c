@@ -294,6 +294,8 @@ int program_build_recorded(const struct local_model *local, struct program *out)
     if (!g)
         return fail("%s: it was not recorded in %s with recompute %s", p->model.name, recorded_precision(p), recompute_name(p->recompute));
     rc = take_piece(&b, &b.r->pieces[g->first], PIECE_EMBED, out);
+    if (rc == 0 && !g->whole && recorded_at(b.r, g->hands, p->micro_batch, p->seq, &out->boundary) < 0)
+        rc = fail("%s: programs: cut: no whole number at micro_batch %" PRId64 " and seq %" PRId64, b.r->name, p->micro_batch, p->seq);
     if (rc == 0)
         rc = take_piece(&b, &b.r->pieces[g->last], PIECE_HEAD, out);
     for (int i = 0; i < g->nkinds && rc == 0; i++)
