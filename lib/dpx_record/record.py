@@ -236,7 +236,8 @@ def document(o, variants):
     if x.kept:
         doc["kept"] = x.kept
     classes = [type(x.model.get_submodule(u)).__name__ for u in order]
-    doc["units"] = [[u, c] for u, c in zip(order, classes)]
+    turns = {**x.turns, **dict.fromkeys(variants[0].writer.chain.without, "forward")}
+    doc["units"] = [[u, c, *([turns[u]] if u in turns else [])] for u, c in zip(order, classes)]
     doc["programs"] = [v.program for v in variants]
     return doc
 
@@ -335,5 +336,21 @@ def main():
     return outcome.give(found, report.lines(found))
 
 
+def leave(status):
+    """Without tearing down what the recorder froze, of which Triton's bindings print a page as leaks."""
+    import atexit
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        status = main()
+    except SystemExit as e:             # of argparse
+        status = e.code if isinstance(e.code, int) else 1
+    leave(status or 0)

@@ -201,7 +201,15 @@ static void find_alike(struct recorded *r, const struct model *m)
     free(members);
 }
 
-/* [path, class] each, in the order of forward */
+static int read_turn(const json_t *said, uint8_t *turn)
+{
+    const char *word = json_string_value(said);
+
+    *turn = !said ? REC_TURN : word && !strcmp(word, "late") ? REC_LATE : REC_FORWARD_ONLY;
+    return !said || (word && (*turn == REC_LATE || !strcmp(word, "forward"))) ? 0 : -1;
+}
+
+/* [path, class] each, or [path, class, turn], in the order of forward */
 static int read_units(const json_t *rows, struct recorded *r, struct model *m, const char *where)
 {
     size_t n = json_array_size(rows);
@@ -211,6 +219,7 @@ static int read_units(const json_t *rows, struct recorded *r, struct model *m, c
     r->nunits = (int)n;
     r->unit = room_new(n, sizeof *r->unit);
     r->unit_class = room_new(n, sizeof *r->unit_class);
+    r->turn = room_new(n, sizeof *r->turn);
     r->first = room_new(n, sizeof *r->first);
     r->ntensors = room_new(n, sizeof *r->ntensors);
     r->alike = room_new(n, sizeof *r->alike);
@@ -223,6 +232,8 @@ static int read_units(const json_t *rows, struct recorded *r, struct model *m, c
             return fail("%s: units: row %zu: expected [module path, class], each of up to 90 letters", where, u);
         r->unit[u] = (char *)recorded_name(r, path);
         r->unit_class[u] = (char *)recorded_name(r, class);
+        if (read_turn(json_array_get(row, 2), &r->turn[u]) < 0)
+            return fail("%s: units: %s: expected \"late\" or \"forward\" behind the class, or nothing", where, path);
         if (take_tensors(r, m, (int)u, where) < 0)
             return -1;
     }
@@ -520,6 +531,7 @@ struct recorded *recorded_stage(struct recorded *whole, const struct model *part
     r->nunits = (int)part->layers;
     r->unit = whole->unit + from;
     r->unit_class = whole->unit_class + from;
+    r->turn = whole->turn + from;
     r->ntensors = whole->ntensors + from;
     r->first = room_new(n, sizeof *r->first);
     r->alike = room_new(n, sizeof *r->alike);
@@ -569,6 +581,7 @@ void recorded_free(struct recorded *r)
     free(r->path);
     free(r->unit);
     free(r->unit_class);
+    free(r->turn);
     free(r->first);
     free(r->ntensors);
     free(r->alike);

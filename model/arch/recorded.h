@@ -99,6 +99,10 @@ struct rec_program {
 struct rec_buffer { int64_t bytes, elems; uint8_t kind, sent; };
 enum { REC_BOOL = NDTYPE, REC_INT16, REC_COMPLEX64, REC_COMPLEX128, REC_KINDS };
 
+/* A unit's backward: as others'; it computes no gradient of what the unit is given, which needs none (behind frozen units), so that autograd does
+ * not tell a hook on it when the unit is done; there is none. */
+enum rec_turn { REC_TURN, REC_LATE, REC_FORWARD_ONLY };
+
 struct recorded {
     int     refs;                   /* models that share it; __atomic */
     struct recorded *cut_from;      /* of a pipeline's stage: the whole, whose pieces these are; else NULL */
@@ -110,6 +114,7 @@ struct recorded {
     int64_t least, step, most, only;    /* plans take sizes from `least` to `most` in multiples of `step`, or `only` */
     int     nunits;
     char  **unit, **unit_class;     /* module path, class */
+    uint8_t *turn;                  /* enum rec_turn */
     int    *first, *ntensors;       /* tensors of each unit */
     int    *alike, *place, *stride; /* the first unit with tensors of the same shapes, and of those behind it all equally far apart in the
                                      * table; how many such are before this one; how far apart (of the first one) */

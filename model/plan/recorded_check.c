@@ -132,6 +132,9 @@ static int check_fsdp1(const struct plan *p, const char *where)
     for (int u = 0; u < r->nunits; u++)
         if (r->ntensors[u] == 0)
             return fail("%s: dialect: FSDP1 has no unit for %s, which has no parameters: leave it out of the units", where, r->unit[u]);
+    for (int u = 0; u < r->nunits; u++)
+        if (r->turn[u] == REC_FORWARD_ONLY)
+            return fail("%s: dialect: %s has no backward: which units FSDP1 gathers in vain then is not followed: take torch (FSDP2, DDP) or deepspeed", where, r->unit[u]);
     for (int64_t i = 0; i < r->nkernels && p->precision != DT_FP32; i++)
         if (strstr(r->kernels[i].name, "batch_norm"))
             return fail("%s: dialect: under mixed precision FSDP1 makes each BatchNorm of %s a unit of its own, in fp32, which is not planned: take torch "

@@ -40,7 +40,7 @@ static bool repeats(const struct plan *p, const struct rec_program *g, int from,
     const struct recorded *r = p->model.recorded;
 
     for (int u = from; u + every < r->nunits; u++)
-        if (g->of_unit[u] != g->of_unit[u + every] || r->alike[u] != r->alike[u + every])
+        if (g->of_unit[u] != g->of_unit[u + every] || r->alike[u] != r->alike[u + every] || r->turn[u] != r->turn[u + every])
             return false;
     return true;
 }

@@ -299,6 +299,43 @@ static void replicas_get_buffers_by_dtype(void **state)
     json_decref(plan);
 }
 
+/* ---- pipelines ---- */
+
+static void modules_that_are_no_chain_are_not_cut(void **state)
+{
+    static const struct { const char *file, *kind; int seq; const char *cut, *said; } wrong[] = {
+        { "nanogpt", "1f1b", 64, NULL, "nanogpt is not cut: it shares a parameter" },
+        { "tables", "gpipe", 16, NULL, "tables is not cut: it has buffers" },
+        { "chain", "interleaved", 32, NULL, "under gpipe and 1f1b alone" },
+        { "chain", "1f1b", 32, "h.1 reads what a table makes", "chain is not cut: h.1 reads what a table makes" },
+        { "chain", "1f1b", 32, "", "record it again" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char path[100], said[2000] = "";
+        struct plan p;
+        snprintf(path, sizeof path, "tests/golden/module/%s.json", wrong[i].file);
+        json_t *model = json_load_file(path, 0, NULL), *program, *plan;
+        size_t k;
+        assert_non_null(model);
+        json_array_foreach(json_object_get(model, "programs"), k, program)
+            if (wrong[i].cut && wrong[i].cut[0])
+                json_object_set_new(program, "cut", json_string(wrong[i].cut));
+            else if (wrong[i].cut)
+                json_object_del(program, "cut");
+        plan = json_pack("{s:i, s:o, s:s, s:s, s:s, s:i, s:i, s:i, s:s, s:{s:i, s:s}}", "dpx_plan", 1, "model", model, "cluster", "4xh100", "strategy", "fsdp",
+                         "dialect", "torch", "seq", wrong[i].seq, "micro_batch", 2, "accumulation", 4, "precision", "bf16", "parallel", "pipeline", 2,
+                         "pipeline_schedule", wrong[i].kind);
+        fail_capture(said, sizeof said);
+        assert_int_equal(plan_from_json(plan, "p.json", &p), -1);
+        fail_capture(NULL, 0);
+        if (!strstr(said, wrong[i].said))
+            fail_msg("expected \"%s\" in: %s", wrong[i].said, said);
+        json_decref(plan);
+    }
+}
+
 /* ---- tensors that train, and get no gradient ---- */
 
 static int plan_of_spare(const char *strategy, const char *dialect, const char *ddp, struct plan *p, char *said, size_t size)
@@ -407,6 +444,9 @@ static void a_wrong_file_is_told_what_and_where(void **state)
         { FILE_OF("'dpx_model':1,'unused':['u.x']", W, U, "", A), "unused: row 0: expected the name of a tensor" },
         { FILE_OF("'dpx_model':1,'unused':['u.w','u.w']", W, U, "", A), "unused: row 1: this tensor stands twice" },
         { FILE_OF("'dpx_model':1", W, "['v','Linear']", "", A), "v has no tensor" },
+        { FILE_OF("'dpx_model':1", W, "['u','Linear','never']", "", A), "units: u: expected \"late\" or \"forward\"" },
+        { FILE_OF("'dpx_model':1,'kept':[0]", W, U, "", A), "kept: number 0: expected bytes" },
+        { FILE_OF("'dpx_model':1,'buffers':[['x',[2],'float7']]", W, U, "", A), "buffers: row 0: expected [name, shape, dtype]" },
         { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[],'backward':[" KERNEL("['-',3]") "]}"), "that is not there" },
         { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[" KERNEL("['+',0,1],['+',0,1]") "],'backward':[]}"), "comes twice" },
         { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[" KERNEL("['+',0,1],['-',0],['-',0]") "],'backward':[]}"), "that is not there" },
@@ -510,6 +550,7 @@ int main(void)
         cmocka_unit_test(the_root_gathers_ahead_behind_the_loss),
         cmocka_unit_test(a_wrong_loss_is_refused),
         cmocka_unit_test(replicas_get_buffers_by_dtype),
+        cmocka_unit_test(modules_that_are_no_chain_are_not_cut),
         cmocka_unit_test(tensors_without_a_gradient_are_in_buckets_alone),
         cmocka_unit_test(tensors_without_a_gradient_are_told),
         cmocka_unit_test(groups_of_a_product_share_its_rows),

@@ -55,6 +55,33 @@ def gpt():
     return GPT(8192, 1024, 4, 256, 8, 0.0), lambda b, s: (ids(b, s), ids(b, s))
 
 
+class Part(nn.Module):
+    """A pipeline's stage of a GPT: some of its blocks, and what is before the first or behind the last."""
+    def __init__(self, whole, blocks, first, last):
+        super().__init__()
+        self.wte, self.wpe = (whole.wte, whole.wpe) if first else (None, None)
+        self.h = nn.ModuleList(whole.h[i] for i in blocks)
+        self.ln_f, self.head = (whole.ln_f, whole.head) if last else (None, None)
+
+    def forward(self, x):
+        if self.wte is not None:
+            x = self.wte(x) + self.wpe(torch.arange(x.size(1), device=x.device))
+        for block in self.h:
+            x = block(x)
+        return x if self.head is None else self.head(self.ln_f(x))
+
+
+class Chain(GPT):
+    """Which a pipeline may cut: its table is not its head's."""
+    def __init__(self, *shape):
+        super().__init__(*shape)
+        self.wte.weight = nn.Parameter(torch.empty_like(self.head.weight))
+
+
+def chain():
+    return Chain(1024, 256, 5, 64, 4, 0.0), lambda b, s: (ids(b, s), ids(b, s))
+
+
 class Spare(GPT):
     """With parts that no loss reaches, in blocks and outside: their tensors train, and get no gradient."""
     def __init__(self, *shape):
@@ -93,6 +120,14 @@ class Classifier(nn.Module):
 
 def classifier():
     return Classifier(), lambda b, s: (ids(b, s), torch.zeros((b,), dtype=torch.long))
+
+
+def frozen():
+    """The first layers do not train: two have no backward, and the third is given nothing that wants a gradient."""
+    model = Classifier(1024, 64, 6)
+    for part in (model.words, model.layers[0], model.layers[1]):
+        part.requires_grad_(False)
+    return model, lambda b, s: (ids(b, s), torch.zeros((b,), dtype=torch.long))
 
 
 class Table(Layer):
@@ -245,7 +280,9 @@ CASES = {
     "operators": ("--size 640 --batch 7 --check 7:640 --recompute op", [(7, 640)]),
     "gpt": ("--stage3 --precision bf16 --recompute none", []),
     "classifier": ("--stage3 --precision bf16 --recompute none", []),
-    "tables": ("--precision autocast --recompute none", []),
+    "frozen": ("", [(512, 64)]),
+    "tables": ("--recompute none", []),
+    "chain": ("--precision bf16,fp32 --size 32,64,96", []),
     "spare": ("", [(4, 512)]),
     "bert": ("--stage3 --checkpoint BertLayer", [(8, 512)]),
     "llama": ("--stage3 --checkpoint LlamaDecoderLayer", [(4, 1024)]),
