@@ -76,6 +76,21 @@ def find_class(func):
     return "custom" if func.namespace not in ("aten", "prims") else "?"
 
 
+ONE_DTYPE = set("mm addmm bmm baddbmm addbmm mv addmv dot vdot ger addr _grouped_mm convolution native_layer_norm native_group_norm".split())
+
+
+def clash_of(name, args):
+    """Two dtypes that no kernel takes together, which fake tensors let pass; None: there are none.  A batch norm's input may be narrower than its weight."""
+    real = lambda ts: [t.dtype for t in ts if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    if name in ONE_DTYPE:
+        other = list(dict.fromkeys(real(args)))
+        return tuple(other[:2]) if len(other) > 1 else None
+    if name in ("native_batch_norm", "cudnn_batch_norm", "_batch_norm_with_update"):
+        x, *weight = real(args[:2])
+        return (x, weight[0]) if weight and x != weight[0] and weight[0] is not torch.float32 else None
+    return None
+
+
 def shared_out(name, args):
     """Which of m, n, k the groups of a product share: so many in all, as many as the module's routing gives them.  None: none."""
     if name not in ("_grouped_mm", "_scaled_grouped_mm"):

@@ -193,7 +193,50 @@ class Writer:
                 pieces[names[key]] = piece
             of.append(names[key])
         pieces["last"] = self.part("last")
-        return {"pieces": pieces, "units": of}
+        return {"pieces": pieces, "units": of, "cut": Cuts(self).found()}
+
+
+class Cuts:
+    """What crosses the cuts before units and behind the last one, where a pipeline may cut."""
+
+    def __init__(self, writer):
+        self.w, self.r = writer, writer.r
+        self.order = ["first"] + writer.chain.order + ["last"]
+        self.maker = {s: i for i, o in enumerate(self.r.ops) for s in o["outs"]}        # storage -> the last operator that wrote it
+
+    def read_by(self, part, now):
+        """Storages that a part's pass reads and did not make, batch and parameters left out."""
+        events = dict(self.w.passes(self.w.chain.parts[part]))[now]
+        read = {s for e in events if e[0] == "op" for s in self.r.ops[e[1]]["ins"]}
+        return {s for s in read if s in self.w.made and self.w.made[s] != (part, now)}
+
+    def where(self, storage):
+        """The module that made it."""
+        owner = self.r.ops[self.maker[storage]]["owner"] if storage in self.maker else ()
+        return owner and owner[-1] or "the module itself"
+
+    def found(self):
+        """[size, dtype] where each unit reads what the one before it hands on, and nothing else; else why not, in words."""
+        hands = []
+        for before, part in zip(self.order, self.order[1:]):
+            if self.w.chain.parts[part]["before"] or self.w.chain.parts[part]["after"]:
+                return "operators run between units before %s" % part
+            given = self.read_by(part, "forward")
+            other = sorted(s for s in given if self.w.made[s][0] != before)
+            if other or len(given) > 1:
+                s = (other or sorted(given))[-1]
+                return "%s reads what %s makes, beside what the unit before it hands on" % (part if part != "last" else "what runs behind the units", self.where(s))
+            hands += given
+        if len(hands) < len(self.order) - 1:
+            return "a unit reads nothing of the one before it"
+        for k, part in enumerate(self.order):
+            mine = ({hands[k - 1]} if k else set()) | {s for s in self.read_by(part, "backward") if self.w.made[s][0] == part}
+            grads = [s for s in self.read_by(part, "backward") - mine if self.w.made[s][1] == "backward"]
+            other = sorted(self.read_by(part, "backward") - mine - set(grads))
+            if other or len(grads) > 1 or (k + 1 < len(self.order) and len(grads) != 1):
+                return "backward of %s reads what other units make" % part
+        said = {(self.w.of_storage[s], self.r.ops[self.maker[s]]["dtype"]) for s in hands}
+        return list(said.pop()) if len(said) == 1 else "its units hand on tensors of different sizes"
 
 
 def letters(i):

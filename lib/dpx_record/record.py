@@ -231,10 +231,13 @@ def document(o, variants):
         doc["shared"] = shared
     if unused:
         doc["unused"] = unused
-    if x.buffers or x.kept:         # a cache that the first step made is as a buffer
-        doc["buffers"] = [[n, list(shape), dtype] for n, shape, dtype, _ in x.buffers] + [["kept.%d" % i, [n], "uint8"] for i, n in enumerate(x.kept)]
+    if x.buffers:
+        doc["buffers"] = [[n, list(shape), dtype] for n, shape, dtype, _ in x.buffers]
+    if x.kept:
+        doc["kept"] = x.kept
     classes = [type(x.model.get_submodule(u)).__name__ for u in order]
-    doc["units"] = [[u, c] for u, c in zip(order, classes)]
+    turns = {**x.turns, **dict.fromkeys(variants[0].writer.chain.without, "forward")}
+    doc["units"] = [[u, c, *([turns[u]] if u in turns else [])] for u, c in zip(order, classes)]
     doc["programs"] = [v.program for v in variants]
     return doc
 
@@ -264,8 +267,8 @@ def dumped(doc):
             more = "".join('      "%s": %s,\n' % (k, line(piece[k])) for k in ("before", "after", "loss", "hooks") if k in piece)
             pieces.append('    "%s": {\n%s%s\n    }' % (name, more, passes))
         views = '"stage3": true, "views": %s, ' % line(p["views"]) if "views" in p else ""
-        programs.append('{"precision": "%s", "recompute": "%s",\n  %s"units": %s,\n  "pieces": {\n%s\n  }}' %
-                        (p["precision"], p["recompute"], views, line(p["units"]), ",\n".join(pieces)))
+        programs.append('{"precision": "%s", "recompute": "%s",\n  %s"units": %s, "cut": %s,\n  "pieces": {\n%s\n  }}' %
+                        (p["precision"], p["recompute"], views, line(p["units"]), line(p["cut"]), ",\n".join(pieces)))
     out.append('"programs": [\n%s\n]\n}' % ",\n".join(programs))
     return "\n".join(out) + "\n"
 
@@ -333,5 +336,21 @@ def main():
     return outcome.give(found, report.lines(found))
 
 
+def leave(status):
+    """Without tearing down what the recorder froze, of which Triton's bindings print a page as leaks."""
+    import atexit
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        status = main()
+    except SystemExit as e:             # of argparse
+        status = e.code if isinstance(e.code, int) else 1
+    leave(status or 0)

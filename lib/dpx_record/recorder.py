@@ -94,6 +94,7 @@ class Recorder(TorchDispatchMode):
         self.unclassed = collections.Counter()
         self.count = 0
         self.stage3, self.reentrant = None, False       # may a checkpoint be reentrant?
+        self.casts = False              # parameters and inputs were cast to bf16
         self.positions, self.rows = set(), {}        # storages of 0, 1, 2 ..., and tables that such are looked up in: module -> rows
 
     # ---- storages ----
@@ -261,6 +262,13 @@ class Recorder(TorchDispatchMode):
         finally:
             super().__exit__(None, None, None)
 
+    def same_dtypes(self, name, args):
+        """Of a kernel's operands, which on a device it checks itself."""
+        clash = classes.clash_of(name, args)
+        if clash:
+            raise Unrecordable("%s%s: %s of %s and %s, which PyTorch refuses%s" % (self.where(), users_line(), name, *(str(d).replace("torch.", "") for d in clash),
+                               ": FSDP2 and DeepSpeed cast parameters and inputs to bf16, not what forward makes: cast that, as x.to(self.weight.dtype)" if self.casts else ""))
+
     def without_masks(self, indices):
         """An index that is a mask is the rows that it finds, which is how the kernel goes about it."""
         out = []
@@ -306,6 +314,7 @@ class Recorder(TorchDispatchMode):
             number = self.number_of(t)
             ins.append((number, touched(t)))
             operands[number, t.storage_offset() if t.layout is torch.strided else 0, tuple(t.shape)] = ins[-1][1]
+        self.same_dtypes(name, args)
         out = func(*args, **kwargs) if made is None else made()
         self.values.follow(func, args, kwargs, out, value)
         results = tensors_in(out)

@@ -19,7 +19,7 @@ def of(o, doc, variants, failed, seconds):
         "module": {"class": type(x.model).__name__, "parameters": count(doc["tensors"]), "trained": count(t for t in doc["tensors"] if len(t) == 2),
                    "tensors": len(doc["tensors"]), "shared": [name for name, _ in doc.get("shared", [])], "unused": doc.get("unused", []),
                    "largest": [{"name": t[0], "shape": t[1]} for t in sorted(doc["tensors"], key=lambda t: -math.prod(t[1]))[:3]]},
-        "units": {"count": len(doc["units"]), "classes": dict(collections.Counter(c for _, c in doc["units"])),
+        "units": {"count": len(doc["units"]), "classes": dict(collections.Counter(u[1] for u in doc["units"])),
                   "programs": len(v.program["pieces"]) - 2, "first": doc["units"][0][0]},
         "input_bytes": [str(text) for text in v.writer.inputs],
         "operators": {"count": len(x.r.ops), "classes": dict(collections.Counter(op["cls"] for op in x.r.ops).most_common())},

@@ -145,6 +145,25 @@ class Unused:
             self.units.add(path)
 
 
+class Turns:
+    """Units that are given nothing that requires a gradient ("late": FSDP2's hook behind their backward does not run), and those that return nothing that does
+    ("forward")."""
+
+    def __init__(self, model, units):
+        self.of = {}
+        for path in units:
+            model.get_submodule(path).register_forward_pre_hook(functools.partial(self.enter, path), with_kwargs=True)
+            model.get_submodule(path).register_forward_hook(functools.partial(self.exit, path))
+
+    def enter(self, path, m, a, k):
+        if graph_task() == -1 and not any(t.requires_grad for t in tensors_in((a, k))):
+            self.of[path] = "late"
+
+    def exit(self, path, m, a, out):
+        if graph_task() == -1 and not any(t.requires_grad for t in tensors_in(out)):
+            self.of[path] = "forward"
+
+
 def edges_behind(out, stop):
     """Edges of autograd's graph from a unit's results to what it was given, (node, number)."""
     edges = [tuple(get_gradient_edge(t)[:2]) for t in tensors_in(out) if t.requires_grad]
@@ -211,7 +230,7 @@ class Step:
         subject = Subject(build(make), name)
         model = self.model = subject.module
         self.r = r = Recorder(device, found, read, (b, s))
-        r.reentrant = precision == "autocast"
+        r.reentrant, r.casts = precision == "autocast", precision == "bf16"
         with mode, torch.device(device):
             check_parameters(model)
             to_fake(model, device, r.values.know)
@@ -237,6 +256,7 @@ class Step:
             r.watch(model)
             for t in tensors_in(x):
                 r.name(t, "input")
+            turns = Turns(model, self.units)
             unused = Unused(model, self.units) if not zeros and not stage3 and precision != "autocast" else None
             gc.collect()
             gc.disable()
@@ -252,7 +272,7 @@ class Step:
                     same_modules({e[1] for e in before if e[0] == "enter"}, {e[1] for e in now if e[0] == "enter"})
             finally:
                 gc.enable()
-        self.unused = sorted(unused.units) if unused else []
+        self.unused, self.turns = sorted(unused.units) if unused else [], turns.of
         r.events = settled(r.events)
         check_kept(r)
         self.settles = not once and before == now and all(number in r.what for number in self.live)

@@ -160,13 +160,14 @@ class Chain:
 
     def backward(self, all_runs):
         """A unit's backward ends where the next unit's begins; what others still do then is that one's."""
-        left, at, waiting = list(reversed(self.order)), "last", []
+        left, at, waiting, self.without = list(reversed(self.order)), "last", [], set()
         for unit, _, events in all_runs:
             if unit in left:
                 skipped = left[:left.index(unit)]
                 for u in skipped:                       # without a gradient: it has no backward
                     left.remove(u)
                     self.notes.append("%s has no backward" % u)
+                self.without |= set(skipped)
                 self.parts[at]["after" if at != "last" else "backward"] += waiting
                 left.remove(unit)
                 at, waiting = unit, []
@@ -180,4 +181,5 @@ class Chain:
                 waiting += events
             else:
                 self.parts[at]["backward"] += events
+        self.without |= set(left)
         self.parts["first"]["backward"] = waiting

@@ -201,7 +201,15 @@ static void find_alike(struct recorded *r, const struct model *m)
     free(members);
 }
 
-/* [path, class] each, in the order of forward */
+static int read_turn(const json_t *said, uint8_t *turn)
+{
+    const char *word = json_string_value(said);
+
+    *turn = !said ? REC_TURN : word && !strcmp(word, "late") ? REC_LATE : REC_FORWARD_ONLY;
+    return !said || (word && (*turn == REC_LATE || !strcmp(word, "forward"))) ? 0 : -1;
+}
+
+/* [path, class] each, or [path, class, turn], in the order of forward */
 static int read_units(const json_t *rows, struct recorded *r, struct model *m, const char *where)
 {
     size_t n = json_array_size(rows);
@@ -211,6 +219,7 @@ static int read_units(const json_t *rows, struct recorded *r, struct model *m, c
     r->nunits = (int)n;
     r->unit = room_new(n, sizeof *r->unit);
     r->unit_class = room_new(n, sizeof *r->unit_class);
+    r->turn = room_new(n, sizeof *r->turn);
     r->first = room_new(n, sizeof *r->first);
     r->ntensors = room_new(n, sizeof *r->ntensors);
     r->alike = room_new(n, sizeof *r->alike);
@@ -223,6 +232,8 @@ static int read_units(const json_t *rows, struct recorded *r, struct model *m, c
             return fail("%s: units: row %zu: expected [module path, class], each of up to 90 letters", where, u);
         r->unit[u] = (char *)recorded_name(r, path);
         r->unit_class[u] = (char *)recorded_name(r, class);
+        if (read_turn(json_array_get(row, 2), &r->turn[u]) < 0)
+            return fail("%s: units: %s: expected \"late\" or \"forward\" behind the class, or nothing", where, path);
         if (take_tensors(r, m, (int)u, where) < 0)
             return -1;
     }
@@ -238,31 +249,52 @@ static int read_units(const json_t *rows, struct recorded *r, struct model *m, c
 
 /* ---- the rest ---- */
 
-static int read_buffers(const json_t *rows, struct recorded *r, const char *where)
+/* Of a complex number two are sent, of a yes or no a byte. */
+static const struct buffer_dtype { const char *name; int bytes; uint8_t kind, sent; } buffer_dtypes[] = {
+    { "bool", 1, REC_BOOL, DT_UINT8 }, { "uint8", 1, DT_UINT8, DT_UINT8 }, { "int8", 1, DT_INT8, DT_INT8 }, { "int16", 2, REC_INT16, DT_UINT8 },
+    { "float16", 2, DT_FP16, DT_FP16 }, { "bfloat16", 2, DT_BF16, DT_BF16 }, { "int32", 4, DT_INT32, DT_INT32 }, { "float32", 4, DT_FP32, DT_FP32 },
+    { "int64", 8, DT_INT64, DT_INT64 }, { "float64", 8, DT_FP64, DT_FP64 }, { "complex64", 8, REC_COMPLEX64, DT_FP32 },
+    { "complex128", 16, REC_COMPLEX128, DT_FP64 } };
+
+static int read_buffer(const json_t *row, size_t i, const char *where, struct rec_buffer *out)
 {
-    static const struct { const char *name; int bytes; } of[] = {
-        { "bool", 1 }, { "uint8", 1 }, { "int8", 1 }, { "int16", 2 }, { "float16", 2 }, { "bfloat16", 2 }, { "int32", 4 }, { "float32", 4 }, { "int64", 8 },
-        { "float64", 8 }, { "complex64", 8 }, { "complex128", 16 } };
-    size_t n = json_array_size(rows);
+    const char *name = text_of(json_array_get(row, 0), 200), *dtype = json_string_value(json_array_get(row, 2));
+    const struct buffer_dtype *d = NULL;
+    struct tensor t;
+
+    for (size_t k = 0; dtype && k < sizeof buffer_dtypes / sizeof *buffer_dtypes; k++)
+        if (!strcmp(buffer_dtypes[k].name, dtype))
+            d = &buffer_dtypes[k];
+    if (!name || !d)
+        return fail("%s: buffers: row %zu: expected [name, shape, dtype], a dtype as PyTorch writes it: float32", where, i);
+    if (json_array_size(json_array_get(row, 1)) == 0)
+        t.numel = 1;
+    else if (take_shape(json_array_get(row, 1), name, where, &t) < 0)
+        return -1;
+    *out = (struct rec_buffer){ .kind = d->kind, .sent = d->sent };
+    if (!checked_mul(t.numel, d->bytes, &out->bytes))
+        return fail("%s: buffers: %s: more than 2^60 bytes", where, name);
+    out->elems = out->bytes / dtype_bytes((enum dtype)d->sent);
+    return 0;
+}
+
+static int read_buffers(const json_t *rows, const json_t *kept, struct recorded *r, const char *where)
+{
+    size_t n = json_array_size(rows), more = json_array_size(kept);
 
     if (rows && (!json_is_array(rows) || n > RECORDED_TENSORS))
         return fail("%s: buffers: expected a list of up to %d", where, RECORDED_TENSORS);
-    r->buffer = room_new(n, sizeof *r->buffer);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *row = json_array_get(rows, i);
-        const char *name = text_of(json_array_get(row, 0), 200), *dtype = json_string_value(json_array_get(row, 2));
-        struct tensor t;
-        int bytes = 0;
-        for (size_t k = 0; dtype && k < sizeof of / sizeof *of; k++)
-            bytes = strcmp(of[k].name, dtype) ? bytes : of[k].bytes;
-        if (!name || !bytes)
-            return fail("%s: buffers: row %zu: expected [name, shape, dtype], a dtype as PyTorch writes it: float32", where, i);
-        if (json_array_size(json_array_get(row, 1)) == 0)
-            t.numel = 1;
-        else if (take_shape(json_array_get(row, 1), name, where, &t) < 0)
+    if (kept && (!json_is_array(kept) || more > RECORDED_TENSORS))
+        return fail("%s: kept: expected a list of up to %d", where, RECORDED_TENSORS);
+    r->buffer = room_new(n + more, sizeof *r->buffer);
+    for (size_t i = 0; i < n; i++)
+        if (read_buffer(json_array_get(rows, i), i, where, &r->buffer[r->nbuffers++]) < 0)
             return -1;
-        if (!checked_mul(t.numel, bytes, &r->buffer[r->nbuffers++]))
-            return fail("%s: buffers: %s: more than 2^60 bytes", where, name);
+    for (size_t i = 0; i < more; i++) {
+        int64_t bytes = json_integer_value(json_array_get(kept, i));
+        if (bytes < 1 || bytes > SIZE_LIMIT)
+            return fail("%s: kept: number %zu: expected bytes, from 1 to 2^60", where, i);
+        r->buffer[r->nbuffers + r->nkept++].bytes = bytes;
     }
     return 0;
 }
@@ -399,7 +431,7 @@ static int read_all(const json_t *doc, struct recorded *r, struct model *m, cons
 {
     const json_t *version = json_object_get(doc, "dpx_model");
     const char *name = text_of(json_object_get(doc, "name"), sizeof r->name - 1);
-    static const char *const keys[] = { "dpx_model", "name", "made", "assumed", "batch", "size", "tensors", "shared", "unused", "buffers", "units", "programs" };
+    static const char *const keys[] = { "dpx_model", "name", "made", "assumed", "batch", "size", "tensors", "shared", "unused", "buffers", "kept", "units", "programs" };
     const char *key;
     const json_t *value;
 
@@ -417,7 +449,7 @@ static int read_all(const json_t *doc, struct recorded *r, struct model *m, cons
         return fail("%s: name: expected a name of up to %zu letters", where, sizeof r->name - 1);
     strcpy(r->name, name);
     if (check_assumed(json_object_get(doc, "assumed"), where) < 0 || read_batch(json_object_get(doc, "batch"), r, where) < 0 || read_sizes(json_object_get(doc, "size"), r, where) < 0 || read_tensors(json_object_get(doc, "tensors"), m, where) < 0 ||
-        read_unused(json_object_get(doc, "unused"), m, where) < 0 || read_units(json_object_get(doc, "units"), r, m, where) < 0 || read_buffers(json_object_get(doc, "buffers"), r, where) < 0 ||
+        read_unused(json_object_get(doc, "unused"), m, where) < 0 || read_units(json_object_get(doc, "units"), r, m, where) < 0 || read_buffers(json_object_get(doc, "buffers"), json_object_get(doc, "kept"), r, where) < 0 ||
         read_shared(json_object_get(doc, "shared"), r, m, where) < 0 ||
         recorded_read_programs(r, json_object_get(doc, "programs"), m, where) < 0)
         return -1;
@@ -488,10 +520,57 @@ struct recorded *recorded_share(struct recorded *r)
     return r;
 }
 
+struct recorded *recorded_stage(struct recorded *whole, const struct model *part, int from)
+{
+    struct recorded *r = room_new(1, sizeof *r);
+    size_t n = (size_t)part->layers;
+
+    *r = *whole;
+    r->refs = 1;
+    r->cut_from = whole;
+    r->nunits = (int)part->layers;
+    r->unit = whole->unit + from;
+    r->unit_class = whole->unit_class + from;
+    r->turn = whole->turn + from;
+    r->ntensors = whole->ntensors + from;
+    r->first = room_new(n, sizeof *r->first);
+    r->alike = room_new(n, sizeof *r->alike);
+    r->place = room_new(n, sizeof *r->place);
+    r->stride = room_new(n, sizeof *r->stride);
+    r->root = room_new((size_t)part->ntensors, sizeof *r->root);
+    r->nroot = 0;
+    for (int t = part->ntensors - 1; t >= 0; t--)
+        if (part->tensors[t].block >= 0)
+            r->first[part->tensors[t].block] = t;
+    for (int t = 0; t < part->ntensors; t++)
+        if (part->tensors[t].block < 0)
+            r->root[r->nroot++] = t;
+    for (int i = 0; i < r->nprograms; i++)
+        r->program[i].of_unit += from;
+    r->uneven = false;
+    find_alike(r, part);
+    return r;
+}
+
+static void free_stage(struct recorded *r)
+{
+    free(r->first);
+    free(r->alike);
+    free(r->place);
+    free(r->stride);
+    free(r->root);
+    recorded_free(r->cut_from);
+    free(r);
+}
+
 void recorded_free(struct recorded *r)
 {
     if (!r || __atomic_sub_fetch(&r->refs, 1, __ATOMIC_ACQ_REL) > 0)
         return;
+    if (r->cut_from) {
+        free_stage(r);
+        return;
+    }
     for (int i = 0; i < r->nprograms; i++) {
         free(r->program[i].of_unit);
         free(r->program[i].kind);
@@ -502,6 +581,7 @@ void recorded_free(struct recorded *r)
     free(r->path);
     free(r->unit);
     free(r->unit_class);
+    free(r->turn);
     free(r->first);
     free(r->ntensors);
     free(r->alike);

@@ -90,10 +90,22 @@ struct rec_program {
     int         first, last;        /* its pieces */
     int        *of_unit;            /* the piece of each unit, counted among `kind` */
     int        *kind, nkinds;       /* the units' pieces */
+    struct rec_size hands;          /* where a unit reads what the one before it hands on and nothing else, so that a pipeline may cut there: its bytes, */
+    uint8_t     hands_dtype;        /* enum dtype */
+    const char *whole;              /* else why not; NULL: there is `hands` */
 };
+
+/* A buffer as a broadcast moves it: tensors of one `kind`, a dtype of PyTorch's, are made one.  Kinds below NDTYPE are that enum dtype. */
+struct rec_buffer { int64_t bytes, elems; uint8_t kind, sent; };
+enum { REC_BOOL = NDTYPE, REC_INT16, REC_COMPLEX64, REC_COMPLEX128, REC_KINDS };
+
+/* A unit's backward: as others'; it computes no gradient of what the unit is given, which needs none (behind frozen units), so that autograd does
+ * not tell a hook on it when the unit is done; there is none. */
+enum rec_turn { REC_TURN, REC_LATE, REC_FORWARD_ONLY };
 
 struct recorded {
     int     refs;                   /* models that share it; __atomic */
+    struct recorded *cut_from;      /* of a pipeline's stage: the whole, whose pieces these are; else NULL */
     char   *path;                   /* absolute path of the file; NULL: it stood in a plan, as `doc` */
     json_t *doc;
     char    name[96];
@@ -102,12 +114,13 @@ struct recorded {
     int64_t least, step, most, only;    /* plans take sizes from `least` to `most` in multiples of `step`, or `only` */
     int     nunits;
     char  **unit, **unit_class;     /* module path, class */
+    uint8_t *turn;                  /* enum rec_turn */
     int    *first, *ntensors;       /* tensors of each unit */
     int    *alike, *place, *stride; /* the first unit with tensors of the same shapes, and of those behind it all equally far apart in the
                                      * table; how many such are before this one; how far apart (of the first one) */
     bool    uneven;                 /* units differ in their tensors, or do not follow each other in the table */
     int     nroot, *root;           /* tensors of no unit, in the order of the table */
-    int64_t *buffer, nbuffers;      /* bytes of each */
+    struct rec_buffer *buffer; int64_t nbuffers, nkept;     /* the module's; behind them what it keeps and has not registered: bytes alone */
     struct { const char *name; int tensor; } *shared;   /* another name of a tensor */
     int     nshared;
     bool   *viewed;                 /* of each tensor: under stage 3 backward keeps a view of it */
@@ -130,6 +143,9 @@ bool recorded_is(const json_t *doc);
 int recorded_model(json_t *doc, const char *where, const char *path, struct model *out);
 
 struct recorded *recorded_share(struct recorded *r);
+
+/* Units [from, from + part->layers) of it, with the tensors of `part`, a pipeline's stage.  Takes over a share of `whole`. */
+struct recorded *recorded_stage(struct recorded *whole, const struct model *part, int from);
 void recorded_free(struct recorded *r);
 
 /* What reads back as the same model: {"file": path}, or the document itself.  A new reference. */

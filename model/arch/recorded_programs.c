@@ -444,6 +444,27 @@ static int read_units(struct reader *x, const json_t *units, const json_t *piece
     return rc;
 }
 
+/* [size, dtype], or why there is none. */
+static int read_cut(struct reader *x, const json_t *cut, struct rec_program *g)
+{
+    static const struct { const char *name; uint8_t dtype; } of[] = { { "float32", DT_FP32 }, { "bfloat16", DT_BF16 }, { "float16", DT_FP16 } };
+    const char *dtype = json_string_value(json_array_get(cut, 1)), *why = json_string_value(cut);
+    size_t i = 0;
+
+    g->whole = "its file does not say what units hand on: record it again";
+    if (why && strlen(why) <= 300)
+        g->whole = recorded_name(x->r, why);
+    if (!cut || why)
+        return 0;
+    while (dtype && i < sizeof of / sizeof *of && strcmp(of[i].name, dtype) != 0)
+        i++;
+    if (!dtype || i == sizeof of / sizeof *of)
+        return fail("%s: programs: %s: cut: expected [size, \"float32\", \"bfloat16\" or \"float16\"], or why there is none", x->where, x->precision);
+    g->hands_dtype = of[i].dtype;
+    g->whole = NULL;
+    return recorded_read_size(x->r, json_array_get(cut, 0), x->where, &g->hands);
+}
+
 static int read_program(struct reader *x, const json_t *j, struct rec_program *g)
 {
     const json_t *pieces = json_object_get(j, "pieces"), *units = json_object_get(j, "units");
@@ -462,7 +483,7 @@ static int read_program(struct reader *x, const json_t *j, struct rec_program *g
     g->precision = x->precision = recorded_name(x->r, precision);
     g->again = (uint8_t)how;
     g->stage3 = x->stage3;
-    if (read_views(x, json_object_get(j, "views")) < 0)
+    if (read_views(x, json_object_get(j, "views")) < 0 || read_cut(x, json_object_get(j, "cut"), g) < 0)
         return -1;
     if (json_array_size(units) != (size_t)x->r->nunits)
         return fail("%s: programs: %s: units: expected the pieces of the %d units", x->where, precision, x->r->nunits);

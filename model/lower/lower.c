@@ -113,6 +113,7 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
     s->recorded = p->model.recorded;
     if (local_model_of(p, rank, &local) < 0)
         return -1;
+    s->recorded_from = p->model.recorded ? (int)local.share.chunk[0].first : 0;
     rc = f->lower(&local, s);
     local_model_free(&local);
     if (rc < 0)

@@ -64,11 +64,11 @@ void evaluation_op_in_words(const struct schedules *s, int i, int64_t iteration,
     int64_t at = o->unit + o->unit_by * iteration;
     const struct recorded *r = s->recorded;
     if (r && !strcmp(o->of, "embedding"))
-        snprintf(to + n, (size_t)(size - n), " before %s", r->unit[0]);
+        snprintf(to + n, (size_t)(size - n), " before %s", r->unit[s->recorded_from]);
     else if (r && !strcmp(o->of, "head"))
         snprintf(to + n, (size_t)(size - n), " behind %s", r->unit[r->nunits - 1]);
-    else if (r && !strcmp(o->of, "block") && at >= 0 && at < r->nunits)
-        snprintf(to + n, (size_t)(size - n), " %s", r->unit[at]);
+    else if (r && !strcmp(o->of, "block") && at >= 0 && at + s->recorded_from < r->nunits)
+        snprintf(to + n, (size_t)(size - n), " %s", r->unit[at + s->recorded_from]);
     else if (o->unit_by == 0 && o->unit == 0 &&
         (!strcmp(o->of, "root") || !strcmp(o->of, "head") || !strcmp(o->of, "embedding")))
         snprintf(to + n, (size_t)(size - n), " %s", o->of);

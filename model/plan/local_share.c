@@ -306,6 +306,8 @@ int local_share_model(const struct model *m, const struct local_share *s, struct
     }
     if (!s->copy_first && has_copy(m, s))
         add_head(m, s, out, partial);
+    if (out->recorded && out->layers < m->layers)
+        out->recorded = recorded_stage(out->recorded, out, (int)s->chunk[0].first);
     return 0;
 }
 

@@ -49,21 +49,48 @@ static int check_keys(const struct plan *p, const char *where)
     return 0;
 }
 
+enum dtype recorded_hands(const struct plan *p)
+{
+    const struct rec_program *g = recorded_program(p->model.recorded, recorded_precision(p), recorded_again(p), recorded_stage3(p));
+
+    return g ? (enum dtype)g->hands_dtype : DT_FP32;
+}
+
+/* torch.distributed.pipelining of its units: each stage the modules of a run of units, the root's on the first and the last. */
+static int check_pipeline(const struct plan *p, const char *where)
+{
+    const struct recorded *r = p->model.recorded;
+    const struct rec_program *g = recorded_program(r, recorded_precision(p), recorded_again(p), recorded_stage3(p));
+    const char *why = NULL;
+
+    if (p->parallel.pipeline <= 1)
+        return 0;
+    if (p->dialect != DIALECT_TORCH || (p->strategy != STRAT_FSDP && p->strategy != STRAT_DDP) || plan_version(p) < 2015)
+        why = "a recorded module is cut into stages under FSDP2 and DDP of PyTorch 2.15 alone";
+    else if (p->parallel.pipeline_schedule > PIPELINE_1F1B || p->parallel.virtual_stages != 1)
+        why = "a recorded module is cut into stages under gpipe and 1f1b alone";
+    else if (r->nunits < p->parallel.pipeline)
+        why = "it has fewer units than there are stages";
+    else if (r->nshared > 0)
+        why = "it shares a parameter between modules, which may be of different stages";
+    else if (r->nbuffers + r->nkept > 0)
+        why = "it has buffers, and the file does not say of which stage they are";
+    else if (g && g->whole)
+        why = g->whole;
+    return why ? fail("%s: parallel.pipeline: %s is not cut: %s", where, r->name, why) : 0;
+}
+
 static int check_parallel(const struct plan *p, const char *where)
 {
     static const char whole[] = "DDP, FSDP1, FSDP2, HSDP and DeepSpeed's stages divide its parameters";
-    /* A rotary table or a mask is read by every block, and goes when forward returns: its size says nothing of where it has to be. */
-    static const char crosses[] = "its file says when tensors come and go, not which blocks read them: what crosses a cut is not known";
-    const struct { int64_t ranks; const char *key, *why; } axes[] = {
-        { p->parallel.tensor, "tensor", whole }, { p->parallel.context, "context", whole }, { p->parallel.expert, "expert", whole },
-        { p->parallel.pipeline, "pipeline", crosses } };
+    const struct { int64_t ranks; const char *key; } axes[] = { { p->parallel.tensor, "tensor" }, { p->parallel.context, "context" }, { p->parallel.expert, "expert" } };
 
     for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
         if (axes[i].ranks > 1)
-            return fail("%s: parallel.%s: a recorded module is planned whole on each rank: %s", where, axes[i].key, axes[i].why);
+            return fail("%s: parallel.%s: a recorded module is planned whole on each rank: %s", where, axes[i].key, whole);
     if (p->dialect != DIALECT_TORCH && p->dialect != DIALECT_TORCH_FSDP1 && p->dialect != DIALECT_DEEPSPEED)
         return fail("%s: dialect: a recorded module is PyTorch's: take torch, torch-fsdp1 or deepspeed", where);
-    return 0;
+    return check_pipeline(p, where);
 }
 
 /* The programs there are, in words. */
@@ -105,6 +132,9 @@ static int check_fsdp1(const struct plan *p, const char *where)
     for (int u = 0; u < r->nunits; u++)
         if (r->ntensors[u] == 0)
             return fail("%s: dialect: FSDP1 has no unit for %s, which has no parameters: leave it out of the units", where, r->unit[u]);
+    for (int u = 0; u < r->nunits; u++)
+        if (r->turn[u] == REC_FORWARD_ONLY)
+            return fail("%s: dialect: %s has no backward: which units FSDP1 gathers in vain then is not followed: take torch (FSDP2, DDP) or deepspeed", where, r->unit[u]);
     for (int64_t i = 0; i < r->nkernels && p->precision != DT_FP32; i++)
         if (strstr(r->kernels[i].name, "batch_norm"))
             return fail("%s: dialect: under mixed precision FSDP1 makes each BatchNorm of %s a unit of its own, in fp32, which is not planned: take torch "
@@ -182,10 +212,22 @@ static int check_tensors(const struct plan *p, const char *where)
     return 0;
 }
 
+/* ProcessGroupNCCL's table of dtypes has no 16-bit integers. */
+static int check_buffers(const struct plan *p, const char *where)
+{
+    const struct recorded *r = p->model.recorded;
+    bool sends = p->dialect == DIALECT_TORCH && (p->strategy == STRAT_DDP || p->strategy == STRAT_ZERO1) && p->ddp.wrapped;
+
+    for (int64_t i = 0; i < r->nbuffers && sends && (p->ddp.broadcast_buffers || p->ddp.forward_sync_buffers >= 0); i++)
+        if (r->buffer[i].kind == REC_INT16)
+            return fail("%s: strategy: %s has buffers of int16, which DDP broadcasts and NCCL does not: make them int32, or take fsdp", where, r->name);
+    return 0;
+}
+
 int recorded_check(const struct plan *p, const char *where)
 {
     if (!p->model.recorded)
         return 0;
     return check_parallel(p, where) < 0 || check_keys(p, where) < 0 || check_size(p, where) < 0 || check_fsdp1(p, where) < 0 || check_program(p, where) < 0 ||
-           check_stage3(p, where) < 0 || check_tensors(p, where) < 0 ? -1 : 0;
+           check_stage3(p, where) < 0 || check_tensors(p, where) < 0 || check_buffers(p, where) < 0 ? -1 : 0;
 }

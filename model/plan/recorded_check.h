@@ -17,4 +17,7 @@ bool recorded_stage3(const struct plan *p);
 /* Refuses, with the key named, what its recording cannot answer.  0 where the model is of a family. */
 int recorded_check(const struct plan *p, const char *where);
 
+/* The dtype of what a unit hands on to the next. */
+enum dtype recorded_hands(const struct plan *p);
+
 #endif

@@ -40,7 +40,7 @@ static bool repeats(const struct plan *p, const struct rec_program *g, int from,
     const struct recorded *r = p->model.recorded;
 
     for (int u = from; u + every < r->nunits; u++)
-        if (g->of_unit[u] != g->of_unit[u + every] || r->alike[u] != r->alike[u + every])
+        if (g->of_unit[u] != g->of_unit[u + every] || r->alike[u] != r->alike[u + every] || r->turn[u] != r->turn[u + every])
             return false;
     return true;
 }
@@ -294,6 +294,8 @@ int program_build_recorded(const struct local_model *local, struct program *out)
     if (!g)
         return fail("%s: it was not recorded in %s with recompute %s", p->model.name, recorded_precision(p), recompute_name(p->recompute));
     rc = take_piece(&b, &b.r->pieces[g->first], PIECE_EMBED, out);
+    if (rc == 0 && !g->whole && recorded_at(b.r, g->hands, p->micro_batch, p->seq, &out->boundary) < 0)
+        rc = fail("%s: programs: cut: no whole number at micro_batch %" PRId64 " and seq %" PRId64, b.r->name, p->micro_batch, p->seq);
     if (rc == 0)
         rc = take_piece(&b, &b.r->pieces[g->last], PIECE_HEAD, out);
     for (int i = 0; i < g->nkinds && rc == 0; i++)

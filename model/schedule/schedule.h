@@ -291,6 +291,7 @@ struct schedules {
     struct plan_groups groups;                  /* the process groups of the plan */
     uint32_t     communicates;                  /* bit g: some entry is a collective of groups.group[g] */
     unsigned     spaces;                        /* IN(): where buffers lie, device memory aside */
+    int         recorded_from;                  /* the first unit of a pipeline's stage */
     const struct recorded *recorded;            /* of a recorded module, which the plan owns: blocks are its units, in words by their paths */
     int64_t      rank, world_size;
     int          nevents;

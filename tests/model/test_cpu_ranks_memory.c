@@ -129,8 +129,8 @@ static int64_t small_buffers(const struct rank *r)
     const struct recorded *m = r->plan.model.recorded;
     int64_t sum = 0;
 
-    for (int64_t i = 0; m && i < m->nbuffers; i++)
-        sum += m->buffer[i] <= 512 ? 512 : 0;
+    for (int64_t i = 0; m && i < m->nbuffers + m->nkept; i++)
+        sum += m->buffer[i].bytes <= 512 ? 512 : 0;
     return sum;
 }
 

@@ -258,6 +258,84 @@ static void a_wrong_loss_is_refused(void **state)
     }
 }
 
+/* ---- buffers ---- */
+
+struct sent { char text[400]; };
+
+static int add_sent(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct sent *to = arg;
+
+    (void)s;
+    (void)iteration;
+    if (o->kind == OP_COLL && (o->u.coll.op == COLL_BROADCAST || o->u.coll.op == COLL_SCATTER))
+        snprintf(to->text + strlen(to->text), sizeof to->text - strlen(to->text), " %s %lld", dtype_name(o->u.coll.dtype), (long long)o->u.coll.elems);
+    return 0;
+}
+
+/* DataParallel's replicas get them in each forward, dtypes in the order of c10::ScalarType (torch/csrc/utils/tensor_flatten.cpp).  Two tables: 7 codes,
+ * 9 int8, 11 places, 1 count, 3 x 64 scales, 13 doubles, 64 x 5 complex numbers, 64 truths and 2 x 64 of bf16 each.  The batch is 2 x 16 ids and 2
+ * labels for each of four, whose losses' gradients come last. */
+static void replicas_get_buffers_by_dtype(void **state)
+{
+    json_t *model = json_load_file("tests/golden/module/tables.json", 0, NULL), *plan = json_pack("{s:i, s:o, s:s, s:s, s:s, s:i, s:i, s:s}", "dpx_plan", 1,
+        "model", model, "cluster", "4xh100", "strategy", "dp", "dialect", "torch", "seq", 16, "micro_batch", 2, "precision", "fp32");
+    struct sent got = { "" };
+    struct schedules z = { 0 };
+    struct plan p;
+    char want[400];
+
+    (void)state;
+    assert_non_null(model);
+    json_object_set_new(json_array_get(json_object_get(model, "programs"), 1), "precision", json_string("fp32"));
+    assert_int_equal(plan_from_json(plan, "tables", &p), 0);
+    assert_int_equal(lower(&p, 0, &z), 0);
+    snprintf(want, sizeof want, " uint8 %d fp32 %lld uint8 14 int8 18 int32 22 int64 2 fp32 384 fp64 26 fp32 1280 uint8 128 bf16 256 fp32 4", 4 * 8 * (2 * 16 + 2),
+             (long long)p.model.params);
+    sched_walk(&z, SCHED_STEADY, add_sent, &got);
+    assert_string_equal(got.text, want);
+    schedules_free(&z);
+    plan_free(&p);
+    json_decref(plan);
+}
+
+/* ---- pipelines ---- */
+
+static void modules_that_are_no_chain_are_not_cut(void **state)
+{
+    static const struct { const char *file, *kind; int seq; const char *cut, *said; } wrong[] = {
+        { "nanogpt", "1f1b", 64, NULL, "nanogpt is not cut: it shares a parameter" },
+        { "tables", "gpipe", 16, NULL, "tables is not cut: it has buffers" },
+        { "chain", "interleaved", 32, NULL, "under gpipe and 1f1b alone" },
+        { "chain", "1f1b", 32, "h.1 reads what a table makes", "chain is not cut: h.1 reads what a table makes" },
+        { "chain", "1f1b", 32, "", "record it again" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char path[100], said[2000] = "";
+        struct plan p;
+        snprintf(path, sizeof path, "tests/golden/module/%s.json", wrong[i].file);
+        json_t *model = json_load_file(path, 0, NULL), *program, *plan;
+        size_t k;
+        assert_non_null(model);
+        json_array_foreach(json_object_get(model, "programs"), k, program)
+            if (wrong[i].cut && wrong[i].cut[0])
+                json_object_set_new(program, "cut", json_string(wrong[i].cut));
+            else if (wrong[i].cut)
+                json_object_del(program, "cut");
+        plan = json_pack("{s:i, s:o, s:s, s:s, s:s, s:i, s:i, s:i, s:s, s:{s:i, s:s}}", "dpx_plan", 1, "model", model, "cluster", "4xh100", "strategy", "fsdp",
+                         "dialect", "torch", "seq", wrong[i].seq, "micro_batch", 2, "accumulation", 4, "precision", "bf16", "parallel", "pipeline", 2,
+                         "pipeline_schedule", wrong[i].kind);
+        fail_capture(said, sizeof said);
+        assert_int_equal(plan_from_json(plan, "p.json", &p), -1);
+        fail_capture(NULL, 0);
+        if (!strstr(said, wrong[i].said))
+            fail_msg("expected \"%s\" in: %s", wrong[i].said, said);
+        json_decref(plan);
+    }
+}
+
 /* ---- tensors that train, and get no gradient ---- */
 
 static int plan_of_spare(const char *strategy, const char *dialect, const char *ddp, struct plan *p, char *said, size_t size)
@@ -366,6 +444,9 @@ static void a_wrong_file_is_told_what_and_where(void **state)
         { FILE_OF("'dpx_model':1,'unused':['u.x']", W, U, "", A), "unused: row 0: expected the name of a tensor" },
         { FILE_OF("'dpx_model':1,'unused':['u.w','u.w']", W, U, "", A), "unused: row 1: this tensor stands twice" },
         { FILE_OF("'dpx_model':1", W, "['v','Linear']", "", A), "v has no tensor" },
+        { FILE_OF("'dpx_model':1", W, "['u','Linear','never']", "", A), "units: u: expected \"late\" or \"forward\"" },
+        { FILE_OF("'dpx_model':1,'kept':[0]", W, U, "", A), "kept: number 0: expected bytes" },
+        { FILE_OF("'dpx_model':1,'buffers':[['x',[2],'float7']]", W, U, "", A), "buffers: row 0: expected [name, shape, dtype]" },
         { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[],'backward':[" KERNEL("['-',3]") "]}"), "that is not there" },
         { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[" KERNEL("['+',0,1],['+',0,1]") "],'backward':[]}"), "comes twice" },
         { FILE_OF("'dpx_model':1", W, U, "", "{'forward':[" KERNEL("['+',0,1],['-',0],['-',0]") "],'backward':[]}"), "that is not there" },
@@ -468,6 +549,8 @@ int main(void)
         cmocka_unit_test(each_unit_runs_its_own_program),
         cmocka_unit_test(the_root_gathers_ahead_behind_the_loss),
         cmocka_unit_test(a_wrong_loss_is_refused),
+        cmocka_unit_test(replicas_get_buffers_by_dtype),
+        cmocka_unit_test(modules_that_are_no_chain_are_not_cut),
         cmocka_unit_test(tensors_without_a_gradient_are_in_buckets_alone),
         cmocka_unit_test(tensors_without_a_gradient_are_told),
         cmocka_unit_test(groups_of_a_product_share_its_rows),

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "base/room.h"
+#include "model/arch/recorded.h"
 #include "model/lower/common/lower_internal.h"
 #include "model/lower/common/optimizer.h"
 #include "model/framework/torch_ddp/lower_ddp.h"
@@ -93,9 +94,7 @@ void ddp_grad_slice(struct ddp *d, int tensor, int64_t at)
     sched_slice(d->s, HOLDS_GRAD, d->r.grad, tensor, 0, d->m->tensors[tensor].numel, at);
 }
 
-/* A collective of all ranks on what is neither parameters nor gradients. */
-static struct op *tell(struct ddp *d, enum phase phase, enum coll_op op, enum dtype t, enum red_op red,
-                       int64_t elems)
+struct op *ddp_tell(struct ddp *d, enum phase phase, enum coll_op op, enum dtype t, enum red_op red, int64_t elems)
 {
     struct op *o = sched_coll(d->s, STREAM_GROUP, phase, op, GROUP_DATA, t, red, elems);
 
@@ -109,7 +108,7 @@ static void mark_used(struct ddp *d)
 {
     if (!d->at->marks_used)
         return;
-    tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->at->ntrainable)->after = AFTER(STREAM_COMPUTE);
+    ddp_tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->at->ntrainable)->after = AFTER(STREAM_COMPUTE);
     d->at->marks_used = false;
 }
 
@@ -189,7 +188,7 @@ static void begin_pass(void *ddp)
     d->at->next = 0;
 }
 
-/* _sync_buffers, only if the previous iteration was synchronised; model.to(bfloat16) converted buffers as well. */
+/* _sync_buffers, only if the previous iteration was synchronised. */
 static void pre_forward(void *ddp, struct at root)
 {
     struct ddp *d = ddp;
@@ -197,8 +196,7 @@ static void pre_forward(void *ddp, struct at root)
     (void)root;
     if (d->module_buffers == 0 || !plan_syncs_buffers(d->p) || !d->syncs)
         return;
-    tell(d, PHASE_FORWARD, COLL_BROADCAST, d->r.kept, RED_NONE, d->module_buffers)->after = AFTER(STREAM_COMPUTE);
-    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await buffers")->after = AFTER(STREAM_GROUP);
+    ddp_sync_buffers(d);
 }
 
 static void compute(void *ddp, const struct walk_run *r)
@@ -264,7 +262,7 @@ static void finalize(struct ddp *d)
     uint16_t reduced = AFTER(STREAM_GROUP) | (d->hooked ? AFTER(STREAM_REDUCE) : 0);
 
     if (d->p->ddp.find_unused_parameters && !d->p->ddp.static_graph)
-        tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->at->ntrainable)->after = AFTER(STREAM_COMPUTE);
+        ddp_tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->at->ntrainable)->after = AFTER(STREAM_COMPUTE);
     if (d->view) {
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await buckets")->after = reduced;
     } else {
@@ -298,8 +296,8 @@ static void rebuild(struct ddp *d, bool within_step)
 
     if (d->keeps_first_buckets)
         return;
-    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->at->ntrainable + 1)->after = AFTER(STREAM_COMPUTE);
-    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->at->steady.n);
+    ddp_tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->at->ntrainable + 1)->after = AFTER(STREAM_COMPUTE);
+    ddp_tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->at->steady.n);
     sched_op(d->s, OP_WAIT, STREAM_ISSUE, PHASE_INIT, "bucket sizes")->after = AFTER(STREAM_GROUP);
     if (copies) {
         sched_set(d->s, STREAM_COMPUTE, PHASE_INIT, "rebuild buckets", all, all);
@@ -416,8 +414,8 @@ static void init(void *ddp)
             dims += registers(d, t) ? 2 * m->tensors[t].ndim : 0;       /* sizes and strides */
         if (d->alone)
             continue;
-        tell(d, PHASE_INIT, COLL_ALL_GATHER, DT_INT64, RED_NONE, d->local->data_ranks);
-        tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT64, RED_NONE, dims);
+        ddp_tell(d, PHASE_INIT, COLL_ALL_GATHER, DT_INT64, RED_NONE, d->local->data_ranks);
+        ddp_tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT64, RED_NONE, dims);
         ddp_broadcast_model(d);
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "buckets")->after = AFTER(STREAM_GROUP);
         use_own(d, ACT_ALLOC, 0);
@@ -547,7 +545,8 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
     struct ddp d = { .p = p, .local = local, .m = local->model, .s = s, .r = plan_recipe(p), .view = p->ddp.gradient_as_bucket_view,
                      .hooked = p->ddp.comm_hook != HOOK_NONE, .alone = !p->ddp.wrapped && p->strategy == STRAT_DDP,
                      .in_backward = !p->ddp.wrapped && p->strategy == STRAT_DDP && p->ddp.optimizer_in_backward,
-                     .ntensors = local->model->ntensors, .module_buffers = lower_model_buffer_elems(local->model) };
+                     .ntensors = local->model->ntensors, 
+                     .module_buffers = local->model->recorded ? (int)local->model->recorded->nbuffers : lower_model_buffer_elems(local->model) };
     int rc;
 
     whole.unit = UNIT_MODEL;

@@ -53,7 +53,8 @@ struct ddp {
     int      ntensors;
     struct ddp_module module[PLAN_MAX_CHUNKS], *at;     /* the one whose turn it is */
     int      nmodules;
-    int      params, optimizer, foreach, module_buffers;
+    int      params, optimizer, foreach;
+    int      module_buffers;        /* their elements; of a recorded module how many there are */
     int     *grad_family;           /* per tensor; tensors of blocks share one per role */
     bool     late;                  /* tensors are cut: gradients reach their parameters at the end of backward */
     int      waiting;               /* the same of gradients that wait to be added: so many families further */
@@ -106,6 +107,11 @@ void ddp_param_slice(void *ddp, int tensor);
 /* What buffers bucket0, bucket0 + 1 ... hold: the n tensors of buckets b, which were assigned in `order`. */
 void ddp_describe_buckets(struct ddp *d, const struct buckets *b, const int *order, int n, int bucket0, enum holds h,
                           enum dtype dt);
+/* A collective of all ranks on what is neither parameters nor gradients. */
+struct op *ddp_tell(struct ddp *d, enum phase phase, enum coll_op op, enum dtype t, enum red_op red, int64_t elems);
+
+/* Before a forward: the module's buffers from rank 0. */
+void ddp_sync_buffers(struct ddp *d);
 /* Parameters, then buffers, from rank 0, in chunks. */
 void ddp_broadcast_model(struct ddp *d);
 

@@ -1,7 +1,9 @@
 /* lower_ddp_init.c -- how DDP's ranks begin with the same model: _sync_module_states() broadcasts it in chunks. */
 #include <stdlib.h>
 
+#include "base/room.h"
 #include "base/sort.h"
+#include "model/arch/recorded.h"
 #include "model/framework/torch_ddp/lower_ddp.h"
 
 void ddp_param_slice(void *ddp, int tensor)
@@ -57,20 +59,41 @@ static void broadcast_chunk(struct ddp *d, const struct buckets *b, int chunk0, 
     chunk_of_params(d, ACT_W, b, i);
 }
 
-/* ---- parameters of several dtypes: a chunk has one (compute_bucket_assignment_by_size(): by dtype and device) ---- */
+/* ---- tensors of several dtypes: a chunk has one (compute_bucket_assignment_by_size(): by dtype and device) ---- */
 
-struct chunk { int first; enum dtype dt; int64_t elems; };
+/* Tensors of one kind: enum dtype, or of a recorded buffer what struct rec_buffer says. */
+struct chunk { int first; uint8_t kind; enum dtype dt; int64_t elems; };
+
+/* What may be broadcast: parameters, then buffers; a family's buffers count as one. */
+static int items(const struct ddp *d)
+{
+    return d->ntensors + (d->m->recorded ? (int)d->m->recorded->nbuffers : 1);
+}
+
+/* model.to(bfloat16) has converted buffers of floating point, too. */
+static struct chunk chunk_of_buffer(const struct ddp *d, int i)
+{
+    const struct rec_buffer *b = &d->m->recorded->buffer[i - d->ntensors];
+    bool real = b->kind == DT_FP32 || b->kind == DT_FP16 || b->kind == DT_FP64 || b->kind == DT_BF16;
+
+    if (real && d->r.kept != DT_FP32)
+        return (struct chunk){ i, d->r.kept, d->r.kept, b->elems };
+    return (struct chunk){ i, b->kind, (enum dtype)b->sent, b->elems };
+}
 
 /* The codes of packed weights are what a module registers: bytes. */
 static struct chunk chunk_of(const struct ddp *d, int tensor)
 {
     const struct tensor *t = &d->m->tensors[tensor];
 
+    if (tensor >= d->ntensors && d->m->recorded)
+        return chunk_of_buffer(d, tensor);
     if (tensor == d->ntensors)                  /* the model's buffers */
-        return (struct chunk){ tensor, DT_FP32, d->module_buffers };
+        return (struct chunk){ tensor, DT_FP32, DT_FP32, d->module_buffers };
     if (t->packed != BASE_PLAIN && !t->is_bias)
-        return (struct chunk){ tensor, DT_UINT8, packed_codes(t) };
-    return (struct chunk){ tensor, t->frozen ? d->r.frozen : d->r.kept, t->numel };
+        return (struct chunk){ tensor, DT_UINT8, DT_UINT8, packed_codes(t) };
+    enum dtype dt = t->frozen ? d->r.frozen : d->r.kept;
+    return (struct chunk){ tensor, (uint8_t)dt, dt, t->numel };
 }
 
 static int by_first(const void *a, const void *b)
@@ -122,28 +145,35 @@ static void broadcast_of(struct ddp *d, const struct chunk *c, const int *of)
     sched_act_as(d->s, ACT_W, d->params, 0, 0, here);
 }
 
-static void broadcast_mixed(struct ddp *d, int64_t limit)
+/* Items [from, to) in chunks, in the order of their first items; of[i]: the first item of i's chunk.  How many. */
+static int assign_chunks(const struct ddp *d, int from, int to, struct chunk *all, int *of)
 {
-    struct chunk open[NDTYPE] = { 0 }, *all = calloc((size_t)d->ntensors + 1 + NDTYPE, sizeof *all);
-    int n = 0, *of = calloc((size_t)d->ntensors + 1, sizeof *of);
+    struct chunk open[REC_KINDS] = { 0 };
+    int n = 0;
 
-    if (!all || !of)
-        abort();
-    for (int t = 0; t <= d->ntensors; t++) {
-        struct chunk c = chunk_of(d, t), *o = &open[c.dt];
+    for (int t = from; t < to; t++) {
+        struct chunk c = chunk_of(d, t), *o = &open[c.kind];
         if (o->elems == 0)
-            *o = (struct chunk){ t, c.dt, 0 };
+            *o = (struct chunk){ t, c.kind, c.dt, 0 };
         of[t] = o->first;
         o->elems += c.elems;
-        if (o->elems * dtype_bytes(c.dt) >= limit) {
+        if (o->elems * dtype_bytes(c.dt) >= d->p->limits.ddp_broadcast) {
             all[n++] = *o;
             o->elems = 0;
         }
     }
-    for (int i = 0; i < NDTYPE; i++)
+    for (int i = 0; i < REC_KINDS; i++)
         if (open[i].elems > 0)
             all[n++] = open[i];
     sort_stable(all, (size_t)n, sizeof *all, by_first);
+    return n;
+}
+
+static void broadcast_mixed(struct ddp *d, bool buffers)
+{
+    struct chunk *all = room_new((size_t)items(d) + REC_KINDS, sizeof *all);
+    int *of = room_new((size_t)items(d) + 1, sizeof *of), n = assign_chunks(d, 0, buffers ? items(d) : d->ntensors, all, of);
+
     for (int i = 0; i < n; i++)
         broadcast_of(d, &all[i], of);
     free(all);
@@ -152,7 +182,20 @@ static void broadcast_mixed(struct ddp *d, int64_t limit)
 
 static bool is_mixed(const struct ddp *d)
 {
-    return d->r.frozen != d->r.kept || d->p->train.base != BASE_PLAIN;
+    return d->r.frozen != d->r.kept || d->p->train.base != BASE_PLAIN || d->m->recorded;
+}
+
+/* A family's are of one dtype. */
+void ddp_sync_buffers(struct ddp *d)
+{
+    struct chunk *all = room_new((size_t)items(d) + REC_KINDS, sizeof *all);
+    int *of = room_new((size_t)items(d) + 1, sizeof *of), n = assign_chunks(d, d->ntensors, items(d), all, of);
+
+    for (int i = 0; i < n; i++)
+        ddp_tell(d, PHASE_FORWARD, COLL_BROADCAST, d->m->recorded ? all[i].dt : d->r.kept, RED_NONE, all[i].elems)->after = AFTER(STREAM_COMPUTE);
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await buffers")->after = AFTER(STREAM_GROUP);
+    free(all);
+    free(of);
 }
 
 /* _sync_module_states: parameters, then buffers, in chunks of 250 MiB. */
@@ -168,7 +211,7 @@ void ddp_broadcast_model(struct ddp *d)
     if (!registered)
         abort();
     if (is_mixed(d)) {
-        broadcast_mixed(d, limit[0]);
+        broadcast_mixed(d, buffers > 0);
         free(registered);
         return;
     }

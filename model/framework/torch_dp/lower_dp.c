@@ -11,6 +11,8 @@
  * once every gradient of every replica exists, so nothing overlaps.
  *
  * The mean over replicas is taken of their losses, on rank 0; their gradients are summed. */
+#include "model/arch/recorded.h"
+#include "model/plan/recorded_check.h"
 #include "model/schedule/sharding.h"
 #include "model/walk/walk.h"
 
@@ -92,6 +94,50 @@ static void broadcast(struct dp *d)
         move_part(d, &q, PHASE_FORWARD, COLL_BROADCAST, RED_NONE);
         act_part(d, &q, ACT_RW, d->weights, HOLDS_PARAM, false, q.packed);
     }
+}
+
+/* replicate() sends a recorded module's buffers behind the parameters, in the order of their dtypes' numbers (c10::ScalarType); a group ends
+ * with the tensor that fills 10 MiB. */
+static bool another_of(const struct recorded *r, int64_t i)
+{
+    for (int64_t k = i + 1; k < r->nbuffers; k++)
+        if (r->buffer[k].kind == r->buffer[i].kind)
+            return true;
+    return false;
+}
+
+static void broadcast_buffers(struct dp *d)
+{
+    static const uint8_t order[] = { DT_UINT8, DT_INT8, REC_INT16, DT_INT32, DT_INT64, DT_FP16, DT_FP32, DT_FP64, REC_COMPLEX64, REC_COMPLEX128, REC_BOOL, DT_BF16 };
+    const struct recorded *r = d->m->recorded;
+
+    for (size_t k = 0; r && k < sizeof order / sizeof *order; k++)
+        for (int64_t i = 0, elems = 0, bytes = 0; i < r->nbuffers; i++) {
+            const struct rec_buffer *b = &r->buffer[i];
+            if (b->kind != order[k])
+                continue;
+            elems += b->elems;
+            bytes += b->bytes;
+            if (bytes < d->p->limits.dp_coalesce && another_of(r, i))
+                continue;
+            sched_coll(d->s, STREAM_COMPUTE, PHASE_FORWARD, COLL_BROADCAST, GROUP_DATA, (enum dtype)b->sent, RED_NONE, elems);
+            sched_moves(d->s, OF_META);
+            elems = bytes = 0;
+        }
+}
+
+/* What the replicas are given: tokens, or the batch of a recorded module, which its first kernel makes. */
+static void scatter_batch(struct dp *d)
+{
+    const struct recorded *r = d->m->recorded;
+    const struct rec_program *g = r ? recorded_program(r, recorded_precision(d->p), recorded_again(d->p), false) : NULL;
+    const struct rec_kernel *batch = g ? &r->kernels[r->pieces[g->first].kernel0[PASS_FORWARD]] : NULL;
+    int64_t bytes = 0, n = 0;
+
+    for (int i = 0; batch && i < batch->nmoves; i++)
+        bytes += r->moves[batch->move0 + i].does == REC_COMES && recorded_at(r, r->moves[batch->move0 + i].bytes, d->p->micro_batch, d->p->seq, &n) == 0 ? n : 0;
+    sched_coll(d->s, STREAM_COMPUTE, PHASE_FORWARD, COLL_SCATTER, GROUP_DATA, r ? DT_UINT8 : DT_INT64, RED_NONE, d->n * (r ? bytes : d->p->micro_batch * d->p->seq));
+    sched_moves(d->s, OF_TOKENS);
 }
 
 /* ---- reduction ---- */
@@ -194,17 +240,16 @@ static void exchange_loss(struct dp *d)
 static void pre_forward(void *dp, struct at root)
 {
     struct dp *d = dp;
-    int64_t tokens = d->n * d->p->micro_batch * d->p->seq;
 
     (void)root;
-    if (d->n > 1) {
-        sched_coll(d->s, STREAM_COMPUTE, PHASE_FORWARD, COLL_SCATTER, GROUP_DATA, DT_INT64, RED_NONE, tokens);
-        sched_moves(d->s, OF_TOKENS);
-    }
+    if (d->n > 1)
+        scatter_batch(d);
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "replica");
     sched_act(d->s, d->server ? ACT_USE : ACT_ALLOC, d->weights, 0, 0);
-    if (d->n > 1)
+    if (d->n > 1) {
         broadcast(d);
+        broadcast_buffers(d);
+    }
 }
 
 static void post_forward(void *dp, struct at root)

@@ -16,13 +16,19 @@ static int late_units(const struct fsdp2 *f)
     return f->walk.map.n == 0 || !program_first_differs(f->p) ? 0 : frozen_half ? 2 : 1;
 }
 
+/* Is a unit such? */
+static bool is_late(const struct fsdp2 *f, int position)
+{
+    return f->m->recorded ? position >= 0 && f->m->recorded->turn[position] == REC_LATE : position < late_units(f);
+}
+
 /* Of units from `position` on, and a head apart, the one that backward reduced last: a unit without anything that trains reduces nothing.
  * NULL: there is none. */
 static const struct at *reduced_last(const struct fsdp2 *f, int position, int by, struct at *u)
 {
     for (; position < f->walk.map.n; position++) {
         *u = walk_at(&f->walk, position, by);
-        if (f->size[u->c].trained > 0)
+        if (f->size[u->c].trained > 0 && (!f->m->recorded || f->m->recorded->turn[position] == REC_TURN))
             return u;
     }
     *u = fsdp2_heads(f);
@@ -99,7 +105,7 @@ static void pre_backward(void *fsdp2, struct at u)
         return;
     if (u.position == 0)
         next = fsdp2_embeds(f);
-    if (head && f->root_reshard)
+    if ((head && f->root_reshard) || (u.position >= 0 && reshards(f, u) && fsdp2_is_forward_only(f, u.position + 1)))      /* no other has gathered it */
         fsdp2_unshard(f, u, PHASE_BACKWARD, false, true);
     if (reshards(f, u) && (!both || u.c == UC_MLP))
         fsdp2_regather(f, u);
@@ -129,12 +135,14 @@ static void post_backward_of_root(struct fsdp2 *f)
 {
     int late = late_units(f);
     struct at last, ends[2];
-    const struct at *reduced = reduced_last(f, late, 0, &last);
+    const struct at *reduced = reduced_last(f, f->m->recorded ? 0 : late, 0, &last);
     int n = fsdp2_last_ends(f, ends);
 
-    for (int i = -n; i < late; i++) {
+    for (int i = -n; i < (f->m->recorded ? f->walk.map.n : late); i++) {
         struct at u = i < 0 ? ends[n + i] : walk_at(&f->walk, i, 0);
-        if (!fsdp2_is_prefetched_in_vain(f, u))
+        if (i >= 0 && !is_late(f, i) && (f->reshard || !fsdp2_is_forward_only(f, i)))
+            continue;
+        if (i >= 0 || !fsdp2_is_prefetched_in_vain(f, u))
             fsdp2_post_backward(f, u, reduced);
         if (f->size[u.c].trained > 0) {
             last = u;
@@ -145,6 +153,9 @@ static void post_backward_of_root(struct fsdp2 *f)
         final_callback(f, reduced);
     if (fsdp2_is_prefetched_in_vain(f, fsdp2_embeds(f)))
         fsdp2_drop_prefetched(f, fsdp2_embeds(f));
+    for (int i = 0; i < f->walk.map.n && f->reshard; i++)
+        if (fsdp2_is_forward_only(f, i) && !fsdp2_is_forward_only(f, i + 1))
+            fsdp2_drop_prefetched(f, walk_at(&f->walk, i, 0));
 }
 
 static void post_backward(void *fsdp2, struct at u)
@@ -158,7 +169,7 @@ static void post_backward(void *fsdp2, struct at u)
         fsdp2_post_backward_with_experts(f, u);
     else if (u.c == fsdp2_heads(f).c)
         fsdp2_post_backward(f, u, NULL);
-    else if (!fsdp2_is_end(u.c) && u.position >= late_units(f))
+    else if (!fsdp2_is_end(u.c) && !is_late(f, u.position) && !fsdp2_is_forward_only(f, u.position))
         fsdp2_post_backward(f, u, reduced_last(f, u.position + 1, u.by, &prev));
 }
 

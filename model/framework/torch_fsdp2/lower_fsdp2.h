@@ -14,6 +14,7 @@
 #ifndef DPX_LOWER_FSDP2_H
 #define DPX_LOWER_FSDP2_H
 
+#include "model/arch/recorded.h"
 #include "model/schedule/schedule_states.h"
 #include "model/walk/walk.h"
 
@@ -95,7 +96,9 @@ struct at fsdp2_heads(const struct fsdp2 *f);
 struct at fsdp2_first(const struct fsdp2 *f);
 /* Those whose turn in backward comes in the root's final callback, in its order: how many. */
 int  fsdp2_last_ends(const struct fsdp2 *f, struct at to[2]);
-/* Of an embedding that is resharded and does not train: backward's first block prefetches it, and nothing waits for it. */
+/* Has a recorded unit no backward (REC_FORWARD_ONLY)? */
+bool fsdp2_is_forward_only(const struct fsdp2 *f, int position);
+/* Of an embedding that is resharded and does not train, or of such a unit: the unit behind it prefetches it in backward, and nothing waits for it. */
 bool fsdp2_is_prefetched_in_vain(const struct fsdp2 *f, struct at u);
 void fsdp2_drop_prefetched(struct fsdp2 *f, struct at u);
 /* The last entry, of a piece outside of the blocks, reads what the root has left, and leaves its gradients. */

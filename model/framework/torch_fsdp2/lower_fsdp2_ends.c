@@ -34,7 +34,17 @@ int fsdp2_last_ends(const struct fsdp2 *f, struct at to[2])
     return n;
 }
 
-bool fsdp2_is_prefetched_in_vain(const struct fsdp2 *f, struct at u) { return u.c == UC_EMBED && f->reshard && f->size[u.c].trained == 0; }
+bool fsdp2_is_forward_only(const struct fsdp2 *f, int position)
+{
+    const struct recorded *r = f->m->recorded;
+
+    return r && position >= 0 && position < f->walk.map.n && r->turn[position] == REC_FORWARD_ONLY;
+}
+
+bool fsdp2_is_prefetched_in_vain(const struct fsdp2 *f, struct at u)
+{
+    return (u.c == UC_EMBED && f->reshard && f->size[u.c].trained == 0) || fsdp2_is_forward_only(f, u.position);
+}
 
 /* FSDPParamGroup.finalize_backward: "a mistargeted unshard". */
 void fsdp2_drop_prefetched(struct fsdp2 *f, struct at u)

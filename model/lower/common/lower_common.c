@@ -96,13 +96,13 @@ void lower_load_buffers(struct schedules *s, const struct local_model *local)
 
     load_scales(s, local->plan);
 
-    for (int64_t i = 0; r && i < r->nbuffers; i++)
-        bytes += round512(r->buffer[i]);
+    for (int64_t i = 0; r && i < r->nbuffers + r->nkept; i++)
+        bytes += round512(r->buffer[i].bytes);
     if (bytes == 0)
         return;
     buf = sched_buf(s, CAT_PARAMS, "module buffers", NULL, 0, 1, bytes);
-    for (int64_t i = 0; i < r->nbuffers; i++)
-        sched_part(s, buf, round512(r->buffer[i]));
+    for (int64_t i = 0; i < r->nbuffers + r->nkept; i++)
+        sched_part(s, buf, round512(r->buffer[i].bytes));
     sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "module buffers")->flags = OPF_LOAD;
     sched_act(s, ACT_ALLOC | ACT_WRITE, buf, 0, 0);
 }
@@ -131,12 +131,6 @@ void lower_trained_parts(struct schedules *s, const struct model *m, int buf, en
  * Gemma's token embedding registers embed_scale, a single number, DeepSeek's routers e_score_correction_bias (transformers 5.23). */
 int lower_model_buffer_elems(const struct model *m)
 {
-    int64_t recorded = 0;
-
-    for (int64_t i = 0; m->recorded && i < m->recorded->nbuffers; i++)
-        recorded += m->recorded->buffer[i];
-    if (m->recorded)                    /* of other dtypes, as so many numbers of fp32 */
-        return (int)(recorded / 4 < INT32_MAX ? recorded / 4 : INT32_MAX);
     bool scaled = family_for(m)->scaled_table;
     int64_t rotary = m->position == POS_ROPE ? m->rotary_dim : family_for(m)->falcon ? m->head_dim : 0;
 

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/room.h"
+#include "model/plan/recorded_check.h"
 #include "model/schedule/schedule_fold.h"
 
 /* Iterations of acts that may have to be taken together until their entries repeat: DeepSpeed's last stage takes two buffers in turn. */
@@ -40,11 +41,13 @@ int stage_ports_block0(const struct stage_ports *o, int chunk)
 int stage_ports_block1(const struct stage_ports *o, int chunk) { return stage_ports_block0(o, chunk + 1); }
 
 /* Positions of a rank: its context-parallel share and, where norms run on a share of them, of its tensor-parallel ranks. */
-static int64_t boundary_elems(const struct local_model *local)
+static int64_t boundary_elems(const struct local_model *local, const struct schedules *s)
 {
     const struct plan *p = local->plan;
     int64_t positions = p->seq / p->parallel.context;
 
+    if (p->model.recorded)
+        return s->program.boundary / dtype_bytes(recorded_hands(p));
     return p->micro_batch * (local->share.sequence ? positions / local->share.tensor_ranks : positions) * p->model.hidden;
 }
 
@@ -96,10 +99,10 @@ int stage_ports_open(struct stage_ports *o, const struct local_model *local, str
     const struct plan *p = local->plan;
 
     *o = (struct stage_ports){ .local = local, .s = s, .pipe = stage_pipeline(p, local->rank), .keeps = keeps,
-                               .elems = boundary_elems(local), .memory = *m, .acts = o->acts };
+                               .elems = boundary_elems(local, s), .memory = *m, .acts = o->acts };
     o->batches = code == PIPE_MEGATRON || code == PIPE_LOCK_STEP_29;
     o->both_ways = code == PIPE_MEGATRON_OVERLAPS;
-    o->dtype = s->program.boundary == o->elems * dtype_bytes(DT_FP32) ? DT_FP32 : plan_recipe(p).used;
+    o->dtype = p->model.recorded ? recorded_hands(p) : s->program.boundary == o->elems * dtype_bytes(DT_FP32) ? DT_FP32 : plan_recipe(p).used;
     if (o->acts.acts.n == 0)
         (s->folds ? pipeline_folded : pipeline_unfolded)(&o->pipe, code, &o->acts);
     o->event = room_new((size_t)(PIPE_WAYS * o->pipe.chunks), sizeof *o->event);

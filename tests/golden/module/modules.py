@@ -55,6 +55,33 @@ def gpt():
     return GPT(8192, 1024, 4, 256, 8, 0.0), lambda b, s: (ids(b, s), ids(b, s))
 
 
+class Part(nn.Module):
+    """A pipeline's stage of a GPT: some of its blocks, and what is before the first or behind the last."""
+    def __init__(self, whole, blocks, first, last):
+        super().__init__()
+        self.wte, self.wpe = (whole.wte, whole.wpe) if first else (None, None)
+        self.h = nn.ModuleList(whole.h[i] for i in blocks)
+        self.ln_f, self.head = (whole.ln_f, whole.head) if last else (None, None)
+
+    def forward(self, x):
+        if self.wte is not None:
+            x = self.wte(x) + self.wpe(torch.arange(x.size(1), device=x.device))
+        for block in self.h:
+            x = block(x)
+        return x if self.head is None else self.head(self.ln_f(x))
+
+
+class Chain(GPT):
+    """Which a pipeline may cut: its table is not its head's."""
+    def __init__(self, *shape):
+        super().__init__(*shape)
+        self.wte.weight = nn.Parameter(torch.empty_like(self.head.weight))
+
+
+def chain():
+    return Chain(1024, 256, 5, 64, 4, 0.0), lambda b, s: (ids(b, s), ids(b, s))
+
+
 class Spare(GPT):
     """With parts that no loss reaches, in blocks and outside: their tensors train, and get no gradient."""
     def __init__(self, *shape):
@@ -93,6 +120,34 @@ class Classifier(nn.Module):
 
 def classifier():
     return Classifier(), lambda b, s: (ids(b, s), torch.zeros((b,), dtype=torch.long))
+
+
+def frozen():
+    """The first layers do not train: two have no backward, and the third is given nothing that wants a gradient."""
+    model = Classifier(1024, 64, 6)
+    for part in (model.words, model.layers[0], model.layers[1]):
+        part.requires_grad_(False)
+    return model, lambda b, s: (ids(b, s), torch.zeros((b,), dtype=torch.long))
+
+
+class Table(Layer):
+    """With a buffer of each dtype, not side by side; one is not saved, one has a single number."""
+    def __init__(self, d):
+        super().__init__(d)
+        for name, dtype, shape in (("mask", torch.bool, (d,)), ("scale", torch.float32, (3, d)), ("seen", torch.int64, ()), ("wave", torch.complex64, (d, 5)),
+                                   ("codes", torch.uint8, (7,)), ("small", torch.int8, (9,)), ("brain", torch.bfloat16, (2, d)),
+                                   ("places", torch.int32, (11,)), ("exact", torch.float64, (13,))):
+            self.register_buffer(name, torch.ones(shape, dtype=dtype), persistent=name != "brain")
+
+
+class Tables(Classifier):
+    def __init__(self):
+        super().__init__(1024, 64, 2)
+        self.layers = nn.ModuleList(Table(64) for _ in range(2))
+
+
+def tables():
+    return Tables(), lambda b, s: (ids(b, s), torch.zeros((b,), dtype=torch.long))
 
 
 # ---- transformers ----
@@ -180,7 +235,7 @@ class DiT(nn.Module):
         b, _, height, width = x.shape
         h = self.x_embed(x).flatten(2).transpose(1, 2)
         a = t[:, None] * torch.exp(-math.log(10000) * torch.arange(0, 128, device=x.device) / 128)
-        c = self.t_embed(torch.cat([a.cos(), a.sin()], -1)) + self.y_embed(y)
+        c = self.t_embed(torch.cat([a.cos(), a.sin()], -1).to(x.dtype)) + self.y_embed(y)      # the angles are fp32, whatever t is
         for block in self.blocks:
             h = block(h, c)
         s, k = self.ada(c).chunk(2, 1)
@@ -225,6 +280,9 @@ CASES = {
     "operators": ("--size 640 --batch 7 --check 7:640 --recompute op", [(7, 640)]),
     "gpt": ("--stage3 --precision bf16 --recompute none", []),
     "classifier": ("--stage3 --precision bf16 --recompute none", []),
+    "frozen": ("", [(512, 64)]),
+    "tables": ("--recompute none", []),
+    "chain": ("--precision bf16,fp32 --size 32,64,96", []),
     "spare": ("", [(4, 512)]),
     "bert": ("--stage3 --checkpoint BertLayer", [(8, 512)]),
     "llama": ("--stage3 --checkpoint LlamaDecoderLayer", [(4, 1024)]),

@@ -38,6 +38,11 @@ CASES = {
     "bert-fsdp1": case("bert", "fsdp1", world=3),
     "vit-ddp": case("vit", "ddp", world=3, bucket_cap_mb=1),
     "resnet-ddp-acc2": case("resnet", "ddp", accumulation=2),
+    "frozen-fsdp2": case("frozen", "fsdp2"),
+    "frozen-fsdp2-acc2": case("frozen", "fsdp2", accumulation=2),
+    "frozen-hsdp": case("frozen", "fsdp2", shard_group=2),
+    "tables-ddp-acc2": case("tables", "ddp", world=2, accumulation=2),
+    "tables-ddp-quiet": case("tables", "ddp", world=2, broadcast_buffers=False),
     "translator-ddp": case("translator", "ddp", bucket_cap_mb=2),
     "dit-fsdp2": case("dit", "fsdp2", world=3),
     "llama-fsdp2-acc2": case("llama", "fsdp2", accumulation=2),
@@ -75,6 +80,16 @@ def without_sync(wrapped):
         wrapped.set_requires_gradient_sync(True)
 
 
+def as_sent(line):
+    """As NCCL moves it: a yes or no as a byte, a complex number as two (ProcessGroupNCCL's view_as_real)."""
+    words = line.split()
+    for dtype, real in (("torch.complex64", "fp32"), ("torch.complex128", "fp64")):
+        if dtype in words:
+            i = words.index(dtype)
+            words[i:i + 2] = [real, str(2 * int(words[i + 1]))]
+    return " ".join({"bool": "uint8", "torch.int8": "int8"}.get(w, w) for w in words)
+
+
 def run(c, rank):
     R.groups.clear()
     R.log.clear()
@@ -97,7 +112,7 @@ def run(c, rank):
             optimizer.step()
             optimizer.zero_grad()
             phases.append(list(R.log))
-        return phases
+        return [[as_sent(line) for line in phase] for phase in phases]
     finally:
         dist.destroy_process_group()
 
