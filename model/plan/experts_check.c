@@ -50,7 +50,7 @@ static int check_kinds(const struct plan *p, const char *where)
     if (apart && f->mixtures != MIXTURES_ANY)
         return fail("%s: model: %s: %s: planned for fsdp and ddp in dialect torch%s so far", where, m->family, what,
                     apart && megatron ? " and in dialect megatron" : apart ? "" : " and torch-fsdp1, and in dialects deepspeed and megatron");
-    if (!f->megatron_layers && p->parallel.expert > 1)
+    if (!f->megatron_layers && p->parallel.expert > 1 && (p->dialect != DIALECT_TORCH || is_llama4(m) || m->moe_every > 1))
         return fail("%s: parallel.expert: %s: not planned yet with %s", where, m->family, what);
     if (is_llama4(m) && check_llama4(p, where) < 0)
         return -1;
