@@ -227,8 +227,8 @@ int experts_check(const struct plan *p, const char *where)
     if (!narrow)
         return fail("%s: precision: transformers' grouped products of experts are planned in bf16 alone, which torch.autocast does not "
                     "give them: set precision bf16%s", where, p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH ? " and ddp.model_dtype bf16" : "");
-    if (p->recompute > RECOMPUTE_FULL && !f->megatron_layers)
-        return fail("%s: recompute: blocks with experts are planned with none, selective (attention's core) and full so far", where);
+    if (p->recompute > RECOMPUTE_FULL && p->recompute != RECOMPUTE_OFFLOAD && !f->megatron_layers)
+        return fail("%s: recompute: blocks with experts are planned with none, selective (attention's core), full and offload so far", where);
     if (p->recompute == RECOMPUTE_SELECTIVE && m->window > 0 && !f->megatron_layers)     /* masks outlive their layers */
         return fail("%s: recompute: selective of a mixture whose layers have windows or chunks is not modelled yet: none, or full", where);
     if (p->activation_offload != OFFLOAD_NOTHING)
