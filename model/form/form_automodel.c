@@ -328,7 +328,7 @@ static int64_t read_adapters(struct form_reading *r, const struct plan *p)
     return trains;
 }
 
-/* flashoptim.FlashAdamW keeps 8 bits of a 24-bit master beside weights in bf16.  Transformer Engine's FusedAdam is planned with master weights of
+/* flashoptim.FlashAdamW keeps 8 bits of a 24-bit master, 16 of one of 32, beside weights in bf16.  Transformer Engine's FusedAdam is planned with master weights of
  * which it stores the low half (without that it keeps them whole), and moments both in fp32 or both in bf16. */
 static void read_optimizer(struct form_reading *r)
 {
@@ -343,13 +343,14 @@ static void read_optimizer(struct form_reading *r)
         form_set(r, "optimizer_form", json_string(fused ? "fused" : loop ? "loop" : "foreach"));
         return;
     }
-    if (name == 2 && form_count(r, "optimizer.master_weight_bits", 24) != 24)
-        form_fail(r, "optimizer.master_weight_bits: 24, its usual number, is planned");
+    int64_t bits = form_count(r, "optimizer.master_weight_bits", 24);
+    if (name == 2 && bits != 24 && bits != 32)
+        form_fail(r, "optimizer.master_weight_bits: 24, its usual number, and 32 are planned");
     if (name > 2 && (!form_true(r, "optimizer.master_weights", false) || !form_true(r, "optimizer.store_param_remainders", false)))
         form_fail(r, "optimizer._target_: Transformer Engine's FusedAdam is planned with master_weights and store_param_remainders: true");
     if (name > 2 && narrow != (form_word(r, "optimizer.exp_avg_sq_dtype", dtypes, 0) > 2))
         form_fail(r, "optimizer.exp_avg_sq_dtype: planned in the dtype of exp_avg");
-    form_set(r, "optimizer", json_string(name == 2 ? "flash_adamw" : narrow ? "te_adamw_bf16" : "te_adamw"));
+    form_set(r, "optimizer", json_string(name == 2 ? bits == 24 ? "flash_adamw" : "flash_adamw_32bit" : narrow ? "te_adamw_bf16" : "te_adamw"));
 }
 
 static void read_kernels(struct form_reading *r)

@@ -299,16 +299,28 @@ static int names(const struct walk *w, const struct op *o, int64_t iteration, in
     return 0;
 }
 
-/* The buffer that waits for so many bytes: first choice is one that the entry allocates or names, then one of exactly
- * these bytes, then the oldest. */
-static int awaiting(const struct walk *w, const struct op *o, int64_t bytes)
+int requests_family(const struct walk *w, int instance)
+{
+    int low = 0, high = w->s->nbufs;
+
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        *(w->first[middle] <= instance ? &low : &high) = middle;
+    }
+    return low;
+}
+
+/* The buffer that waits for so many bytes: first choice is one of experts' gradients for those, then one that the entry allocates or names,
+ * then one of exactly these bytes, then the oldest. */
+static int awaiting(const struct walk *w, const struct op *o, int64_t bytes, bool experts)
 {
     int best = NONE, score = -1;
 
     for (int i = 0; i < w->npending; i++) {
         int64_t room = w->instances[w->pending[i]].pending;
-        int s = 2 * names(w, o, w->iteration, w->pending[i]) + (room == bytes);
-        if (room >= bytes && s > score) {
+        bool apart = w->s->bufs[requests_family(w, w->pending[i])].experts;
+        int s = 8 * apart + 2 * names(w, o, w->iteration, w->pending[i]) + (room == bytes);
+        if (room >= bytes && s > score && (experts || !apart)) {
             best = i;
             score = s;
         }
@@ -316,9 +328,9 @@ static int awaiting(const struct walk *w, const struct op *o, int64_t bytes)
     return best;
 }
 
-static void to_buffer(struct walk *w, const struct op *o, const struct made *t)
+static void to_buffer(struct walk *w, const struct op *o, const struct made *t, bool experts)
 {
-    int to = awaiting(w, o, t->bytes);
+    int to = awaiting(w, o, t->bytes, experts);
 
     if (to == NONE) {
         w->out->unmatched++;
@@ -332,14 +344,14 @@ static void to_buffer(struct walk *w, const struct op *o, const struct made *t)
         stop_awaiting(w, to);
 }
 
-static void hand_out(struct walk *w, const struct op *o, int i)
+static void hand_out(struct walk *w, const struct op *o, int i, bool experts)
 {
     if (i == NONE) {
         w->out->unmatched++;
         return;
     }
     if (o->u.compute.fate == GRADS_KEEP) {
-        to_buffer(w, o, &w->tensors[i]);
+        to_buffer(w, o, &w->tensors[i], experts);
     } else {
         w->dropped = room_for(w->dropped, w->ndropped, &w->cap_dropped, sizeof *w->dropped);
         w->dropped[w->ndropped++] = w->tensors[i].block;
@@ -409,7 +421,7 @@ static void move(struct walk *w, const struct run *r, int i)
         become_gradient(w, o, requests_find(w, owner, m->tensor));
         break;
     case MOVE_READY:
-        hand_out(w, o, requests_find(w, owner, m->tensor));
+        hand_out(w, o, requests_find(w, owner, m->tensor), m->experts);
         break;
     }
 }

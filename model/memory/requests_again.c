@@ -276,17 +276,6 @@ static void put_instances(struct past *p, const struct walk *w, int64_t iteratio
     }
 }
 
-static int family_of(const struct walk *w, int instance)
-{
-    int low = 0, high = w->s->nbufs;
-
-    while (high - low > 1) {
-        int middle = (low + high) / 2;
-        *(w->first[middle] <= instance ? &low : &high) = middle;
-    }
-    return low;
-}
-
 static bool take_state(struct past *p, const struct walk *w, int64_t iterations)
 {
     if (!put_target(p, w))
@@ -294,7 +283,7 @@ static bool take_state(struct past *p, const struct walk *w, int64_t iterations)
     put_tensors(p, w, iterations);
     put_instances(p, w, iterations);
     for (int i = 0; i < w->npending; i++) {
-        int f = family_of(w, w->pending[i]);
+        int f = requests_family(w, w->pending[i]);
         put(p, (int64_t)f << 32 | before_moves(p, w, f, w->pending[i] - w->first[f], iterations));
     }
     for (int i = 0; i < NPOOL * NPASS; i++)
@@ -335,7 +324,7 @@ static void jump(const struct past *p, struct walk *w, int64_t times)
     int64_t iterations = times * p->apart;
 
     for (int i = 0; i < w->npending; i++) {
-        int f = family_of(w, w->pending[i]);
+        int f = requests_family(w, w->pending[i]);
         w->pending[i] = w->first[f] + (int)before_moves(p, w, f, w->pending[i] - w->first[f], -iterations);
     }
     for (int f = 0; f < w->s->nbufs; f++)

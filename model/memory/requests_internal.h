@@ -134,4 +134,7 @@ void requests_wait_for(struct walk *w, const struct op *o);
 /* Behind its work, where it records an event. */
 void requests_record(struct walk *w, const struct op *o);
 
+/* The buffer that an instance is one of. */
+int requests_family(const struct walk *w, int instance);
+
 #endif

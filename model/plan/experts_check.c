@@ -50,7 +50,7 @@ static int check_kinds(const struct plan *p, const char *where)
     if (apart && f->mixtures != MIXTURES_ANY)
         return fail("%s: model: %s: %s: planned for fsdp and ddp in dialect torch%s so far", where, m->family, what,
                     apart && megatron ? " and in dialect megatron" : apart ? "" : " and torch-fsdp1, and in dialects deepspeed and megatron");
-    if (!f->megatron_layers && p->parallel.expert > 1)
+    if (!f->megatron_layers && p->parallel.expert > 1 && (p->dialect != DIALECT_TORCH || is_llama4(m) || m->moe_every > 1))
         return fail("%s: parallel.expert: %s: not planned yet with %s", where, m->family, what);
     if (is_llama4(m) && check_llama4(p, where) < 0)
         return -1;
@@ -227,8 +227,8 @@ int experts_check(const struct plan *p, const char *where)
     if (!narrow)
         return fail("%s: precision: transformers' grouped products of experts are planned in bf16 alone, which torch.autocast does not "
                     "give them: set precision bf16%s", where, p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH ? " and ddp.model_dtype bf16" : "");
-    if (p->recompute > RECOMPUTE_FULL && !f->megatron_layers)
-        return fail("%s: recompute: blocks with experts are planned with none, selective (attention's core) and full so far", where);
+    if (p->recompute > RECOMPUTE_FULL && p->recompute != RECOMPUTE_OFFLOAD && !f->megatron_layers)
+        return fail("%s: recompute: blocks with experts are planned with none, selective (attention's core), full and offload so far", where);
     if (p->recompute == RECOMPUTE_SELECTIVE && m->window > 0 && !f->megatron_layers)     /* masks outlive their layers */
         return fail("%s: recompute: selective of a mixture whose layers have windows or chunks is not modelled yet: none, or full", where);
     if (p->activation_offload != OFFLOAD_NOTHING)

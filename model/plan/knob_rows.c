@@ -67,7 +67,7 @@ static const char *const scope_words[]     = { "parts of layers", "", "full_iter
 static const char *const optimizer_words[] = { "adamw", NULL };
 static const char *const optim_words[]     = { "adamw", "sgd", "adafactor", "adamw_bnb_8bit", "lion_32bit", "lion_8bit",
                                                "adamw_torch_8bit", "adamw_torch_4bit", "adamw_stochastic_bf16", "muon", "paged_adamw_32bit", "paged_adamw_8bit",
-                                               "paged_lion_32bit", "paged_lion_8bit", "soap", "flash_adamw", "te_adamw", "te_adamw_bf16", NULL };
+                                               "paged_lion_32bit", "paged_lion_8bit", "soap", "flash_adamw", "flash_adamw_32bit", "te_adamw", "te_adamw_bf16", NULL };
 static const char *const base_words[]      = { "plain", "nf4", "nf4-double", "int8", "int8-torchao", "int4-torchao", "int4-torchao-tiled", NULL };
 static const char *const device_words[]    = { "none", "cpu", "nvme", NULL };
 static const char *const context_words[]   = { "all-gather", "ring", "ulysses", NULL };

@@ -32,8 +32,10 @@ static const struct optimizer_traits traits[NOPTIMIZER] = {
     [OPTIMIZER_AO_ADAMW4]    = { BY_TORCHAO, 4, 2, false, .title = "4-bit AdamW", .words = "4-bit AdamW (torchao)", .by_element = true },
     [OPTIMIZER_AO_ADAMW]     = { BY_TORCHAO, 32, 2, false, .title = "AdamW, rounded by chance", .words = "bf16 AdamW (torchao)",
                                  .kept = "exp_avg, exp_avg_sq", .no_trainer = no_word, .in_bf16 = "rounds", .by_element = true },
-    /* flashoptim of March 2026 with master_weight_bits 24; Transformer Engine 2.x's FusedAdam with master_weights and store_param_remainders */
+    /* flashoptim of March 2026 with master_weight_bits 24 and 32; Transformer Engine 2.x's FusedAdam with master_weights and store_param_remainders */
     [OPTIMIZER_FLASH_ADAMW]  = { BY_OTHERS, 8, 2, false, .title = "FlashAdamW", .words = "FlashAdamW (8 bits of the master weights beside)",
+                                 .kept = "codes, scales, error bits", .no_trainer = no_word, .in_bf16 = "corrects", .by_element = true },
+    [OPTIMIZER_FLASH_ADAMW32] = { BY_OTHERS, 8, 2, false, .title = "FlashAdamW", .words = "FlashAdamW (16 bits of the master weights beside)",
                                  .kept = "codes, scales, error bits", .no_trainer = no_word, .in_bf16 = "corrects", .by_element = true },
     [OPTIMIZER_TE_ADAMW]     = { BY_OTHERS, 32, 2, false, .title = "FusedAdam", .words = "FusedAdam (Transformer Engine, with remainders)",
                                  .kept = "exp_avg, exp_avg_sq, remainders", .no_trainer = no_word, .in_bf16 = "keeps remainders of", .by_element = true },

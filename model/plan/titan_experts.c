@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/family/family.h"
 
 /* One of GroupedExperts' tensors, of half of what gate and up have together; in its module, behind the last. */
 static void add(struct model *m, const struct tensor *like, const char *name, enum tensor_role role, bool half)
@@ -19,6 +20,18 @@ static void add(struct model *m, const struct tensor *like, const char *name, en
     t->numel /= half ? 2 : 1;
     snprintf(t->name, sizeof t->name, "%.*s.%s", (int)(sizeof t->name - 8), m->modules[like->module].name, name);
     m->ntrainable++;
+}
+
+/* GptOssGroupedExperts' weights are [expert, out, in]. */
+static void turn(struct tensor *t)
+{
+    int64_t in = t->shape[1];
+
+    if (!t->in_out)
+        return;
+    t->shape[1] = t->shape[2];
+    t->shape[2] = in;
+    t->in_out = false;
 }
 
 /* AutoEPMoELayer registers its router, one tensor, before its experts, which qwen3_moe has the other way round. */
@@ -52,10 +65,11 @@ int titan_experts_model(const struct plan *p, struct model *out)
 {
     const struct model *m = &p->model;
     const struct tensor *both = NULL;
+    bool whole = family_for(m)->experts_in_out;     /* GptOssGroupedExperts has gate and up together, too */
 
     *out = *m;
     out->ntensors = out->ntrainable = 0;
-    out->per_block++;
+    out->per_block += whole ? 0 : 1;
     out->tensors = calloc((size_t)(m->ntensors + m->layers), sizeof *out->tensors);
     out->modules = calloc((size_t)m->nmodules, sizeof *out->modules);
     json_incref(out->rope_scaling);
@@ -74,15 +88,18 @@ int titan_experts_model(const struct plan *p, struct model *out)
             keep(out, &m->tensors[t + 2]);
         if (t == m->modules[x->module].first)
             out->modules[x->module].first = out->ntensors;
-        if (x->role == ROLE_EXPERTS_IN) {
+        if (x->role == ROLE_EXPERTS_IN && !whole) {
             both = x;
             add(out, x, "w1_EFD", ROLE_EXPERTS_IN, true);
-        } else if (x->role == ROLE_EXPERTS_OUT) {
+        } else if (x->role == ROLE_EXPERTS_OUT && !whole) {
             add(out, x, "w2_EDF", ROLE_EXPERTS_OUT, false);
             add(out, both, "w3_EFD", ROLE_EXPERTS_UP, true);
             out->modules[x->module].ntensors++;
         } else {
-            out->tensors[out->ntensors++] = *x;
+            out->tensors[out->ntensors] = *x;
+            if (role_is_of_experts(x->role))
+                turn(&out->tensors[out->ntensors]);
+            out->ntensors++;
             out->ntrainable++;
         }
     }

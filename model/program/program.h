@@ -118,7 +118,8 @@ enum move_kind {
 };
 /* A tensor that every block makes and none frees: the head's forward does, or the embedding's backward, the last of it all. */
 enum left { LEFT_NOT, LEFT_TO_HEAD, LEFT_TO_END };
-struct move { int64_t bytes; int32_t tensor; uint8_t kind, mem, pass, left; bool handed_on; };
+/* experts: what is handed out is of weights of experts, which may be a unit of their own. */
+struct move { int64_t bytes; int32_t tensor; uint8_t kind, mem, pass, left; bool handed_on, experts; int16_t param; };   /* param: the piece's tensor, of MOVE_READY */
 
 /* Which scores a fused attention is after: half of a square, behind the causal mask; or all, of other context ranks' keys. */
 enum attends { ATTENDS_BEFORE, ATTENDS_ALL, ATTENDS_ALL_BACK };

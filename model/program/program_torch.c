@@ -368,6 +368,20 @@ static int64_t held_by(const struct run *r, int part)
     return sum;
 }
 
+/* Which gradients that a block hands out are of experts' weights. */
+static void mark_experts(const struct run *r, struct piece *out)
+{
+    const struct model *m = r->local->model;
+    int first = model_next_tensor(m, r->b.traced, -1), n = 0;
+
+    for (int k = 0; k < out->nkernels[PASS_BACKWARD]; k++)
+        n += out->kernels[PASS_BACKWARD][k].nmoves;
+    for (int i = 0; i < n; i++) {
+        struct move *x = &out->moves[PASS_BACKWARD][i];
+        x->experts = x->kind == MOVE_READY && x->param >= 0 && role_is_of_experts(m->tensors[first + x->param].role);
+    }
+}
+
 static int take(const struct run *r, int part, struct piece *out)
 {
     const struct part *p = &r->part[part];
@@ -382,6 +396,8 @@ static int take(const struct run *r, int part, struct piece *out)
             piece_collectives(out, (enum pass)pass, r->t.colls) < 0 ||
             torch_moves(&r->t, part * NPASS, HEAD * NPASS, settles, out, (enum pass)pass) < 0)
             return -1;
+    if (r->local->plan->parallel.expert > 1 && part != EMBED && part != HEAD)
+        mark_experts(r, out);
     return 0;
 }
 

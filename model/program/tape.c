@@ -163,7 +163,7 @@ void tape_move(struct tape *t, enum move_kind kind, int store)
 
     if (!t->open || st->bytes == 0 || !grow(t, &t->moves, t->nmoves, &t->cap_moves, sizeof *t->moves))
         return;
-    t->moves[t->nmoves++] = (struct move){ st->bytes, store, (uint8_t)kind, st->cat, 0, false, false };
+    t->moves[t->nmoves++] = (struct move){ st->bytes, store, (uint8_t)kind, st->cat, 0, false, false, false, 0 };
     t->out[t->nout - 1].nmoves++;
 }
 

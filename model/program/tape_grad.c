@@ -398,6 +398,8 @@ void tape_grad_arrived(struct tape *t, const struct edge *e, int g)
     struct kernel *k = &t->out[t->nout - 1];
     k->ready_bytes += t->stores[g].bytes;
     tape_move(t, MOVE_READY, g);
+    if (k->nmoves > 0)
+        t->moves[t->nmoves - 1].param = (int16_t)tensor;
     for (int i = 0; i < 4; i++)
         if (k->ready[i] < 0) {
             k->ready[i] = tensor;

@@ -2,32 +2,70 @@
  * takes the place of transformers' module (experiments/transformers_modeling_backend/moe_replacement.py).
  *
  * T tokens choose k experts each: N = T k rows go out, R = N x imbalance come in at the busiest rank.  The host reads how many go where
- * before it can issue the exchange of rows: in every block, forward and recompute.  Grouped products are torch._grouped_mm in bf16. */
+ * before it can issue the exchange of rows: in every block, forward and recompute.  Grouped products are torch._grouped_mm in bf16.
+ * gpt_oss's experts have biases and a clamped gate of their own (models/gpt_oss/moe.py); the rest of its block is transformers'. */
 #include "model/program/titan_moe.h"
 
 #include "model/plan/expert_capacity.h"
 #include "model/program/tape_dispatch.h"
 #include "model/program/tape_experts.h"
+#include "model/program/torch_experts.h"
 #include "model/program/torch_parts.h"
 
 /* Names of MoE.forward and RoutedExperts.forward. */
 struct routed { var scores, chosen, index; };
 
-/* TokenChoiceTopKRouter.forward(): the gate in fp32 by autocast, a bias that balances loads beside the scores, of which the k
- * largest are looked up and made to add up to 1. */
+static var in_fp32(struct tape *t, var x) { return x ? tmp(t, x, op_cast(t, x, DT_FP32)) : 0; }
+
+/* The gate's logits in fp32, by autocast. */
+static var logits_of(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    int64_t e = b->m->experts, h = b->m->hidden;
+    var wide = op_cast(t, x, DT_FP32), w = in_fp32(t, torch_param_of(b, ROLE_ROUTER, e * h));
+    var bias = b->family->router_bias ? in_fp32(t, torch_param(b, torch_gradient_of(b, ROLE_ROUTER, true), e)) : 0;
+    var logits = op_linear(t, GEMM("router"), wide, e, h, w, bias, !bias);
+
+    tape_drop(t, wide);
+    tape_drop(t, w);
+    tape_drop(t, bias);
+    return logits;
+}
+
+/* _get_node_limited_routing_scores(): scores with those of all but the best groups at -inf.  Nothing of it is differentiated. */
+static var in_best_groups(struct torch_model *b, var scores)
+{
+    struct tape *t = b->t;
+    int64_t tokens = b->tokens, groups = b->m->route_groups;
+    var best = op_new(t, "best of groups", KC_ELEMENTWISE, tokens * groups * 2, DT_FP32);
+    var places = op_new(t, "best of groups", KC_ELEMENTWISE, tokens * groups * 2, DT_INT64);
+    var sums = op_new(t, "scores of groups", KC_ELEMENTWISE, tokens * groups, DT_FP32);
+    var largest = op_new(t, "best groups", KC_ELEMENTWISE, tokens * b->m->route_best, DT_FP32);
+    tape_drop(t, places);
+    var chosen = op_new(t, "best groups", KC_ELEMENTWISE, tokens * b->m->route_best, DT_INT64);
+    var mask = op_new(t, "mask of groups", KC_ELEMENTWISE, tokens * groups, DT_UINT8);
+    var left = op_new(t, "scores left", KC_ELEMENTWISE, tokens * b->m->experts, DT_FP32);
+    const var names[] = { best, sums, largest, chosen, mask, scores };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        tape_drop(t, names[i]);
+    return left;
+}
+
+/* TokenChoiceTopKRouter.forward(): a bias that balances loads beside the scores, of which the k largest are looked up and made to add up
+ * to 1. */
 static struct routed route(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
     int64_t e = b->m->experts, n = b->tokens * b->m->experts_used;
-    var wide = op_cast(t, x, DT_FP32), w = torch_param_of(b, ROLE_ROUTER, e * b->m->hidden), w32 = op_cast(t, w, DT_FP32);
-    var logits = op_linear(t, GEMM("router"), wide, e, b->m->hidden, w32, 0, true);
+    bool groups = b->m->route_groups > 0;
+    var logits = logits_of(b, x);
+    struct routed r = { .scores = op_unary(t, groups ? "router sigmoid" : "router softmax", KC_ELEMENTWISE, logits, SAVE_OUT) };
 
-    tape_drop(t, wide);
-    tape_drop(t, w32);
-    tape_drop(t, w);
-    struct routed r = { .scores = op_unary(t, "router softmax", KC_ELEMENTWISE, logits, SAVE_OUT) };
     tape_drop(t, logits);
-    var biased = op_new(t, "expert bias", KC_ELEMENTWISE, b->tokens * e, DT_FP32), largest = op_new(t, "top-k", KC_ELEMENTWISE, n, DT_FP32);
+    var biased = op_new(t, "expert bias", KC_ELEMENTWISE, b->tokens * e, DT_FP32);
+    biased = groups ? in_best_groups(b, biased) : biased;
+    var largest = op_new(t, "top-k", KC_ELEMENTWISE, n, DT_FP32);
     r.index = op_new(t, "top-k", KC_ELEMENTWISE, n, DT_INT64);
     r.chosen = tape_pick(t, "scores of tokens", r.scores, r.index, n);
     if (b->m->topk_norm)
@@ -58,6 +96,60 @@ static var experts(struct torch_model *b, var x, int64_t here)
     y = tmp(t, y, tape_grouped(t, GEMM("experts down"), y, h, f, here, w, offsets));
     tape_drop(t, w);
     tape_drop(t, offsets);
+    return y;
+}
+
+/* GptOssGroupedExperts.forward(): the bias of every row's expert, of biases with a row of zeros behind them for rows that are none's.  Their
+ * gradient is taken without that row. */
+static var biases_of_rows(struct torch_model *b, enum tensor_role role, int64_t here, int64_t rows, int64_t width, var *all)
+{
+    struct tape *t = b->t;
+    var bias = torch_param(b, torch_gradient_of(b, role, true), here * width);
+    *all = op_new(t, "biases and zeros", KC_COPY, (here + 1) * width, tape_var_dtype(t, bias));
+    var index = op_new(t, "expert of a row", KC_ELEMENTWISE, rows, DT_INT64), picked = tape_pick(t, "biases of rows", bias, index, rows * width);
+
+    tape_drop(t, bias);
+    tape_drop(t, index);
+    return picked;
+}
+
+/* Its swiglu(): every second column is the gate's; addcmul() adds the gate to its product with the other. */
+static var clamped_gate(struct tape *t, var both)
+{
+    int64_t half = tape_var_numel(t, both) / 2;
+    var gate = op_slice(t, "gate columns", both, half), up = op_slice(t, "up columns", both, half);
+
+    gate = tmp(t, gate, op_unary(t, "clamp gate", KC_ELEMENTWISE, gate, SAVE_IN));
+    up = tmp(t, up, op_unary(t, "clamp up", KC_ELEMENTWISE, up, SAVE_IN));
+    var scaled = op_mul_const(t, "gate scale", gate, 0);
+    var sigmoid = tmp(t, scaled, op_unary(t, "gate sigmoid", KC_ELEMENTWISE, scaled, SAVE_OUT));
+    var glu = tmp(t, sigmoid, op_mul(t, "gate product", gate, sigmoid));
+    var product = op_mul(t, "experts product", glu, up), y = tmp(t, product, op_add_to(t, "experts product", product, glu));
+
+    tape_drop(t, gate);
+    tape_drop(t, up);
+    tape_drop(t, glu);
+    return y;
+}
+
+static var biased_experts(struct torch_model *b, var x, int64_t here, int64_t rows)
+{
+    struct tape *t = b->t;
+    int64_t h = b->m->hidden, f = b->m->expert_ffn;
+    var offsets = op_new(t, "offsets of experts", KC_ELEMENTWISE, here, DT_INT32), w = torch_param_of(b, ROLE_EXPERTS_IN, here * 2 * f * h);
+    var both = tape_grouped(t, GEMM("experts gate up"), x, 2 * f, h, here, w, offsets), b1, b2;
+    var in = biases_of_rows(b, ROLE_EXPERTS_IN, here, rows, 2 * f, &b1);
+
+    tape_drop(t, w);
+    both = tmp(t, both, op_add(t, "experts bias", both, in));
+    var act = clamped_gate(t, both);
+    w = torch_param_of(b, ROLE_EXPERTS_OUT, here * f * h);
+    var y = tape_grouped(t, GEMM("experts down"), act, h, f, here, w, offsets), out = biases_of_rows(b, ROLE_EXPERTS_OUT, here, rows, h, &b2);
+    tape_drop(t, w);
+    y = tmp(t, y, op_add(t, "experts bias", y, out));
+    const var names[] = { both, in, b1, act, out, b2, offsets };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        tape_drop(t, names[i]);
     return y;
 }
 
@@ -130,11 +222,19 @@ var titan_moe(struct torch_model *b, var x)
     t->module = torch_piece_module(b->m, b->block, ROLE_EXPERTS_IN, ADAPTER_NONE);
     var map = op_new(t, "routing map", KC_ELEMENTWISE, b->tokens * b->m->experts, DT_UINT8), counts = op_new(t, "tokens of experts", KC_ELEMENTWISE, b->m->experts, DT_INT64);
     var rows = dispatch(b, x, &r, &s);
-    var made = experts(b, rows, b->m->experts / b->p->parallel.expert);
+    int64_t here = b->m->experts / b->p->parallel.expert;
+    var made = b->family->clamped_gate ? biased_experts(b, rows, here, s.rows) : experts(b, rows, here);
     var out = combine(b, made, &s);
     const var names[] = { rows, made, s.scores, s.token, s.place, map, counts, r.scores, r.chosen, r.index };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; i < 5; i++)          /* those of RoutedExperts.forward() */
         tape_drop(t, names[i]);
     t->module = -1;
+    if (b->m->shared_ffn > 0) {
+        var more = torch_shared_expert(b, x);
+        out = tmp(t, out, op_add(t, "shared add", out, more));
+        tape_drop(t, more);
+    }
+    for (size_t i = 5; i < sizeof names / sizeof *names; i++)
+        tape_drop(t, names[i]);
     return out;
 }

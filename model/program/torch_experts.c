@@ -107,8 +107,7 @@ static struct routes route_groups(struct torch_model *b, var x)
     return (struct routes){ logits, values, index };
 }
 
-/* The expert that every token takes beside: DeepseekV3MLP, Llama4TextMLP. */
-static var shared_expert(struct torch_model *b, var x)
+var torch_shared_expert(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
     int64_t h = b->m->hidden, f = b->m->shared_ffn;
@@ -275,7 +274,7 @@ var torch_experts(struct torch_model *b, var x)
     wrapper_returns(b, &down);
     t->module = -1;
     if (b->m->shared_ffn > 0) {
-        var more = shared_expert(b, x), sum = op_add(t, "shared add", out, more);
+        var more = torch_shared_expert(b, x), sum = op_add(t, "shared add", out, more);
         tape_drop(t, more);
         out = tmp(t, out, sum);
     }
@@ -346,7 +345,7 @@ var torch_every_expert(struct torch_model *b, var x)
     var in = op_repeat(t, "tokens of experts", x, n), column = op_copy(t, "scores of experts", scores, true);
     in = tmp(t, in, tape_weigh(t, "experts weigh", in, column));
     tape_drop(t, column);
-    var routed = every_expert(b, in), out = shared_expert(b, x), sum = tape_sum_rows(t, "experts sum", routed, n);
+    var routed = every_expert(b, in), out = torch_shared_expert(b, x), sum = tape_sum_rows(t, "experts sum", routed, n);
     out = tmp(t, out, op_add_to(t, "shared add", out, sum));
     const var names[] = { sum, routed, in, scores, b->weights };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

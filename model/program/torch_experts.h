@@ -11,6 +11,9 @@ var torch_experts(struct torch_model *b, var x);
  * router returns.  Leaves the experts' places. */
 var torch_choose_experts(struct torch_model *b, int64_t rows);
 
+/* What the expert that every token takes beside adds to x: DeepseekV3MLP, Llama4TextMLP. */
+var torch_shared_expert(struct torch_model *b, var x);
+
 /* torch_experts() of llama4. */
 var torch_every_expert(struct torch_model *b, var x);
 

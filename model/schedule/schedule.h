@@ -173,6 +173,7 @@ struct buf {
     enum space    space;
     int32_t       part0, nparts;    /* its allocations, where it is several: parts[part0 ..], bytes in all */
     bool          copied;           /* its parts are copies, made one by one, of temporaries as large: each goes when the next one is there */
+    bool          experts;          /* gradients of weights of experts, and of no others */
     bool          stands;           /* an upper bound for the ledger only; the allocator's replay uses the parts instead */
     int32_t       late;             /* how many of the last parts are allocated behind all others of their category in the entry (sched_part_late()) */
 };

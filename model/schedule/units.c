@@ -150,7 +150,7 @@ void unit_map_init(struct unit_map *m, const struct local_model *local)
         }
         if (m->model->recorded)
             m->alone = program_alone(p);
-        m->of_class[UC_EXPERTS] = p->parallel.expert > 1 ? layers : 0;      /* whose units are single blocks */
+        m->of_class[UC_EXPERTS] = p->parallel.expert > 1 ? (int)model_routers(m->model) : 0;    /* whose units are single blocks */
         if (p->fsdp.wrap_adapters)                                          /* likewise */
             find_adapters(m);
     }
@@ -220,8 +220,9 @@ static int64_t sum_class(const struct unit_map *m, enum unit_class c, tensor_fn 
 {
     const struct model *of = m->model;
     int64_t sum = 0;
+    int first = block_first(m, c);
 
-    for (int i = of->block0; i < of->block0 + of->per_block; i++)
+    for (int i = first; i < first + of->per_block; i++)
         if (is_of(m, &of->tensors[i], c))
             sum += f(&of->tensors[i], arg);
     return sum;
@@ -310,7 +311,7 @@ int unit_tensor(const struct unit_map *m, enum unit_class c, int i)
     if (c == UC_HEAD)
         return blocks_end + i < model->ntensors ? blocks_end + i : -1;
     if (has_parts_apart(m) && (c == UC_FULL || c == UC_EXPERTS)) {
-        for (int t = model->block0; t < model->block0 + model->per_block; t++)
+        for (int t = block_first(m, c); t < block_first(m, c) + model->per_block; t++)
             if (is_of(m, &model->tensors[t], c) && i-- == 0)
                 return t;
         return -1;
@@ -334,7 +335,7 @@ int unit_stride(const struct unit_map *m, enum unit_class c)
 
     if (is_sorted(m))
         return c < UC_KIND ? 0 : m->model->recorded->stride[first_of(m->model->recorded, c)];
-    if (m->of_class[UC_DENSE] && (c == UC_FULL || c == UC_DENSE))       /* as far apart as the pattern has them */
+    if (m->of_class[UC_DENSE] && (c == UC_FULL || c == UC_DENSE || c == UC_EXPERTS))    /* as far apart as the pattern has them */
         return per_block(m, c) + (int)(m->model->moe_every - 1) * per_block(m, c == UC_DENSE ? UC_FULL : UC_DENSE);
     if (unit_is_adapter(c))
         return tensors;

@@ -1,6 +1,7 @@
 /* Offload of PyTorch's kinds: FSDP2's CPUOffloadPolicy, and activations in host memory for every strategy.  Expected
  * values are sums over the model's tensors written down here, and the frameworks' own rules. */
 #include "tests/model/plans.h"
+#include "tests/model/refused.h"
 
 #include "model/lower/common/pinned.h"
 #include "model/schedule/ledger.h"
@@ -366,6 +367,26 @@ static void only_inputs_of_recomputed_blocks_leave(void **state)
     plan_free(&p);
 }
 
+/* What a block with experts is handed is one tensor as well: bf16 of each of gpt_oss's 3, whose masks stay on the device. */
+static void a_mixtures_inputs_leave_as_others_do(void **state)
+{
+    const char *const models[] = { "gpt-oss-20b", "mixtral-8x7b", "qwen3-30b-a3b" };
+    struct plan p;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        plan_of(&p, models[i], 3, 4, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+        p.kernels = KERNELS_TORCH_EAGER;
+        p.recompute = RECOMPUTE_OFFLOAD;
+        assert_int_equal(plan_check(&p, "plan"), 0);
+        lowered(&p, 0, &s);
+        assert_int_equal(moved(SCHED_STEADY).down, 3 * p.micro_batch * p.seq * p.model.hidden * 2);
+        p.recompute = RECOMPUTE_OP;
+        refused(&p, "blocks with experts are planned with");
+        plan_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -380,6 +401,7 @@ int main(void)
         cmocka_unit_test(every_strategy_keeps_its_blocks_activations_on_the_host),
         cmocka_unit_test(only_blocking_copies_hold_the_issuing_thread),
         cmocka_unit_test(only_inputs_of_recomputed_blocks_leave),
+        cmocka_unit_test(a_mixtures_inputs_leave_as_others_do),
         cmocka_unit_test(save_on_cpu_pins_powers_of_two),
         cmocka_unit_test(streams_hold_a_block_where_torchtunes_stash_holds_five_tensors),
     };

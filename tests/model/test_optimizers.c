@@ -194,13 +194,14 @@ static void rounding_by_chance_needs_parameters_in_bf16(void **state)
 
 /* ---- beside weights in bf16 ---- */
 
-/* Of 4096 x 14336 numbers, and of 33.  flashoptim: a byte for each moment and for error bits, and 2 of a scale for each 32 or part of it.
+/* Of 4096 x 14336 numbers, and of 33.  flashoptim: a byte for each moment and for error bits (two where master weights have 32), and 2 of a scale for each 32 or part of it.
  * Transformer Engine: moments of 4 bytes, or of 2 with a scale of 4 for each, and 2 of the master weight's low half. */
 static void others_keep_part_of_the_master_weights(void **state)
 {
     static const struct { enum optimizer o; int64_t rows, columns, bytes[OPTIMIZER_PARTS]; } row[] = {
         { OPTIMIZER_FLASH_ADAMW, 4096, 14336, { 58720256, 3670016, 58720256, 3670016, 58720256 } },
         { OPTIMIZER_FLASH_ADAMW, 1, 33, { 33, 4, 33, 4, 33 } },
+        { OPTIMIZER_FLASH_ADAMW32, 1, 33, { 33, 4, 33, 4, 66 } },
         { OPTIMIZER_TE_ADAMW, 4096, 14336, { 234881024, 234881024, 117440512 } },
         { OPTIMIZER_TE_ADAMW16, 1, 33, { 66, 66, 66, 4, 4 } },
     };
@@ -223,6 +224,7 @@ static void a_step_has_them_of_each_shard(void **state)
 
     (void)state;
     assert_close((double)states_in("fsdp", "flash_adamw", "fsdp"), (double)params / 8 * 3.125, 1e-4);
+    assert_close((double)states_in("fsdp", "flash_adamw_32bit", "fsdp"), (double)params / 8 * 4.125, 1e-4);
     assert_close((double)states_in("fsdp", "te_adamw", "fsdp"), (double)params / 8 * 10, 1e-4);
     assert_close((double)states_in("fsdp", "te_adamw_bf16", "fsdp"), (double)params / 8 * 6, 1e-4);
 }

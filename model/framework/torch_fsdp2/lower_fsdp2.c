@@ -77,12 +77,12 @@ static void post_forward(void *fsdp2, struct at u)
     struct at last = fsdp2_heads(f);
 
     last = last.c == NUC ? walk_at(&f->walk, f->walk.map.n - 1, 0) : last;
-    last = fsdp2_has_experts(f) ? fsdp2_experts(last) : last;
+    last = fsdp2_with_experts(f, last) ? fsdp2_experts(last) : last;
     if (u.c == UC_ROOT && fsdp2_ranks(f, last.c) > 1)
         fsdp2_release(f, last);
     if (reshards(f, u))
         fsdp2_reshard(f, u);
-    if (u.c != UC_ROOT && fsdp2_has_experts(f) && f->reshard)
+    if (fsdp2_with_experts(f, u) && f->reshard)
         fsdp2_reshard(f, fsdp2_experts(u));
 }
 
@@ -109,7 +109,7 @@ static void pre_backward(void *fsdp2, struct at u)
         fsdp2_unshard(f, u, PHASE_BACKWARD, false, true);
     if (reshards(f, u) && (!both || u.c == UC_MLP))
         fsdp2_regather(f, u);
-    if (!head && f->reshard && fsdp2_has_experts(f))
+    if (f->reshard && fsdp2_with_experts(f, u))
         fsdp2_regather(f, fsdp2_experts(u));
     if (!fsdp2_has_head(next.c))
         prefetch(f, next);
@@ -191,7 +191,7 @@ void fsdp2_leave_grads(struct fsdp2 *f, struct at u)
 void fsdp2_compute(void *fsdp2, const struct walk_run *r)
 {
     struct fsdp2 *f = fsdp2;
-    bool experts = r->u.position >= 0 && fsdp2_has_experts(f);
+    bool experts = fsdp2_with_experts(f, r->u);
 
     if (!r->loss && (r->forward || !fsdp2_is_prefetched_in_vain(f, r->u)))
         sched_act(f->s, ACT_R, f->fam[r->u.c].unsharded, r->u.i, r->u.by);

@@ -110,7 +110,7 @@ static inline int64_t fsdp2_kept_ranks(const struct fsdp2 *f, enum unit_class c)
     return fsdp2_has_head(c) ? f->root_ranks : f->reshard_ranks;
 }
 
-/* The ranks that share a unit, this rank's place among them, and their group; whether units are followed by their block's experts. */
+/* The ranks that share a unit, this rank's place among them, and their group; are there units of experts? */
 static inline bool fsdp2_has_experts(const struct fsdp2 *f) { return f->walk.map.of_class[UC_EXPERTS] > 0; }
 static inline int64_t fsdp2_ranks(const struct fsdp2 *f, enum unit_class c)
 {
@@ -126,7 +126,8 @@ static inline enum dtype fsdp2_kept(const struct fsdp2 *f, const struct tensor *
 
 /* ---- lower_fsdp2_experts.c ---- */
 
-/* The experts of a block's unit. */
+/* Has a unit's block experts that are a unit beside it?  Theirs: */
+static inline bool fsdp2_with_experts(const struct fsdp2 *f, struct at u) { return u.c == UC_FULL && fsdp2_has_experts(f); }
 static inline struct at fsdp2_experts(struct at u)
 {
     u.c = UC_EXPERTS;

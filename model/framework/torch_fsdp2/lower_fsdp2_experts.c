@@ -6,7 +6,7 @@
  * block once this one's parameters are there; on the way back the experts of the one before first.
  *
  * Tensors of experts are cut by expert, or where expert ranks times sharing ranks are more than there are experts, on their next
- * dimension. */
+ * dimension.  A block without experts beside others is one parameter group, gathered and reduced in its turn. */
 #include "model/framework/torch_fsdp2/lower_fsdp2.h"
 
 int fsdp2_dim(const struct fsdp2 *f, enum unit_class c)
@@ -27,6 +27,10 @@ void fsdp2_prefetch_with_experts(struct fsdp2 *f, struct at u, enum phase phase)
 {
     bool back = phase == PHASE_BACKWARD;
 
+    if (!fsdp2_with_experts(f, u)) {
+        fsdp2_unshard(f, u, phase, false, back);
+        return;
+    }
     fsdp2_unshard(f, back ? fsdp2_experts(u) : u, phase, false, back);
     fsdp2_unshard(f, back ? u : fsdp2_experts(u), phase, false, back);
 }
@@ -35,13 +39,15 @@ void fsdp2_prefetch_with_experts(struct fsdp2 *f, struct at u, enum phase phase)
 void fsdp2_pre_forward_with_experts(struct fsdp2 *f, struct at u)
 {
     struct at prev = walk_at(&f->walk, u.position - 1, u.by);
-    bool shared = fsdp2_ranks(f, UC_EXPERTS) > 1, first = u.position == 0;
+    bool shared = fsdp2_ranks(f, UC_EXPERTS) > 1, after = fsdp2_with_experts(f, prev);
 
-    if (first || shared)
-        fsdp2_release(f, first ? prev : fsdp2_experts(prev));
+    if (!after || shared)
+        fsdp2_release(f, after ? fsdp2_experts(prev) : prev);
     fsdp2_copy_out(f, u, PHASE_FORWARD, false);
-    fsdp2_release(f, u);
-    fsdp2_copy_out(f, fsdp2_experts(u), PHASE_FORWARD, false);
+    if (fsdp2_with_experts(f, u)) {
+        fsdp2_release(f, u);
+        fsdp2_copy_out(f, fsdp2_experts(u), PHASE_FORWARD, false);
+    }
     if (u.position + 1 < f->walk.map.n)
         fsdp2_prefetch_with_experts(f, walk_at(&f->walk, u.position + 1, u.by), PHASE_FORWARD);
 }
@@ -50,6 +56,11 @@ void fsdp2_post_backward_with_experts(struct fsdp2 *f, struct at u)
 {
     struct at prev = walk_at(&f->walk, u.position + 1, u.by);
 
-    fsdp2_post_backward(f, fsdp2_experts(u), u.position + 1 < f->walk.map.n ? &prev : NULL);
-    fsdp2_post_backward(f, u, NULL);
+    const struct at *before = u.position + 1 < f->walk.map.n ? &prev : NULL;
+
+    if (fsdp2_with_experts(f, u)) {
+        fsdp2_post_backward(f, fsdp2_experts(u), before);
+        before = NULL;
+    }
+    fsdp2_post_backward(f, u, before);
 }

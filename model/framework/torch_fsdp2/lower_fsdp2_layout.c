@@ -218,6 +218,7 @@ void fsdp2_declare(struct fsdp2 *f, enum unit_class c)
     m->grads_full = sched_buf(s, CAT_UNSHARDED_GRADS, "unsharded grads", of, 0, n, z->grads_bytes);
     m->grads_wide = sched_buf(s, CAT_UNSHARDED_GRADS, "accumulated unsharded grads", of, 0, n,
                               z->grads_wide_bytes);
+    s->bufs[m->grads_full].experts = s->bufs[m->grads_wide].experts = c == UC_EXPERTS;
     m->rs_in      = sched_buf(s, CAT_REDUCE_SCATTER, "reduce-scatter input", of, 0, n,
                               round512(z->reduced * dtype_bytes(f->r.wire_reduce)));
     m->rs_out     = sched_buf(s, CAT_REDUCE_SCATTER, "reduce-scatter output", of, 0, n, rs_out);

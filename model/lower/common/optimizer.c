@@ -91,9 +91,9 @@ enum { SOAP_MOST = 10000 };
  * moments in bf16 a scale of each that stays 1. */
 enum { FLASH_GROUP = 32 };
 
-static int flash_states(int64_t n, int64_t *bytes)
+static int flash_states(int64_t n, int64_t error_bytes, int64_t *bytes)
 {
-    const int64_t scales = 2 * ceil_div(n, FLASH_GROUP), all[] = { n, scales, n, scales, n };
+    const int64_t scales = 2 * ceil_div(n, FLASH_GROUP), all[] = { n, scales, n, scales, n * error_bytes };
 
     memcpy(bytes, all, sizeof all);
     return 5;
@@ -145,7 +145,8 @@ int optimizer_states(const struct plan *p, const struct tensor *t, int64_t rows,
         return plan_orthogonalises(p, t) ? 1 : 2;
     case OPTIMIZER_ADAFACTOR:  return factors(t, rows, n, e, bytes);
     case OPTIMIZER_SOAP:       return soap_states(t, n, e, bytes);
-    case OPTIMIZER_FLASH_ADAMW: return flash_states(n, bytes);
+    case OPTIMIZER_FLASH_ADAMW: case OPTIMIZER_FLASH_ADAMW32:
+        return flash_states(n, p->optimizer == OPTIMIZER_FLASH_ADAMW ? 1 : 2, bytes);
     case OPTIMIZER_TE_ADAMW: case OPTIMIZER_TE_ADAMW16:
         return te_states(n, p->optimizer == OPTIMIZER_TE_ADAMW16, bytes);
     case OPTIMIZER_BNB_ADAMW8: case OPTIMIZER_PAGED_ADAMW: case OPTIMIZER_PAGED_ADAMW8:
@@ -439,6 +440,7 @@ struct optimizer_work optimizer_work(const struct plan *p)
     case OPTIMIZER_MUON:       return muon_work(p);
     case OPTIMIZER_SOAP:       return soap_work(p);
     case OPTIMIZER_FLASH_ADAMW: return (struct optimizer_work){ 3 * e + 6, 1, true, 0, false };
+    case OPTIMIZER_FLASH_ADAMW32: return (struct optimizer_work){ 3 * e + 8, 1, true, 0, false };
     case OPTIMIZER_TE_ADAMW:   return (struct optimizer_work){ 3 * e + 20, 1, false, 0, false };
     case OPTIMIZER_TE_ADAMW16: return (struct optimizer_work){ 3 * e + 12, 1, false, 0, false };
     case OPTIMIZER_ADAMW:

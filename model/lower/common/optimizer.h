@@ -6,7 +6,7 @@
  *     adamw_bnb_8bit, lion_*, paged_*  bitsandbytes 0.50.2, optim/optimizer.py: init_state(); a tensor below 4096 elements, and
  *                                  (transformers/trainer.py, create_optimizer) an embedding's, has states in fp32
  *     adamw_torch_8bit, _4bit      torchao 0.18, optim/adam.py: _new_buffer() of a rank's own part of a tensor
- *     flash_adamw                  flashoptim (March 2026, optimizers.py): _ensure_state_initialized(), master_weight_bits 24
+ *     flash_adamw                  flashoptim (March 2026, optimizers.py): _ensure_state_initialized(), master_weight_bits 24; flash_adamw_32bit: 32
  *     te_adamw, te_adamw_bf16      Transformer Engine (August 2026, optimizers/fused_adam.py): initialize_state(), store_param_remainders
  *     muon                         torch.optim.Muon (2.15, optim/_muon.py) of what its documentation gives it, matrices of hidden
  *                                  layers: it refuses all that is not 2-D; AdamW's default form of the rest, a step of its own after it;

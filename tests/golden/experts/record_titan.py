@@ -88,7 +88,23 @@ for name in ("torchtitan", "torchtitan.distributed", "torchtitan.models", "torch
 stub("torchtitan.config", Configurable=Configurable)
 stub("torchtitan.protocols.module", Module=Module)
 stub("torchtitan.models.common.linear", Linear=Linear)
-stub("torchtitan.models.common.feed_forward", FeedForward=Module)
+class FeedForward(Module):
+    """FeedForward of models/common/feed_forward.py."""
+    @dataclasses.dataclass(kw_only=True, slots=True)
+    class Config(Module.Config):
+        dim: int
+        hidden: int
+
+    def __init__(self, config):
+        super().__init__()
+        self.w1, self.w3 = nn.Linear(config.dim, config.hidden, bias=False), nn.Linear(config.dim, config.hidden, bias=False)
+        self.w2 = nn.Linear(config.hidden, config.dim, bias=False)
+
+    def forward(self, x):
+        return self.w2(nn.functional.silu(self.w1(x)) * self.w3(x))
+
+
+stub("torchtitan.models.common.feed_forward", FeedForward=FeedForward)
 stub("torchtitan.distributed.minimal_async_ep", combine_op=None, dispatch_op=None, init_buffer=None, MinimalAsyncEPDispatchMetadata=object)
 stub("torchtitan.distributed.spmd_types", current_spmd_mesh=None, maybe_set_sparse_mesh=contextlib.nullcontext, spmd_mesh_size=None)
 stub("torchtitan.distributed.utils", get_spmd_backend=lambda: "partial_dtensor")
@@ -96,6 +112,9 @@ stub("torchtitan.tools.utils", device_module=None, device_type="cpu")
 real("torchtitan.ops.scatter_add")
 dispatcher = real("torchtitan.models.common.token_dispatcher")
 moe = real("torchtitan.models.common.moe")
+sys.modules["spmd_types"].register_autograd_function = lambda c: c
+stub("torchtitan.models.gpt_oss")
+oss = real("torchtitan.models.gpt_oss.moe")
 
 
 def function(path, name):
@@ -170,13 +189,17 @@ class Flat(moe.MoE):
 
 
 def titan_moe(config, hf):
-    experts, used = hf.experts.num_experts, config.get("num_experts_per_tok")
-    width = config.get("moe_intermediate_size", config["intermediate_size"])
-    router = moe.TokenChoiceTopKRouter.Config(num_experts=experts, top_k=used, score_func="softmax", route_norm=config["model_type"] != "olmoe" and config.get("norm_topk_prob", True),
-                                              gate=Linear.Config(in_features=config["hidden_size"], out_features=experts), _debug_force_load_balance=True)
-    routed = moe.RoutedExperts.Config(inner_experts=moe.GroupedExperts.Config(dim=config["hidden_size"], hidden_dim=width, num_experts=experts),
+    experts, used = getattr(hf.experts, "num_experts", 0) or hf.gate.n_routed_experts, config.get("num_experts_per_tok")
+    width, of_oss, sigmoid = config.get("moe_intermediate_size", config["intermediate_size"]), config["model_type"] == "gpt_oss", "n_group" in config
+    router = moe.TokenChoiceTopKRouter.Config(num_experts=experts, top_k=used, score_func="sigmoid" if sigmoid else "softmax",
+                                              route_norm=config["model_type"] != "olmoe" and config.get("norm_topk_prob", True),
+                                              num_expert_groups=config.get("n_group"), num_limited_groups=config.get("topk_group"),
+                                              gate=Linear.Config(in_features=config["hidden_size"], out_features=experts, bias=of_oss), _debug_force_load_balance=True)
+    kind = oss.GptOssGroupedExperts if of_oss else moe.GroupedExperts
+    routed = moe.RoutedExperts.Config(inner_experts=kind.Config(dim=config["hidden_size"], hidden_dim=width, num_experts=experts),
                                       token_dispatcher=dispatcher.AllToAllTokenDispatcher.Config(num_experts=experts, top_k=used))
-    made = Flat(moe.MoE.Config(num_experts=experts, routed_experts=routed, router=router))
+    shared = FeedForward.Config(dim=config["hidden_size"], hidden=width * config["n_shared_experts"]) if config.get("n_shared_experts") else None
+    made = Flat(moe.MoE.Config(num_experts=experts, routed_experts=routed, router=router, shared_experts=shared))
     for p in made.parameters():
         nn.init.normal_(p, std=0.02)
     made._init_self_buffers()
@@ -206,14 +229,16 @@ def wrap(case, model):
     blocks, dense_info, sparse_info = block_list(model), info(dense), info(efsdp)
     for i, block in enumerate(blocks):
         hf_name = next(n for n in ("mlp", "block_sparse_moe") if hasattr(block, n))
-        made = titan_moe(plan["model"], getattr(block, hf_name))
-        setattr(block, hf_name, made)
-        inner = made.routed_experts.inner_experts
-        for name, p in list(inner.named_parameters()):
-            inner.register_parameter(name, nn.Parameter(DTensor.from_local(p.data.chunk(ep)[ep_mesh.get_local_rank()].clone(), ep_mesh, [Shard(0)], run_check=False)))
-        made.routed_experts.token_dispatcher.wire_meshes(ep_mesh=ep_mesh)
-        own = set(inner.parameters())
-        placement = Shard(1 if shard > inner.num_experts else 0)
+        own, placement = set(), Shard(0)
+        if hasattr(getattr(block, hf_name), "experts"):
+            made = titan_moe(plan["model"], getattr(block, hf_name))
+            setattr(block, hf_name, made)
+            inner = made.routed_experts.inner_experts
+            for name, p in list(inner.named_parameters()):
+                inner.register_parameter(name, nn.Parameter(DTensor.from_local(p.data.chunk(ep)[ep_mesh.get_local_rank()].clone(), ep_mesh, [Shard(0)], run_check=False)))
+            made.routed_experts.token_dispatcher.wire_meshes(ep_mesh=ep_mesh)
+            own = set(inner.parameters())
+            placement = Shard(1 if shard > inner.num_experts else 0)
 
         def of(param, own=own, placement=placement):
             return ShardPlacementResult(placement=placement, mesh_info=sparse_info) if param in own else ShardPlacementResult(placement=Shard(0), mesh_info=dense_info)
@@ -266,6 +291,13 @@ QWEN3 = dict(SIZES, model_type="qwen3_moe", head_dim=16, intermediate_size=112, 
 GRANITE = dict(SIZES, model_type="granitemoe", intermediate_size=24, num_local_experts=8, num_experts_per_tok=2, tie_word_embeddings=True)
 OLMOE = dict(SIZES, model_type="olmoe", intermediate_size=24, num_experts=8, num_experts_per_tok=2)
 
+GPT_OSS = dict(SIZES, model_type="gpt_oss", head_dim=16, intermediate_size=24, num_local_experts=8, num_experts_per_tok=2, sliding_window=8)
+DEEPSEEK = dict(SIZES, model_type="deepseek_v3", num_hidden_layers=4, num_key_value_heads=4, q_lora_rank=20, kv_lora_rank=12, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=8,
+                intermediate_size=88, moe_intermediate_size=24, n_routed_experts=8, n_shared_experts=1, n_group=2, topk_group=1, num_experts_per_tok=2,
+                first_k_dense_replace=2, norm_topk_prob=True)
+GLM = dict(SIZES, model_type="glm4_moe", head_dim=16, intermediate_size=88, moe_intermediate_size=24, n_routed_experts=8, n_shared_experts=1, n_group=1, topk_group=1,
+           num_experts_per_tok=2, first_k_dense_replace=1, norm_topk_prob=True)
+
 
 def cases():
     def make(name, what, model, world, expert, **more):
@@ -285,6 +317,12 @@ def cases():
     yield make("qwen3-e2-w8-acc2-sync", "2 micro-steps, both reduced", QWEN3, 8, 2, accumulation=2, sync_every_micro_step=True)
     yield make("qwen3-e2-w4-full", "every block recomputed", QWEN3, 4, 2, recompute="full")
     yield make("granite-e2-w4-bf16", "gradients reduced in bf16, tied embedding", GRANITE, 4, 2, reduce_dtype="bf16")
+    yield make("gpt-oss-e2-w4-clip", "experts with biases, attention with sinks", GPT_OSS, 4, 2, clip=1.0)
+    yield make("gpt-oss-e4-w16-acc2", "more ranks than experts: biases are cut on their second dimension, too", GPT_OSS, 16, 4, accumulation=2)
+    yield make("deepseek-e2-w4-full-clip", "two blocks without experts before two that have some, recomputed", DEEPSEEK, 4, 2, recompute="full", clip=1.0)
+    yield make("deepseek-e4-w4-acc2", "the same, experts over all ranks, 2 micro-steps", DEEPSEEK, 4, 4, accumulation=2)
+    yield make("glm4-e2-w8-hsdp", "a first block without experts, two copies of 4 ranks", GLM, 8, 2, shard_group=4)
+    yield make("glm4-e4-w8-keep", "a first block without experts, parameters stay after forward", GLM, 8, 4, fsdp={"reshard_after_forward": False})
     yield make("olmoe-e4-w8-keep", "parameters stay after forward", OLMOE, 8, 4, fsdp={"reshard_after_forward": False})
 
 
