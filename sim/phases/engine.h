@@ -34,6 +34,8 @@
 #include "model/cluster/cluster.h"
 
 enum engine_kind { ENGINE_VLLM, ENGINE_SGLANG, NENGINE };
+/* Who calls the engine: engine_step.h. */
+enum engine_driven { DRIVEN_PROCESS, DRIVEN_WITHIN, DRIVEN_ASYNC, NDRIVEN };
 
 struct engine {
     enum engine_kind kind;
@@ -47,6 +49,8 @@ struct engine {
     bool    eager;                  /* no CUDA graphs */
     bool    own_process;            /* of each GPU: a CUDA context of its own */
     int     sleep;                  /* level, while it does not generate */
+    enum engine_driven driven;
+    int     overlaps;               /* async_scheduling: 0 or 1; below 0 the version's usual one */
 };
 
 /* Bytes of one GPU. */
