@@ -159,9 +159,9 @@ static int check(const struct engine *e, const struct model *m, const struct clu
     if (e->tensor < 1 || m->heads % e->tensor || (m->kv_heads > e->tensor ? m->kv_heads % e->tensor : e->tensor % m->kv_heads))
         return fail("engine: tensor %lld does not divide %lld heads, %lld of keys and values", (long long)e->tensor, (long long)m->heads,
                     (long long)m->kv_heads);
-    if (e->tensor > c->gpus_per_node || c->gpus_per_node % e->tensor)
-        return fail("engine: tensor %lld: an engine of several nodes is not planned, and nodes of %lld GPUs must divide by it", (long long)e->tensor,
-                    (long long)c->gpus_per_node);
+    if (e->tensor > c->gpus_per_node ? e->tensor % c->gpus_per_node || c->world_size % e->tensor : c->gpus_per_node % e->tensor)
+        return fail("engine: tensor %lld: nodes of %lld GPUs must divide by it, or it by them, and all %lld GPUs by it", (long long)e->tensor,
+                    (long long)c->gpus_per_node, (long long)c->world_size);
     for (int i = 0; i < m->ntensors; i++)
         if (m->tensors[i].packed != BASE_PLAIN)
             return fail("engine: weights of 4 or 8 bits in an engine are not planned");
@@ -198,7 +198,7 @@ int engine_memory_of(const struct engine *e, const struct model *m, const struct
         return -1;
     out->weights = engine_params(m, e->tensor) * dtype_bytes(e->weights);
     out->activations = activations_of(e, m);
-    out->outside = (e->own_process ? c->gpu.context : 0) + (e->tensor > 1 ? overhead_nccl(&c->gpu, e->tensor, e->tensor) : 0);
+    out->outside = (e->own_process ? c->gpu.context : 0) + (e->tensor > 1 ? overhead_nccl(&c->gpu, e->tensor, engine_ranks_of_a_node(e, c)) : 0);
     out->graphs = e->eager ? 0 : GRAPHS;
     out->graphs_high = e->eager ? 0 : GRAPHS_HIGH;
     out->kv_token = engine_kv_token(m, e->tensor, e->kv);

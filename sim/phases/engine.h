@@ -75,6 +75,12 @@ const char *engine_kind_name(enum engine_kind kind);
 /* "gpu_memory_utilization", "mem_fraction_static" */
 const char *engine_share_name(enum engine_kind kind);
 
+/* Ranks of one engine that share a node: all of them, or as many as a node has. */
+static inline int64_t engine_ranks_of_a_node(const struct engine *e, const struct cluster *c)
+{
+    return e->tensor < c->gpus_per_node ? e->tensor : c->gpus_per_node;
+}
+
 /* What one of `tensor` ranks has of the model: column- and row-parallel layers, embedding and head (rows padded to a multiple of 64,
  * vocab_parallel_embedding.py) are cut, heads of keys and values too until each rank has one; norms and routers are whole.  Elements. */
 int64_t engine_params(const struct model *m, int64_t tensor);

@@ -153,7 +153,7 @@ static double all_reduces_of(const struct engine_steps *d, int64_t rows)
 
     if (tensor == 1)
         return 0;
-    if (coll_cost(d->c, COLL_ALL_REDUCE, tensor, tensor, rows * d->m->hidden * dtype_bytes(d->e->weights), &one) < 0)
+    if (coll_cost(d->c, COLL_ALL_REDUCE, tensor, engine_ranks_of_a_node(d->e, d->c), rows * d->m->hidden * dtype_bytes(d->e->weights), &one) < 0)
         return -1;
     return 2 * (double)d->m->layers * one.s;
 }
@@ -166,7 +166,7 @@ static double sampling_of(const struct engine_steps *d, int64_t rows)
     double logits = (double)rows * (double)d->m->vocab;
     struct cost gather = { 0 };
 
-    if (d->e->tensor > 1 && coll_cost(d->c, COLL_ALL_GATHER, d->e->tensor, d->e->tensor, (int64_t)logits * dtype_bytes(d->e->weights), &gather) < 0)
+    if (d->e->tensor > 1 && coll_cost(d->c, COLL_ALL_GATHER, d->e->tensor, engine_ranks_of_a_node(d->e, d->c), (int64_t)logits * dtype_bytes(d->e->weights), &gather) < 0)
         return -1;
     return gather.s + logits * SAMPLED_BYTES / d->bandwidth;
 }
