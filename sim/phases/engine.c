@@ -17,13 +17,15 @@
 enum { VOCABULARY_ROWS = 64 };
 /* CUDA graphs count within the share since vLLM 0.20, which takes 0.92 for 0.9 from then on (config/cache.py). */
 enum { GRAPHS_WITHIN = 20 };
+/* Asynchronous scheduling is vLLM's default from 0.14 on (config/vllm.py). */
+enum { OVERLAPS = 14 };
 
 struct engine engine_usual(enum engine_kind kind)
 {
     /* vLLM: block_size 16; SGLang: page_size 1. */
     static const struct engine usual[] = {
-        [ENGINE_VLLM]   = { ENGINE_VLLM, GRAPHS_WITHIN, 1, -1, DT_BF16, DT_BF16, 0, 0, 16, false, true, 0 },
-        [ENGINE_SGLANG] = { ENGINE_SGLANG, 5, 1, -1, DT_BF16, DT_BF16, 0, 0, 1, false, true, 0 },
+        [ENGINE_VLLM]   = { ENGINE_VLLM, GRAPHS_WITHIN, 1, -1, DT_BF16, DT_BF16, 0, 0, 16, false, true, 0, DRIVEN_PROCESS, -1 },
+        [ENGINE_SGLANG] = { ENGINE_SGLANG, 5, 1, -1, DT_BF16, DT_BF16, 0, 0, 1, false, true, 0, DRIVEN_ASYNC, -1 },
     };
 
     return usual[kind];
@@ -37,6 +39,7 @@ static void fill_vllm(struct engine *e, const struct gpu *g)
     e->share = e->share < 0 ? (e->version < GRAPHS_WITHIN ? 0.9 : 0.92) : e->share;
     e->sequences = e->sequences ? e->sequences : large ? 1024 : 256;
     e->batched_tokens = e->batched_tokens ? e->batched_tokens : large ? 16384 : 8192;
+    e->overlaps = e->overlaps < 0 ? e->version >= OVERLAPS : e->overlaps;
 }
 
 /* sglang/srt/arg_groups/memory_hook.py, 0.5.23: what is left of 512 MiB, 1.5 MiB a token of a chunk, 128 a rank, 2 a sequence of the largest
@@ -57,6 +60,7 @@ static void fill_sglang(struct engine *e, const struct gpu *g)
     double kept = 512 + 1.5 * (double)tokens + 128 * (double)e->tensor + (e->eager ? 0 : 2 * (double)graph + 8 * 42);
     kept = all > 60 * 1024 && kept < 10 * 1024 ? 10 * 1024 : kept;
     e->share = e->share < 0 ? round(1000 * (all - kept) / all) / 1000 : e->share;
+    e->overlaps = e->overlaps != 0;
 }
 
 void engine_fill(struct engine *e, const struct gpu *g)
@@ -155,9 +159,9 @@ static int check(const struct engine *e, const struct model *m, const struct clu
     if (e->tensor < 1 || m->heads % e->tensor || (m->kv_heads > e->tensor ? m->kv_heads % e->tensor : e->tensor % m->kv_heads))
         return fail("engine: tensor %lld does not divide %lld heads, %lld of keys and values", (long long)e->tensor, (long long)m->heads,
                     (long long)m->kv_heads);
-    if (e->tensor > c->gpus_per_node || c->gpus_per_node % e->tensor)
-        return fail("engine: tensor %lld: an engine of several nodes is not planned, and nodes of %lld GPUs must divide by it", (long long)e->tensor,
-                    (long long)c->gpus_per_node);
+    if (e->tensor > c->gpus_per_node ? e->tensor % c->gpus_per_node || c->world_size % e->tensor : c->gpus_per_node % e->tensor)
+        return fail("engine: tensor %lld: nodes of %lld GPUs must divide by it, or it by them, and all %lld GPUs by it", (long long)e->tensor,
+                    (long long)c->gpus_per_node, (long long)c->world_size);
     for (int i = 0; i < m->ntensors; i++)
         if (m->tensors[i].packed != BASE_PLAIN)
             return fail("engine: weights of 4 or 8 bits in an engine are not planned");
@@ -194,7 +198,7 @@ int engine_memory_of(const struct engine *e, const struct model *m, const struct
         return -1;
     out->weights = engine_params(m, e->tensor) * dtype_bytes(e->weights);
     out->activations = activations_of(e, m);
-    out->outside = (e->own_process ? c->gpu.context : 0) + (e->tensor > 1 ? overhead_nccl(&c->gpu, e->tensor, e->tensor) : 0);
+    out->outside = (e->own_process ? c->gpu.context : 0) + (e->tensor > 1 ? overhead_nccl(&c->gpu, e->tensor, engine_ranks_of_a_node(e, c)) : 0);
     out->graphs = e->eager ? 0 : GRAPHS;
     out->graphs_high = e->eager ? 0 : GRAPHS_HIGH;
     out->kv_token = engine_kv_token(m, e->tensor, e->kv);

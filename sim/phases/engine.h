@@ -34,6 +34,8 @@
 #include "model/cluster/cluster.h"
 
 enum engine_kind { ENGINE_VLLM, ENGINE_SGLANG, NENGINE };
+/* Who calls the engine: engine_step.h. */
+enum engine_driven { DRIVEN_PROCESS, DRIVEN_WITHIN, DRIVEN_ASYNC, NDRIVEN };
 
 struct engine {
     enum engine_kind kind;
@@ -47,6 +49,8 @@ struct engine {
     bool    eager;                  /* no CUDA graphs */
     bool    own_process;            /* of each GPU: a CUDA context of its own */
     int     sleep;                  /* level, while it does not generate */
+    enum engine_driven driven;
+    int     overlaps;               /* async_scheduling: 0 or 1; below 0 the version's usual one */
 };
 
 /* Bytes of one GPU. */
@@ -70,6 +74,12 @@ void engine_fill(struct engine *e, const struct gpu *g);
 const char *engine_kind_name(enum engine_kind kind);
 /* "gpu_memory_utilization", "mem_fraction_static" */
 const char *engine_share_name(enum engine_kind kind);
+
+/* Ranks of one engine that share a node: all of them, or as many as a node has. */
+static inline int64_t engine_ranks_of_a_node(const struct engine *e, const struct cluster *c)
+{
+    return e->tensor < c->gpus_per_node ? e->tensor : c->gpus_per_node;
+}
 
 /* What one of `tensor` ranks has of the model: column- and row-parallel layers, embedding and head (rows padded to a multiple of 64,
  * vocab_parallel_embedding.py) are cut, heads of keys and values too until each rank has one; norms and routers are whole.  Elements. */

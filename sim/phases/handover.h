@@ -25,6 +25,7 @@ struct handover {
     int64_t bytes;                  /* of the whole model, in the engine's dtype */
     int64_t gathered;               /* in the trainer's: 0 where every rank has all of it */
     int64_t calls;                  /* of the gather */
+    int64_t tensors;                /* of a checkpoint, each expert's its own: the frameworks take a while for each (handover.c) */
     int64_t peak;                   /* on a rank of the trainer, on top of what it holds */
     struct cost time;
 };

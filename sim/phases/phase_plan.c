@@ -129,11 +129,27 @@ static int read_version(const struct reading *r, int *to)
     return 0;
 }
 
+static int read_driven(const struct reading *r, struct engine *e)
+{
+    static const char *const words[] = { [DRIVEN_PROCESS] = "process", [DRIVEN_WITHIN] = "within", [DRIVEN_ASYNC] = "async" };
+    const json_t *v = json_object_get(r->j, "driven");
+    int w = v ? word_of(v, words, NDRIVEN) : (int)e->driven;
+    bool overlaps = false;
+
+    if (w < 0)
+        return wrong(r, "driven", "\"process\", \"within\" or \"async\"");
+    if (read_flag(r, "async_scheduling", &overlaps) < 0)
+        return -1;
+    e->driven = (enum engine_driven)w;
+    e->overlaps = json_object_get(r->j, "async_scheduling") ? overlaps : e->overlaps;
+    return 0;
+}
+
 static int read_engine(const struct reading *r, struct phase_role *to)
 {
     static const char *const known[] = { "engine", "version", "model", "cluster", "tensor", "gpu_memory_utilization", "mem_fraction_static", "dtype",
                                          "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "block_size", "enforce_eager", "sleep",
-                                         "own_process", NULL };
+                                         "own_process", "driven", "async_scheduling", NULL };
     static const char *const engines[] = { [ENGINE_VLLM] = "vllm", [ENGINE_SGLANG] = "sglang" };
     int kind = word_of(json_object_get(r->j, "engine"), engines, NENGINE);
     int64_t sleep = 0;
@@ -154,7 +170,7 @@ static int read_engine(const struct reading *r, struct phase_role *to)
         read_dtype(r, "dtype", false, &e->weights) < 0 || (e->kv = e->weights, read_dtype(r, "kv_cache_dtype", true, &e->kv)) < 0 ||
         read_count(r, "max_num_seqs", 1, &e->sequences) < 0 || read_count(r, "max_num_batched_tokens", 1, &e->batched_tokens) < 0 ||
         read_count(r, "block_size", 1, &e->block) < 0 || read_flag(r, "enforce_eager", &e->eager) < 0 || read_count(r, "sleep", 0, &sleep) < 0 ||
-        read_flag(r, "own_process", &e->own_process) < 0)
+        read_flag(r, "own_process", &e->own_process) < 0 || read_driven(r, e) < 0)
         return -1;
     if (sleep > 2)
         return wrong(r, "sleep", "0 (it stays awake), 1 or 2");

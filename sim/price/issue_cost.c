@@ -72,7 +72,9 @@ double op_issue_one_by_one(enum pass pass, const struct kernel *k)
     return products + added + k->chunks * (pass == PASS_FORWARD ? ISSUE_CHUNK_FORWARD : ISSUE_CHUNK_BACKWARD);
 }
 
-static double issue_unit(const struct cost_cache *c) { return c->p->cluster.node.issue > 0 ? c->p->cluster.node.issue : ISSUE_UNIT; }
+double issue_unit_of(const struct cluster *c) { return c->node.issue > 0 ? c->node.issue : ISSUE_UNIT; }
+
+static double issue_unit(const struct cost_cache *c) { return issue_unit_of(&c->p->cluster); }
 
 /* In units: of the hooks around the modules of a whole pass a segment has as large a share as of its kernels. */
 static double module_hooks(const struct schedules *s, const struct op *o, int kernels)

@@ -78,4 +78,7 @@ void op_held(struct cost_cache *c, const struct schedules *s, const struct op *o
 /* Seconds the issuing thread is busy with any entry, collectives included. */
 double op_issue_cost(struct cost_cache *c, const struct schedules *s, const struct op *o);
 
+/* Seconds of the unit that its ratios are in: a kernel of a forward without gradients. */
+double issue_unit_of(const struct cluster *c);
+
 #endif

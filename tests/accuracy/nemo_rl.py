@@ -17,6 +17,7 @@ import sys
 DPXPLAN = os.path.join(os.environ.get("B", "build"), "dpxplan")
 PROMPT = 150
 GPUS_A_NODE = {"h100": 8, "gb200": 4}
+VLLM = {"v0.5": "0.11", "v0.6": "0.17"}         # pyproject.toml of the two
 
 
 def cluster(gpus: int, gpu: str) -> str:
@@ -31,16 +32,22 @@ def phases(row: dict) -> dict:
     parallel = {"tensor": tensor, "sequence": True} if tensor > 1 else {"expert": expert}
     if pipeline > 1:
         parallel["pipeline"] = pipeline
+    large = row["model"].startswith("deepseek")
+    if large:                       # 3 layers on the first stage, 2 on the last; every block recomputed
+        parallel.update({"first_stage_less_layers": 1, "last_stage_less_layers": 2})
     plan = {"model": row["model"], "strategy": "zero1", "dialect": "megatron", "kernels": "te", "seq": int(row["longest"]), "micro_batch": 1,
-            "accumulation": int(row["batch"]) * tensor * pipeline // trainers, "precision": "bf16", "recompute": "none", "parallel": parallel}
-    engine = {"engine": "vllm", "version": "0.11", "tensor": int(row["engine_tensor"]), "gpu_memory_utilization": 0.8 if apart else 0.6, "sleep": 1}
+            "accumulation": int(row["batch"]) * tensor * pipeline // trainers, "precision": "bf16", "recompute": "full" if large else "none", "parallel": parallel}
+    engine = {"engine": "vllm", "version": VLLM[row["version"]], "tensor": int(row["engine_tensor"]), "gpu_memory_utilization": 0.8 if apart else 0.6,
+              "sleep": 1, "driven": "async" if apart or large else "within"}
+    if engine["tensor"] > 1:
+        engine["async_scheduling"] = False      # Ray's executor
     if apart:
         engine["cluster"] = cluster(gpus - trainers, row["gpu"])
-    return {"dpx_phases": 1, "cluster": cluster(trainers, row["gpu"]), "samples": int(row["samples"]), "of_prompt": 32, "prompt": PROMPT,
+    return {"dpx_phases": 1, "cluster": cluster(trainers, row["gpu"]), "samples": int(row["samples"]), "of_prompt": 16 if large else 32, "prompt": PROMPT,
             "response": {"mean": int(row["mean"]) - PROMPT, "longest": int(row["longest"]) - PROMPT}, "asynchronous": apart,
             "roles": {"policy": {"train": plan, "between": "device" if apart else "host", "empties_cache": True,
                                  "unpadded": True, "frees_gradients": True}, "engine": engine},
-            "phases": [{"generate": "engine"}, {"name": "log-probs", "forward": "policy"}, {"name": "reference", "forward": "policy"},
+            "phases": [{"hand_over": "policy", "to": "engine"}, {"generate": "engine"}, {"name": "log-probs", "forward": "policy"}, {"name": "reference", "forward": "policy"},
                        {"update": "policy"}]}
 
 
