@@ -239,13 +239,14 @@ void caching_allocator_keep(struct caching_allocator *a, int stream)
     a->kept |= 1u << stream;
 }
 
-/* With max_split_size: enough oversize blocks of the stream for this request, the largest first. */
+/* With max_split_size: enough oversize blocks of the stream for this request, the largest first; none of an expandable segment
+ * (release_available_cached_blocks()). */
 static bool release_available(struct caching_allocator *a, int stream, bool small, int64_t size)
 {
     struct block_list *l = &a->pool[stream].free[small];
     int64_t key = size > a->o.max_split_size ? size : a->o.max_split_size, released = 0;
 
-    if (a->o.max_split_size == INT64_MAX || a->kept >> stream & 1)
+    if (a->o.max_split_size == INT64_MAX || a->o.expandable_segments || a->kept >> stream & 1)
         return false;
     int b = caching_list_least(a, l, key);
     if (b != NO_BLOCK) {

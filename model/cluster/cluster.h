@@ -76,6 +76,15 @@ struct gpu {
 /* Kept free for fragmentation and what is not modelled, unless stated. */
 #define CLUSTER_HEADROOM 0.05
 
+/* NCCL_NVLS_ENABLE: NVLink SHARP where there is any (2, NCCL's default), required (1), or not used (0). */
+enum nccl_nvls { NVLS_AUTO, NVLS_REQUIRED, NVLS_OFF };
+
+/* NCCL's environment, of the plan (environment.h): all 0 is NCCL's own. */
+struct cluster_nccl {
+    enum nccl_nvls nvls;
+    int64_t        buffsize;        /* NCCL_BUFFSIZE; 0: 4 MiB */
+};
+
 struct cluster {
     char       name[64];            /* as given: "4x8xh100", "localhost:4", a file's name */
     char       calibration[80];     /* whose measurements predictions rest on, by name; CLUSTER_UNCALIBRATED: no one's;
@@ -92,6 +101,7 @@ struct cluster {
     double     power_limit_w;       /* of each GPU, as nvidia-smi -pl sets it; 0: its board's own */
     struct cluster_node node;               /* each */
     struct cluster_runs runs;
+    struct cluster_nccl nccl;
     int        is_host;             /* ranks are processes on CPU cores: of this machine (localhost), or of
                                      * several like it; "host": true in a file */
 

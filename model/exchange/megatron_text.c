@@ -126,12 +126,8 @@ static void list_sections(const json_t *doc, struct unread *u)
 void megatron_list_beside(const json_t *doc, const char *where)
 {
     static const char *const known[] = { "MODEL_ARGS", "TEST_TYPE", "LAUNCHER", "METRICS", "BEFORE_SCRIPT", "AFTER_SCRIPT", "MODE", "ENV_VARS" };
-    static const char *const variables[] = { "CUDA_DEVICE_MAX_CONNECTIONS", "NVTE_ALLOW_NONDETERMINISTIC_ALGO", "CUBLAS_WORKSPACE_CONFIG", "NCCL_IB_SL",
-                                             "NCCL_IB_TIMEOUT", "NCCL_DEBUG", "N_REPEAT", "SKIP_PYTEST", "GPUS_PER_NODE", "PYTORCH_CUDA_ALLOC_CONF",
-                                             "TRITON_CACHE_DIR", "WANDB_API_KEY", "WANDB_MODE", "HF_HOME", "HF_TOKEN", "OMP_NUM_THREADS" };
     struct notes notes = { 0 };
     struct unread u = { .notes = &notes };
-    char path[120];
     const char *key;
     json_t *v;
 
@@ -140,10 +136,6 @@ void megatron_list_beside(const json_t *doc, const char *where)
     json_object_foreach((json_t *)(uintptr_t)doc, key, v)
         if (!json_is_object(v) || strcmp(key, "MODEL_ARGS"))
             unread_add(&u, key, NULL, unread_is_among(key, known, sizeof known / sizeof *known));
-    json_object_foreach(json_object_get(doc, "ENV_VARS"), key, v) {
-        snprintf(path, sizeof path, "ENV_VARS.%.100s", key);
-        unread_add(&u, path, NULL, unread_is_among(key, variables, sizeof variables / sizeof *variables));
-    }
     list_sections(doc, &u);
     unread_end(&u);
     notes_print(&notes, where);

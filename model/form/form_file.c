@@ -207,6 +207,7 @@ static json_t *read_command(struct form_file *f)
         json_array_append(f->words, json_array_get(command, i));
     doc = options_at_paths(f->words, 0);
     f->uncertain = json_incref(s.uncertain);
+    f->environment = json_incref(s.variables);
     shell_free(&s);
     return doc;
 }
@@ -371,6 +372,7 @@ void form_close(struct form_file *f)
     json_decref(f->words);
     json_decref(f->launcher);
     json_decref(f->uncertain);
+    json_decref(f->environment);
     json_decref(f->launch);
     *f = (struct form_file){ .path = "" };
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/plan/environment.h"
 #include "model/plan/graphs.h"
 #include "model/plan/loss_check.h"
 #include "model/program/workspace.h"
@@ -73,31 +74,37 @@ static int64_t channels(const struct gpu *g, int crosses_nodes)
  * each head, the heads being the node's ranks (at most 32); 256 MiB on 8xH100.  16
  * channels on SM90, 24 seen on Blackwell; none where the node has no more than two GPUs
  * (ncclNvlsInit). */
-static int64_t nvls(const struct gpu *g, int64_t local)
+static int64_t nvls(const struct cluster *c, int64_t local)
 {
+    const struct gpu *g = &c->gpu;
     int64_t heads = local < 32 ? local : 32;
 
-    if (g->sm_arch < 90 || !(g->link > 0) || local <= 2)
+    if (c->nccl.nvls == NVLS_OFF || g->sm_arch < 90 || !(g->link > 0) || local <= 2)
         return 0;
     return (g->sm_arch >= 100 ? 24 : 16) * 2 * (8 * 128 * KiB) * heads;
 }
 
-int64_t overhead_nccl(const struct gpu *g, int64_t ranks, int64_t local)
+static int64_t simple(const struct cluster *c) { return c->nccl.buffsize ? c->nccl.buffsize : NCCL_SIMPLE; }
+
+/* What a connection's receiver has. */
+static int64_t receiver(const struct cluster *c) { return round_up(NCCL_LL + NCCL_LL128 + simple(c), NCCL_GRAIN); }
+
+int64_t overhead_nccl(const struct cluster *c, int64_t ranks, int64_t local)
 {
-    int64_t receive = round_up(NCCL_LL + NCCL_LL128 + NCCL_SIMPLE, NCCL_GRAIN);
-    int64_t net_send = round_up(NCCL_LL128 + NCCL_SIMPLE, NCCL_GRAIN);   /* LL stays on the host */
+    int64_t receive = receiver(c);
+    int64_t net_send = round_up(NCCL_LL128 + simple(c), NCCL_GRAIN);   /* LL stays on the host */
     int64_t n, bytes;
 
     if (ranks < 2)
         return 0;
-    n = channels(g, ranks > local);
+    n = channels(&c->gpu, ranks > local);
     /* In a ring a rank receives once a channel and sends once. */
     bytes = n * (receive + NCCL_HEADER);
     /* Every channel leaves each node once, from one of its GPUs, and a send through the
      * network has a whole buffer of its own (GPUDirect RDMA). */
     if (ranks > local)
         bytes += ceil_div(n, local) * (net_send - NCCL_HEADER);
-    return bytes + nvls(g, local);
+    return bytes + nvls(c, local);
 }
 
 int64_t overhead_own_process(const struct gpu *g, uint32_t communicates, bool nccl)
@@ -107,8 +114,12 @@ int64_t overhead_own_process(const struct gpu *g, uint32_t communicates, bool nc
     return OWN_CONTEXT_HOPPER + (nccl && communicates ? OWN_NCCL_HOPPER : 0);
 }
 
-int64_t overhead_workspace(const struct gpu *g)
+int64_t overhead_workspace(const struct plan *p)
 {
+    const struct gpu *g = &p->cluster.gpu;
+
+    if (environment_workspace(p) >= 0)
+        return environment_workspace(p);
     if (g->sm_arch >= 90)
         return 32 * MiB;
     if (g->sm_arch > 0)
@@ -121,10 +132,10 @@ int64_t overhead_workspace(const struct gpu *g)
 bool overhead_keeps_workspaces(const struct plan *p) { return plan_torch_before(p, 2015); }
 
 /* Of the fullest rank: on the fullest node of the group, or on its emptiest. */
-static void communicator(struct overhead *o, const struct gpu *g, const char *group,
+static void communicator(struct overhead *o, const struct cluster *c, const char *group,
                          const struct mesh_lie *l)
 {
-    int64_t full = overhead_nccl(g, l->ranks, l->most), thin = overhead_nccl(g, l->ranks, l->least);
+    int64_t full = overhead_nccl(c, l->ranks, l->most), thin = overhead_nccl(c, l->ranks, l->least);
     char name[64];
 
     snprintf(name, sizeof name, "NCCL buffers, %s of %" PRId64, group, l->ranks);
@@ -147,7 +158,7 @@ static void communicators(const struct plan *p, const struct plan_groups *groups
         if (communicates >> g & 1) {
             struct mesh_lie l = plan_groups_slowest(p, groups, g);
             group_text(&groups->group[g], name, sizeof name);
-            communicator(o, &p->cluster.gpu, name, &l);
+            communicator(o, &p->cluster, name, &l);
         }
 }
 
@@ -216,9 +227,9 @@ int64_t overhead_bytes(const struct plan *p, const struct plan_groups *groups, u
     if (p->kernels == KERNELS_DPX)
         add(out, OVERHEAD_ALLOCATED, workspace_device(p), "exec/cuda/kernels_cuda.h", "workspace of the kernels");
     else if (overhead_keeps_workspaces(p))
-        add(out, OVERHEAD_ALLOCATED, 2 * overhead_workspace(&c->gpu), SOURCE_WORKSPACE, "BLAS workspaces, 2 handles");
+        add(out, OVERHEAD_ALLOCATED, 2 * overhead_workspace(p), SOURCE_WORKSPACE, "BLAS workspaces, 2 handles");
     else
-        add(out, OVERHEAD_ALLOCATED, overhead_workspace(&c->gpu), SOURCE_TRANSIENT, "BLAS workspace of one product");
+        add(out, OVERHEAD_ALLOCATED, overhead_workspace(p), SOURCE_TRANSIENT, "BLAS workspace of one product");
     communicators(p, groups, communicates, out);
     symmetric_memory(p, out);
     graphs(p, out);
@@ -309,7 +320,7 @@ static void messages(const struct plan *p, const struct schedules *s, const stru
         int64_t peer = mesh_member(&s->groups.group[group].of, s->rank, of[k].peer);
         peers++;
         if (peer / per_node == s->rank / per_node) {
-            bytes += each * ((of[k].receives ? round_up(NCCL_LL + NCCL_LL128 + NCCL_SIMPLE, NCCL_GRAIN) : 0) +
+            bytes += each * ((of[k].receives ? receiver(&p->cluster) : 0) +
                              (of[k].sends ? NCCL_HEADER : 0));
         } else {
             sends |= of[k].sends;

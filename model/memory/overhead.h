@@ -56,15 +56,15 @@ int64_t overhead_peer_channels(const struct cluster *c, const struct mesh_lie *l
 
 /* Device memory NCCL holds for one communicator of `ranks` ranks, `local` of them in each
  * node; 0 for a communicator of one. */
-int64_t overhead_nccl(const struct gpu *g, int64_t ranks, int64_t local);
+int64_t overhead_nccl(const struct cluster *c, int64_t ranks, int64_t local);
 
 /* What the driver counts of a process of dpx's own beside what dpx allocates: its CUDA context with kernels, and with `nccl`
  * what NCCL takes of itself where a bit of `communicates` is set, buffers between ranks (overhead_nccl()) not included.
  * -1: not known; measured on Hopper alone. */
 int64_t overhead_own_process(const struct gpu *g, uint32_t communicates, bool nccl);
 
-/* Workspace of one cuBLAS (hipBLAS) handle in PyTorch. */
-int64_t overhead_workspace(const struct gpu *g);
+/* Workspace of one cuBLAS (hipBLAS) handle in the plan's PyTorch: CUBLAS_WORKSPACE_CONFIG's, or the GPU's own. */
+int64_t overhead_workspace(const struct plan *p);
 /* Does the plan's PyTorch keep it?  From 2.15 on it is allocated around every product. */
 bool overhead_keeps_workspaces(const struct plan *p);
 

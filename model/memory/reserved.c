@@ -38,7 +38,7 @@ struct request_target reserved_target(struct caching_allocator *a)
 
 struct request_options reserved_options(const struct plan *p)
 {
-    return (struct request_options){ .workspace = overhead_workspace(&p->cluster.gpu),
+    return (struct request_options){ .workspace = overhead_workspace(p),
                                      .workspace_kept = overhead_keeps_workspaces(p), .statics = graphs_static_bytes(p), .logits = loss_kept_bytes(p) };
 }
 
@@ -51,11 +51,22 @@ static int check(const struct plan *p, const struct schedules *s, int64_t unmatc
                                      "please report this plan", (long long)s->rank, (long long)unmatched);
 }
 
+/* Those of the plan's environment, which was checked with the plan. */
+static struct caching_options options_of(const struct plan *p)
+{
+    struct caching_options o = caching_allocator_defaults();
+
+    if (*p->environment.alloc_conf)
+        caching_allocator_configure(&o, p->environment.alloc_conf);
+    return o;
+}
+
 /* -1: reported, no replay of this plan. */
 static int replay(const struct plan *p, const struct schedules *s, int64_t capacity,
                    const struct caching_options *conf, struct reserved *out)
 {
-    struct caching_allocator *a = caching_allocator_new(capacity, conf);
+    struct caching_options own = options_of(p);
+    struct caching_allocator *a = caching_allocator_new(capacity, conf ? conf : &own);
     const struct caching_stats *c = caching_allocator_stats(a);
     struct request_target t = reserved_target(a);
     struct request_report r;
@@ -144,7 +155,8 @@ int reserved_left_of(const struct plan *p, const struct schedules *s, const stru
     memset(out, 0, sizeof *out);
     if (!reserved_is_known(p))
         return 0;
-    struct caching_allocator *a = caching_allocator_new(A_DEVICE_WITH_ROOM, conf);
+    struct caching_options own = options_of(p);
+    struct caching_allocator *a = caching_allocator_new(A_DEVICE_WITH_ROOM, conf ? conf : &own);
     const struct caching_stats *c = caching_allocator_stats(a);
     struct request_target t = reserved_target(a);
     struct request_report r;

@@ -88,6 +88,9 @@ static const char *const qat_words[]       = { "none", "8da4w", NULL };
 static const char *const filter_words[]    = { "parts of names of modules", "", "none", "auto_filter_small_kn", NULL };
 static const char *const a_version[]       = { "a version", NULL };
 static const char *const a_path[]          = { "a path", NULL };
+static const char *const a_conf[]          = { "KEY:VALUE,KEY:VALUE", NULL };
+static const char *const a_workspace[]     = { ":KIB:COUNT", NULL };
+static const char *const nvls_words[]      = { "2", "1", "0", NULL };
 static const char *const a_layout[]        = { "a layout", NULL };
 static const char *const adam_words[]      = { "fp32", "bf16", "fp16", "fp8", NULL };
 static const char *const main_words[]      = { "fp32", "fp16", NULL };
@@ -496,6 +499,17 @@ static const struct knob rows[] = {
       .about = "with use_precision_aware_optimizer: of fp32 parameters the 16 bits are kept that the bf16 ones lack" },
     { "megatron", "pipeline_model_parallel_layout", TEXT(megatron.pipeline_layout, a_layout), .cells = MEGATRON, NULL_IS(0), IDLE(pipeline), .say = knob_say_layout,
       .about = "blocks of each stage, such as \"Et*7|(t*8|)*14t*7L\"; null: even parts" },
+
+    { "environment", "PYTORCH_ALLOC_CONF", TEXT(environment.alloc_conf, a_conf), .cells = ALL & ~PAPER, NULL_IS(0), IDLE(no_alloc_conf), .label = ", %s",
+      .about = "options of PyTorch's allocator, such as expandable_segments:True; PYTORCH_CUDA_ALLOC_CONF is its older name" },
+    { "environment", "CUBLAS_WORKSPACE_CONFIG", TEXT(environment.cublas_workspace, a_workspace), .cells = ALL & ~PAPER, NULL_IS(0),
+      IDLE(no_workspace), .about = "a cuBLAS handle's workspace, such as :4096:8; null: PyTorch's (32 MiB from Hopper on)" },
+    { "environment", "CUDA_DEVICE_MAX_CONNECTIONS", INT(environment.max_connections, 0, 32, 0), .cells = ALL & ~PAPER, NULL_IS(0), IDLE(no_connections),
+      .about = "hardware queues of a process: Megatron-LM wants 1 beside tensor or context parallelism before Blackwell; null: as the framework asks" },
+    { "environment", "NCCL_NVLS_ENABLE", WORD(cluster.nccl.nvls, nvls_words, NVLS_AUTO), .cells = ALL, .null = KNOB_NULL_DEFAULT, IDLE(no_nvls),
+      .label = ", NCCL_NVLS_ENABLE=%s", .about = "0: collectives without NVLink SHARP, and none of its buffers" },
+    { "environment", "NCCL_BUFFSIZE", INT(cluster.nccl.buffsize, 0, (int64_t)1 << 30, 0), .cells = ALL, NULL_IS(0), IDLE(no_buffsize),
+      .about = "bytes of a buffer of the Simple protocol, one a connection; null: 4 MiB" },
 
     { "deepspeed", "reduce_bucket_size", INT(ds.reduce_bucket_size, 1, (int64_t)1 << 50, 5e8), .cells = DS123, ZERO,
       .ds_auto = knob_auto_reduce_bucket, TRIES(8, 5e8, 5e7), .label = ", bucket %g",

@@ -268,6 +268,12 @@ bool knob_idle_no_logits(const struct plan *p)
     return p->model.head != HEAD_LOGITS || loss_reads_head(p->loss) || p->loss == LOSS_LINEAR_CHUNKS;
 }
 
+bool knob_idle_no_alloc_conf(const struct plan *p) { return !*p->environment.alloc_conf; }
+bool knob_idle_no_workspace(const struct plan *p) { return !*p->environment.cublas_workspace; }
+bool knob_idle_no_connections(const struct plan *p) { return p->environment.max_connections == 0; }
+bool knob_idle_no_nvls(const struct plan *p) { return p->cluster.nccl.nvls == NVLS_AUTO; }
+bool knob_idle_no_buffsize(const struct plan *p) { return p->cluster.nccl.buffsize == 0; }
+
 bool knob_idle_form(const struct plan *p)
 {
     return p->optimizer != OPTIMIZER_ADAMW || p->ds.offload_optimizer.device != OFFLOAD_NONE || p->kernels == KERNELS_DPX;
@@ -303,6 +309,8 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_narrow, "train is not \"lora\", or the model is in fp32 (model_dtype)" },
         { knob_idle_float8, "fp8 is \"none\"" },
         { knob_idle_float8_gather, "fsdp.enable_fsdp_float8_all_gather is false" },
+        { knob_idle_no_alloc_conf, "it is not set" }, { knob_idle_no_workspace, "it is not set" }, { knob_idle_no_connections, "it is not set" },
+        { knob_idle_no_nvls, "it is not set" }, { knob_idle_no_buffsize, "it is not set" },
         { knob_idle_no_logits, "the loss has no whole logits" },
         { knob_idle_eager, "kernels are not \"torch-compile\"" },
         { knob_idle_graphs, "megatron.cuda_graph_impl is none" },

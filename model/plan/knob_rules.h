@@ -81,6 +81,12 @@ bool knob_idle_float8_gather(const struct plan *p);
 /* No torch.compile(); dialect megatron: no CUDA graphs. */
 bool knob_idle_no_logits(const struct plan *p);
 bool knob_idle_eager(const struct plan *p);
+/* Environment variables that are not set. */
+bool knob_idle_no_alloc_conf(const struct plan *p);
+bool knob_idle_no_workspace(const struct plan *p);
+bool knob_idle_no_connections(const struct plan *p);
+bool knob_idle_no_nvls(const struct plan *p);
+bool knob_idle_no_buffsize(const struct plan *p);
 bool knob_idle_graphs(const struct plan *p);
 bool knob_idle_whole_states(const struct plan *p);  /* dialect megatron: no precision-aware optimizer */
 

@@ -293,6 +293,13 @@ struct plan_stated {
     uint8_t rows[PLAN_MAX_KNOBS / 8];
 };
 
+/* Environment variables (environment.h); NCCL's are the cluster's. */
+struct environment {
+    char    alloc_conf[160];        /* PYTORCH_ALLOC_CONF; "": PyTorch's defaults */
+    char    cublas_workspace[64];   /* CUBLAS_WORKSPACE_CONFIG; "": PyTorch's */
+    int64_t max_connections;        /* CUDA_DEVICE_MAX_CONNECTIONS; 0: as the framework asks, else CUDA's 8 */
+};
+
 struct plan {
     struct model   model;
     struct training train;          /* for which `model` is made: training_apply() */
@@ -329,6 +336,7 @@ struct plan {
     struct deepspeed_options ds;
     struct dp_options        dp;
     struct megatron_options  megatron;
+    struct environment       environment;
     struct framework_limits  limits;
     struct plan_stated       stated;
 };

@@ -3,6 +3,7 @@
  * Ranges come from the rows of the table of knobs; here are the rules that join two
  * options, or an option and the model or cluster.  A plan that passes needs no
  * further check by a lowering. */
+#include "model/plan/environment.h"
 #include "model/plan/plan.h"
 
 #include <inttypes.h>
@@ -288,7 +289,7 @@ int plan_check(const struct plan *p, const char *where)
         || check_derived(p, where) < 0 || check_common(p, where) < 0
         || check_unit(p, where) < 0 || (f->check && f->check(p, where) < 0) || loss_check(p, where) < 0 || liger_check(p, where) < 0
         || check_optimizer_form(p, where) < 0 || check_compile(p, where) < 0 || graphs_check(p, where) < 0
-        || train_check(p, where) < 0 || optimizer_check(p, where) < 0 || float8_check(p, where) < 0 || qat_check(p, where) < 0)
+        || environment_check(p, where) < 0 || train_check(p, where) < 0 || optimizer_check(p, where) < 0 || float8_check(p, where) < 0 || qat_check(p, where) < 0)
         return -1;
     return 0;
 }

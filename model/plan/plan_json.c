@@ -14,9 +14,11 @@
 
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/notes.h"
 #include "base/opts.h"
 #include "model/arch/hf_notes.h"
 #include "model/arch/training.h"
+#include "model/plan/environment.h"
 #include "model/plan/knob_rules.h"
 
 static int refuse_unknown(const char *where, const char *object, const char *name,
@@ -128,6 +130,40 @@ static int read_object(const char *where, const char *object, const json_t *j, s
     return 0;
 }
 
+/* A variable's value as a shell has it: 1 is "1".  Unknown ones are told: what a job exports is for its own purposes, too. */
+static int read_variable(const char *where, const char *name, const json_t *v, struct plan *p)
+{
+    char number[32];
+    const char *text = json_string_value(v), *why = NULL;
+
+    if (json_is_null(v))
+        return 0;
+    snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+    if (!text && !json_is_integer(v))
+        return fail("%s: environment.%s: expected a text, such as \"1\"", where, name);
+    switch (environment_give(p, where, name, text ? text : number, &why)) {
+    case ENVIRONMENT_REFUSED: return -1;
+    case ENVIRONMENT_LEFT:    return fail("%s: environment.%s: %s: leave it out", where, name, why);
+    case ENVIRONMENT_UNKNOWN: notes_say_once("%s: environment.%s is not known to change memory or time", where, name); return 0;
+    case ENVIRONMENT_TAKEN:   break;
+    }
+    return 0;
+}
+
+/* Behind the other keys, of some of which variables are other names. */
+static int read_environment(const char *where, const json_t *j, struct plan *p)
+{
+    const char *name;
+    json_t *v;
+
+    if (j && !json_is_object(j) && !json_is_null(j))
+        return fail("%s: environment: expected an object", where);
+    json_object_foreach((json_t *)(uintptr_t)j, name, v)
+        if (!is_comment(name) && read_variable(where, name, v, p) < 0)
+            return -1;
+    return 0;
+}
+
 static int read_keys(const char *where, const json_t *j, struct plan *p)
 {
     const struct knob *k;
@@ -135,7 +171,7 @@ static int read_keys(const char *where, const json_t *j, struct plan *p)
     json_t *v;
 
     json_object_foreach((json_t *)(uintptr_t)j, name, v) {
-        if (is_head(name) || is_comment(name))
+        if (is_head(name) || is_comment(name) || !strcmp(name, "environment"))
             continue;
         if (read_key(where, "", name, v, p) < 0)
             return -1;
@@ -143,7 +179,7 @@ static int read_keys(const char *where, const json_t *j, struct plan *p)
     for (int i = 0; (k = knob_at(i)); i++)
         if (k->required && !json_object_get(j, k->name))
             return fail("%s: %s: missing", where, k->name);
-    return 0;
+    return read_environment(where, json_object_get(j, "environment"), p);
 }
 
 /* ---- model and cluster, embedded or named ---- */

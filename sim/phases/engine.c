@@ -198,7 +198,7 @@ int engine_memory_of(const struct engine *e, const struct model *m, const struct
         return -1;
     out->weights = engine_params(m, e->tensor) * dtype_bytes(e->weights);
     out->activations = activations_of(e, m);
-    out->outside = (e->own_process ? c->gpu.context : 0) + (e->tensor > 1 ? overhead_nccl(&c->gpu, e->tensor, engine_ranks_of_a_node(e, c)) : 0);
+    out->outside = (e->own_process ? c->gpu.context : 0) + (e->tensor > 1 ? overhead_nccl(c, e->tensor, engine_ranks_of_a_node(e, c)) : 0);
     out->graphs = e->eager ? 0 : GRAPHS;
     out->graphs_high = e->eager ? 0 : GRAPHS_HIGH;
     out->kv_token = engine_kv_token(m, e->tensor, e->kv);

@@ -40,6 +40,7 @@ struct bill_asked {
     { "PLAN.json", "the plan; or a model's name, or a file of a training framework (both with --cluster); - is standard input", .str = &(a).eval.plan.path, .doc = &(a).eval.plan.doc, .positional = true, .required = true }, \
     PLAN_GIVEN_OPTS((a).eval.plan), \
     { "set", "change keys of the plan, such as seq=8k nodes=4", .pairs = &(a).eval.set }, \
+    { "env", "set environment variables of the job, such as NCCL_NVLS_ENABLE=0", .pairs = &(a).eval.set, .value = "NAME=VALUE ..." }, \
     { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).eval.host_memory, .min = MEMORY_LEAST }, \
     { "mtbf", "how long one GPU with its share of the node runs until it interrupts the job: a published rate (llama3, opt-175b, bloom, rsc-1, rsc-2) or a time such as 50000h; " \
       "or by cause, as gpu=60000h,network=2000h: of one GPU, of one node without its GPUs, of the network between nodes", \

@@ -11,6 +11,7 @@
 #include "base/notes.h"
 #include "model/arch/builtin.h"
 #include "model/arch/training.h"
+#include "model/plan/environment.h"
 #include "model/form/form_launcher.h"
 #include "model/exchange/script_keys.h"
 #include "model/exchange/unread.h"
@@ -133,7 +134,7 @@ static int read_plan(const struct import_args *a, const struct form *form, const
 {
     struct notes notes = { 0 };
 
-    if ((leaves_open(form) && by_global_batch(a->global_batch, p) < 0) || form->read(f, p, &notes) < 0)
+    if ((leaves_open(form) && by_global_batch(a->global_batch, p) < 0) || form_read(form, f, p, &notes) < 0)
         return -1;
     note_script(f, p, &notes);
     launcher_list_elsewhere(f, &notes);
@@ -197,7 +198,7 @@ static int64_t steps_for(const struct import_args *a, const struct form *form, c
     json_t *said = json_array(), *before = notes_divert(said);
     int64_t steps = 0;
 
-    int rc = load_model(a, form, f, &p.model) < 0 || load_cluster(a, &p.cluster) < 0 || form->read(f, &p, &notes) < 0 ? -1 : 0;
+    int rc = load_model(a, form, f, &p.model) < 0 || load_cluster(a, &p.cluster) < 0 || form_read(form, f, &p, &notes) < 0 ? -1 : 0;
     notes_divert(before);
     json_decref(said);
     int64_t each = rc == 0 ? p.micro_batch * plan_batch_ranks(&p) : 0;
@@ -354,6 +355,8 @@ static int check_reads_back(const struct plan *p, const char *to, const char *te
         whole.training = training_default();
         if ((rc = form ? model_with_layers(&whole, whole.layers, &again.model) : -1) == 0)
             rc = form->read(&f, &again, &notes);
+        again.environment = p->environment;         /* of the job, not of the file: convert_environment() tells it */
+        again.cluster.nccl = p->cluster.nccl;
         form_close(&f);
     }
     notes_divert(before);
@@ -375,6 +378,9 @@ static bool is_recipe(const char *to) { return !strcmp(to, "axolotl") || !strcmp
 const char *const convert_targets[] = { "deepspeed", "accelerate", "torchtitan", "torchtitan-0.2.2", "fsdp", "megatron", "axolotl", "llamafactory", "recipe", "sbatch", "mpijob",
                                         "trainjob", NULL };
 
+/* Files of options have no environment; sbatch's script has. */
+static void tell_variable(void *to, const char *name, const char *value) { notes_say("export to %s: set %s=%s for the job", (const char *)to, name, value); }
+
 int convert_export(const struct export_args *a, char **text)
 {
     struct plan p;
@@ -393,6 +399,8 @@ int convert_export(const struct export_args *a, char **text)
     int rc = (job_export_has(a->to) ? job_export(&p, a->to, a->steps, f) : export_plan(&p, a->to, f)) < 0 ? EXIT_MISUSE : EXIT_DONE;
     if (fclose(f) != 0)
         abort();
+    if (rc == EXIT_DONE && strcmp(a->to, "sbatch"))
+        environment_each(&p, tell_variable, (void *)(uintptr_t)a->to);
     if (rc == EXIT_DONE && is_recipe(a->to) && check_reads_back(&p, a->to, *text) < 0)
         rc = EXIT_MISUSE;
     plan_free(&p);

@@ -1,6 +1,8 @@
 /* eval.c -- reads and changes the plan, evaluates and simulates it, and forms the document. */
 #include "sim/plan/eval.h"
 
+#include <string.h>
+
 #include "base/fail.h"
 #include "model/arch/sample.h"
 #include "model/plan/experts_check.h"
@@ -16,15 +18,20 @@ const char *eval_space_name(enum space m)
 const char *eval_idle_name(bool elsewhere) { return elsewhere ? "idle (issue, copies, host)" : "idle (nothing launched yet)"; }
 
 /* What needs no plan is refused first. */
-static int read_args(const struct eval_args *a, struct caching_options *allocator, struct eval_answer *out)
+static int read_args(const struct eval_args *a, struct eval_answer *out)
 {
-    *allocator = caching_allocator_defaults();
+    struct caching_options unused = caching_allocator_defaults();
+
     out->noisy = a->noise != NULL;
     if (money_check(&a->money) < 0 || (a->noise && jitter_parse(a->noise, &out->noise) < 0) ||
-        (a->conf && caching_allocator_configure(allocator, a->conf) < 0))
+        (a->conf && caching_allocator_configure(&unused, a->conf) < 0))
         return -1;
     if (plan_source_given(&a->plan, &a->set, &out->plan) < 0)
         return -1;
+    if (a->conf && strlen(a->conf) >= sizeof out->plan.environment.alloc_conf)
+        return plan_free(&out->plan), fail("--alloc-conf: at most %zu letters", sizeof out->plan.environment.alloc_conf - 1);
+    if (a->conf)
+        snprintf(out->plan.environment.alloc_conf, sizeof out->plan.environment.alloc_conf, "%s", a->conf);
     if (a->money.tokens && sample_refuse_tokens(&out->plan.model) < 0) {
         plan_free(&out->plan);
         return -1;
@@ -50,15 +57,14 @@ static int on_clock(struct eval_answer *out)
 
 int eval_ask(const struct eval_args *a, struct eval_answer *out)
 {
-    struct caching_options allocator;
     int rc = EXIT_MISUSE;
 
-    if (read_args(a, &allocator, out) < 0)
+    if (read_args(a, out) < 0)
         return EXIT_MISUSE;
     if (measured_load(a->db, out->plan.precision, out->plan.kernels, &out->plan.cluster) < 0)
         rc = measured_status();
     else if (evaluate_allocated(&out->plan, &out->e) == 0) {
-        bool replayed = evaluation_reserve(&out->plan, &out->e, &allocator) == 0;
+        bool replayed = evaluation_reserve(&out->plan, &out->e, NULL) == 0;
         if (replayed && on_clock(out) == 0)
             return out->e.m.fits ? EXIT_DONE : EXIT_NO;
         evaluation_free(&out->e);

@@ -30,6 +30,7 @@ struct explain_args {
     { "OTHER.json", "a second plan: say what differs", .str = &(a).other.path, .doc = &(a).other.doc, .positional = true }, \
     PLAN_GIVEN_OPTS((a).plan), \
     { "set", "change keys of the plan first, of both where there are two", .pairs = &(a).set, .often = true }, \
+    { "env", "set environment variables of the job, such as NCCL_NVLS_ENABLE=0", .pairs = &(a).set, .value = "NAME=VALUE ..." }, \
     { "oom", "PyTorch's out-of-memory message, or a memory snapshot or statistics as JSON: what it was, what would fit", \
       .str = &(a).oom.path, .doc = &(a).oom.doc, .value = "FILE", .often = true }, \
     { "oom-text", "the same, where the message itself is at hand", .str = &(a).oom.text, .value = "MESSAGE" }, \

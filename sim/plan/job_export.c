@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "model/memory/evaluate.h"
+#include "model/plan/environment.h"
 #include "sim/clock/simulate.h"
 
 struct job {
@@ -77,9 +78,13 @@ static void write_head(const struct job *j, FILE *to)
         fprintf(to, cores ? "# --time: none is predicted for these cores\n" : "# --time: give export --steps N\n");
 }
 
+/* Variables of the plan, quoted: their values have colons and commas. */
+static void write_export(void *to, const char *name, const char *value) { fprintf(to, "export %s='%s'\n", name, value); }
+
 static void write_sbatch(const struct job *j, FILE *to)
 {
     write_head(j, to);
+    environment_each(j->p, write_export, to);
     if (j->command) {
         fprintf(to, j->command->once ? "%s\n" : "# Without --mpi=pmix each task is a world of its own.\nsrun --mpi=pmix %s\n", j->command->line);
         return;

@@ -26,6 +26,9 @@ static const struct { const char *name, *key; } aliases[] = {
 };
 #define NALIASES (sizeof aliases / sizeof *aliases)
 
+/* NCCL_NVLS_ENABLE: in capitals, as environment variables are. */
+static bool is_variable(const char *key) { return key[0] >= 'A' && key[0] <= 'Z' && key[strspn(key, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")] == '\0'; }
+
 const char *plan_source_split(const char *pair, char *key, size_t size)
 {
     size_t n = strcspn(pair, "=");
@@ -36,6 +39,8 @@ const char *plan_source_split(const char *pair, char *key, size_t size)
             snprintf(key, size, "%s", aliases[i].key);
     if (!strncmp(key, "node.", 5))
         snprintf(key, size, "cluster.%.*s", (int)n, pair);
+    if (is_variable(key))
+        snprintf(key, size, "environment.%.*s", (int)n, pair);
     return pair[n] ? pair + n + 1 : "";
 }
 
@@ -87,7 +92,7 @@ int plan_source_check_key(const char *key)
     const struct knob *k;
     int n = 0;
 
-    if (plan_value_is_head(key) || !strcmp(key, "global_batch") || plan_value_row(key))
+    if (plan_value_is_head(key) || !strcmp(key, "global_batch") || !strncmp(key, "environment.", 12) || plan_value_row(key))
         return 0;
     if (refused(key))
         return fail("%.60s: %s", key, refused(key));

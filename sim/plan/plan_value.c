@@ -114,7 +114,7 @@ static bool is_text(const char *key)
 {
     const struct knob *k = plan_value_row(key);
 
-    return (plan_value_is_head(key) && !plan_value_is_cluster(key)) || is_cluster_text(key) || (k && (k->words || k->type == KNOB_TEXT || k->type == KNOB_UNIT));
+    return (plan_value_is_head(key) && !plan_value_is_cluster(key)) || is_cluster_text(key) || !strncmp(key, "environment.", 12) || (k && (k->words || k->type == KNOB_TEXT || k->type == KNOB_UNIT));
 }
 
 /* "q_proj,v_proj": names of a list; a word that stands for one is itself. */

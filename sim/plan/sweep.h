@@ -56,6 +56,7 @@ struct sweep_asked {
     { "over", "an axis, such as nodes=1..64*2, seq=2k,4k,8k, network=100..800+100, gpu=a100,h100, or any key of the plan", \
       .pairs = &(a).over, .value = "KEY=VALUES ...", .often = true }, \
     { "set", "change keys of the plan first", .pairs = &(a).set, .often = true }, \
+    { "env", "set environment variables of the job, such as NCCL_NVLS_ENABLE=0", .pairs = &(a).set, .value = "NAME=VALUE ..." }, \
     SEARCH_OPTS((a).ask, false), \
     MONEY_OPTS((a).money)
 

@@ -157,7 +157,7 @@ void nccl_net_of(const struct cluster *c, int64_t ranks, int64_t per_node, struc
     out->out_each = least(out->port_inter, nics / (double)g);
     if (out->nodes == 1) {
         out->ring = out->tree = ring_intra(out, rate);
-        if (out->nvswitch && out->arch >= ARCH_HOPPER)
+        if (c->nccl.nvls != NVLS_OFF && out->nvswitch && out->arch >= ARCH_HOPPER)
             out->nvls = nvls_intra(out, rate);
         out->nvls_inter = out->nvls.bw;
         return;
@@ -177,7 +177,7 @@ void nccl_net_of(const struct cluster *c, int64_t ranks, int64_t per_node, struc
     /* Between two nodes a tree uses each direction for its own half. */
     if (out->nodes == 2)
         out->tree.bw = (g > 1 ? least(2 * node, rate) : node) / adapters;
-    if (out->nvswitch && out->arch >= ARCH_HOPPER && g > 1)
+    if (c->nccl.nvls != NVLS_OFF && out->nvswitch && out->arch >= ARCH_HOPPER && g > 1)
         out->nvls = nvls_intra(out, rate);
     out->nvls_inter = out->nvls.nch > 0 ? nics / out->nvls.nch : 0;
 }

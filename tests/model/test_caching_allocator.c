@@ -298,6 +298,41 @@ static void a_state_comes_back_with_what_streams_wait_for(void **state)
     caching_allocator_delete(a);
 }
 
+/* Random requests of a device that is often full, with every pair of options: the allocator's own invariants hold, and no block is
+ * handed out twice. */
+static void full_devices_keep_their_invariants(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < 200; seed++) {
+        struct caching_options o = caching_allocator_defaults();
+        o.expandable_segments = seed % 2;
+        o.max_split_size = seed / 2 % 2 ? 64 << 20 : INT64_MAX;
+        o.roundup_power2_divisions = seed / 4 % 2 ? 4 : 0;
+        struct caching_allocator *a = caching_allocator_new((int64_t)1 << 31, &o);
+        int held[60], n = 0;
+        unsigned r = seed * 2654435761u + 1;
+        for (int i = 0; i < 300; i++) {
+            r = r * 1664525u + 1013904223u;
+            int64_t bytes = (int64_t)(1 + (r >> 8) % 600) << 19;
+            if (r >> 30 == 0) {
+                caching_allocator_touch(a, bytes, 0);
+            } else if (n < 60 && r >> 29 & 1) {
+                if ((held[n] = caching_allocator_malloc(a, bytes, 0)) >= 0) {
+                    for (int k = 0; k < n; k++)
+                        assert_int_not_equal(held[k], held[n]);
+                    n++;
+                }
+            } else if (n > 0) {
+                int k = (int)((r >> 4) % (unsigned)n);
+                caching_allocator_free(a, held[k]);
+                held[k] = held[--n];
+            }
+            assert_true(caching_allocator_check(a));
+        }
+        caching_allocator_delete(a);
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest others[] = {
@@ -309,6 +344,7 @@ int main(void)
         cmocka_unit_test(options_are_written_as_pytorch_has_them),
         cmocka_unit_test(a_state_comes_back_with_what_is_allocated),
         cmocka_unit_test(a_state_comes_back_with_what_streams_wait_for),
+        cmocka_unit_test(full_devices_keep_their_invariants),
     };
     enum { NOTHERS = sizeof others / sizeof *others };
     struct CMUnitTest tests[NVECTORS + NOTHERS] = { 0 };

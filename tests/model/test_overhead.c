@@ -65,8 +65,8 @@ static void several_nodes(void **state)
 
     (void)state;
     assert_int_equal(cluster_load("4x8xh100", &c), 0);
-    assert_int_equal(overhead_nccl(&c.gpu, 32, 8), (192 + 16 + 256) * MiB);
-    assert_int_equal(overhead_nccl(&c.gpu, 4, 1), 16 * (10 + 10) * MiB);
+    assert_int_equal(overhead_nccl(&c, 32, 8), (192 + 16 + 256) * MiB);
+    assert_int_equal(overhead_nccl(&c, 4, 1), 16 * (10 + 10) * MiB);
 }
 
 /* Our own kernels work in 32 MiB of cuBLASLt's and what they cut themselves; for GPT-2's widths and 1024
@@ -144,7 +144,7 @@ static void a_communicator_of_one_has_no_buffers(void **state)
     struct overhead o;
 
     (void)state;
-    assert_int_equal(overhead_nccl(&p.cluster.gpu, 1, 1), 0);
+    assert_int_equal(overhead_nccl(&p.cluster, 1, 1), 0);
     assert_int_equal(overhead_in(&p, world, &o), 32 * MiB);
 }
 
@@ -220,12 +220,12 @@ static void hybrid_sharding_has_two_communicators(void **state)
     p.dialect = DIALECT_TORCH;
     overhead_in(&p, hybrid, &o);
     assert_int_equal(o.by[OVERHEAD_OUTSIDE],
-                     overhead_nccl(&p.cluster.gpu, 8, 8) + overhead_nccl(&p.cluster.gpu, 4, 1));
+                     overhead_nccl(&p.cluster, 8, 8) + overhead_nccl(&p.cluster, 4, 1));
     p.fsdp.reshard_after_forward = 4;
     overhead_in(&p, hybrid | 1u << GROUP_RESHARD, &o);
     assert_int_equal(o.by[OVERHEAD_OUTSIDE],
-                     overhead_nccl(&p.cluster.gpu, 8, 8) + overhead_nccl(&p.cluster.gpu, 4, 1)
-                     + overhead_nccl(&p.cluster.gpu, 4, 4));
+                     overhead_nccl(&p.cluster, 8, 8) + overhead_nccl(&p.cluster, 4, 1)
+                     + overhead_nccl(&p.cluster, 4, 4));
 }
 
 /* 3 nodes of 8, shards of 6: 6 | 2+4 | 4+2 | 6.  Two of the four leave their node, and a rank of those has
@@ -240,8 +240,8 @@ static void shards_that_straddle_nodes_have_network_buffers(void **state)
     (void)state;
     p.dialect = DIALECT_TORCH;
     overhead_in(&p, hybrid, &o);
-    assert_int_equal(o.item[1].bytes, overhead_nccl(&p.cluster.gpu, 6, 4));
-    assert_int_equal(overhead_nccl(&p.cluster.gpu, 6, 4), 192 * MiB + 4 * 8 * MiB + 16 * 2 * 4 * MiB);
+    assert_int_equal(o.item[1].bytes, overhead_nccl(&p.cluster, 6, 4));
+    assert_int_equal(overhead_nccl(&p.cluster, 6, 4), 192 * MiB + 4 * 8 * MiB + 16 * 2 * 4 * MiB);
     assert_int_equal(o.item[2].bytes, (160 + 160) * MiB);
 }
 

@@ -1,0 +1,61 @@
+/* form_environment.c -- form_read(): a form's own reader, and the environment variables that its file sets. */
+#include "model/form/form.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/plan/environment.h"
+
+/* A value as a shell has it: a list's words are joined by nothing that a variable could hold, so lists are none. */
+static const char *text_of(const json_t *v, char number[32])
+{
+    if (json_is_integer(v)) {
+        snprintf(number, 32, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+        return number;
+    }
+    return json_string_value(v);
+}
+
+/* A script's variables are its own but for those whose names are an environment's; a value with a dollar is not known. */
+static int give(const struct form_file *f, const char *name, const json_t *v, struct plan *p, struct notes *notes)
+{
+    char number[32];
+    const char *text = text_of(v, number), *why = NULL;
+
+    if (!text || !environment_is_variable(name))
+        return 0;
+    if (strchr(text, '$')) {
+        notes_add(notes, "%s is not in the plan: the file does not say its value", name);
+        return 0;
+    }
+    switch (environment_give(p, f->path, name, text, &why)) {
+    case ENVIRONMENT_REFUSED: return -1;
+    case ENVIRONMENT_TAKEN:   break;
+    case ENVIRONMENT_LEFT:    notes_add(notes, "%s=%.60s is not in the plan: %s", name, text, why); break;
+    case ENVIRONMENT_UNKNOWN: notes_add(notes, "%s is not known to change memory or time: it is not in the plan", name); break;
+    }
+    return 0;
+}
+
+static int give_all(const struct form_file *f, const json_t *variables, struct plan *p, struct notes *notes)
+{
+    const char *name;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)variables, name, v)
+        if (give(f, name, v, p, notes) < 0)
+            return -1;
+    return 0;
+}
+
+int form_read(const struct form *form, const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    static const char *const objects[] = { "ENV_VARS", "env_vars", "env" };
+
+    if (form->read(f, p, notes) < 0 || give_all(f, f->environment, p, notes) < 0)
+        return -1;
+    for (size_t i = 0; !f->words && i < sizeof objects / sizeof *objects; i++)
+        if (give_all(f, json_object_get(f->doc, objects[i]), p, notes) < 0)
+            return -1;
+    return environment_check(p, f->path);
+}
