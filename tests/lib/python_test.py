@@ -211,7 +211,7 @@ class Module(unittest.TestCase):
         plan = {"dpx_plan": 1, "model": "gpt2", "cluster": "8xh100", "seq": 1024, "micro_batch": 1, "strategy": "ddp", "dialect": "torch"}
         asked = {"fit": dpx.fit("gpt2", "h100", "rtx4090"), "search": dpx.search("gpt2", "8xh100", 1024, 64, top=2), "evaluate": dpx.evaluate(plan),
                  "explain": dpx.explain(plan), "sweep": dpx.sweep({"nodes": [1, 2, 4]}, plan=plan), "bill": dpx.bill(plan, tokens="1T", price=2),
-                 "limits": dpx.limits("8xh100", "gpt2", 1024), "phases": dpx.phases("demo/grpo.json")}
+                 "limits": dpx.limits("8xh100", "gpt2", 1024, dialect="paper"), "phases": dpx.phases("demo/grpo.json")}
         drawn = {"search": 2, "evaluate": 1, "explain": 2, "sweep": 1}          # memory by category, over the step; speeds
         for name, answer in asked.items():
             page = answer._repr_html_()
