@@ -227,6 +227,7 @@ static int read_precision(const struct import *in, bool pure)
         bf16 = false;                           /* null is not the default there */
     if (get_bool(in, SAYS_BF16, &bf16) < 0 || get_bool(in, SAYS_FP16, &fp16) < 0)
         return -1;
+    bf16 = bf16 || (in->form == RECIPE_AXOLOTL && json_is_true(json_object_get(in->config, "bfloat16")));     /* core/builders/base.py */
     if (trl && !value(in, SAYS_BF16) && !fp16)
         notes_add(in->notes, "bf16 is not given: TRL since August 2025 trains in bf16 unless fp16 is set (before: fp32)");
     bf16 = bf16 || pure;                        /* LLaMA-Factory's pure_bf16 stands in bf16's place */

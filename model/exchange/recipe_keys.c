@@ -200,8 +200,17 @@ static const char *why_it_matters(const char *key)
     return NULL;
 }
 
-static bool is_read(enum recipe_form form, const char *key)
+/* What recipe_import.c takes of axolotl's by name: inputs of checkpoints leave where everything trains. */
+static bool axolotl_reads(const json_t *config, const char *key)
 {
+    return !strcmp(key, "bfloat16") || (!strcmp(key, "activation_offloading") && !json_is_string(json_object_get(config, "adapter"))
+                                        && json_is_true(json_object_get(config, key)));
+}
+
+static bool is_read(const json_t *config, enum recipe_form form, const char *key)
+{
+    if (form == RECIPE_AXOLOTL && axolotl_reads(config, key))
+        return true;
     for (int w = 0; w < NSAYS; w++)
         if (keys[w][form] && is_one_of(keys[w][form], key))
             return true;
@@ -216,7 +225,7 @@ void recipe_list_rest(const json_t *config, enum recipe_form form, struct notes 
 
     json_object_foreach((json_t *)(uintptr_t)config, key, v) {
         bool known = why_it_matters(key) || unread_is_among(key, silent, sizeof silent / sizeof *silent);
-        if (is_read(form, key))
+        if (is_read(config, form, key))
             continue;
         if (!known || !unread_asks_nothing(v))
             unread_add(&u, key, is_plain_stage(key, v) ? NULL : why_it_matters(key),

@@ -39,7 +39,7 @@ static const struct form_row rows[] = {
     { "model.backend.experts", ROW_MATTERS, "experts' products are planned as grouped products" },
     { "model.backend.rope_fusion", ROW_MATTERS, "rotary embedding is planned unfused" },
     { "model.backend.te_fp8.*", ROW_REFUSED, "Transformer Engine's products in 8 bits are not planned of this form" },
-    { "model.backend.compile_attn", ROW_REFUSED, "a compiled attention is not planned" },
+    { "model.backend.compile_attn", ROW_MATTERS, "attention is planned uncompiled: compiled (of attn sdpa alone) it keeps and moves less" },
     { "model.backend._target_", ROW_SILENT, NULL }, { "model.backend.enable_hf_state_dict_adapter", ROW_SILENT, NULL },
     { "model.backend.enable_fsdp_optimizations", ROW_MATTERS, "gathers and reductions of micro-steps but the last are left out" },
     { "model.backend.fake_balanced_gate", ROW_SILENT, NULL },
@@ -507,6 +507,9 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     note_attention(f, p, notes);
     if (!ddp)
         p->fsdp.root_units = root_units_of_automodel(p);
+    if (p->parallel.expert > 1)
+        notes_add(notes, "distributed.ep_size: routers and experts are planned as torchtitan computes them, embedding and head in one unit: Automodel's are its own "
+                  "(components/moe), in units of their own");
     if (!ddp && p->fsdp.root_units != ROOT_TOGETHER)
         notes_add(notes, "fsdp.root_units \"embed-head\": units of their own since 27 August 2026; for an earlier release set \"together\"");
     return trains == 0 || trains == p->model.trainable ? 0

@@ -92,6 +92,8 @@ static void add_recompute(struct lines *l, const struct plan *p)
                                                   [RECOMPUTE_OFFLOAD] = "", [RECOMPUTE_REENTRANT] = "" };
     int64_t k = p->recompute_interval;
 
+    if (p->recompute == RECOMPUTE_OFFLOAD)
+        add(l, "inputs of blocks on the host, ");
     if (p->recompute == RECOMPUTE_NONE)
         add(l, "nothing recomputed");
     else if (k == 1)

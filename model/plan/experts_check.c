@@ -70,14 +70,15 @@ static int check_kinds(const struct plan *p, const char *where)
     return 0;
 }
 
-/* Experts see the rank's own positions; attention is as of a dense model. */
+/* Experts see the rank's own positions; attention is as of a dense model.  FSDP1 has Ulysses alone, as verl has it. */
 static int check_context(const struct plan *p, const char *where)
 {
-    bool planned = p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->parallel.expert <= 1;
+    bool verls = p->dialect == DIALECT_TORCH_FSDP1 && p->parallel.context_method == CONTEXT_ULYSSES;
+    bool planned = p->strategy == STRAT_FSDP && (p->dialect == DIALECT_TORCH || verls) && p->parallel.expert <= 1;
 
     if (!planned || !family_for(&p->model)->autoep || model_blocks_differ(&p->model))
         return fail("%s: parallel.context: of a mixture of experts context parallelism is planned for mixtral and qwen3_moe with experts in every block, "
-                    "under fsdp/torch without parallel.expert", where);
+                    "under fsdp/torch and Ulysses of fsdp/torch-fsdp1 without parallel.expert", where);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include "model/exchange/export.h"
 #include "model/exchange/megatron_import.h"
 #include "model/lower/lower.h"
+#include "model/memory/reserved.h"
 #include "model/plan/expert_capacity.h"
 #include "model/plan/experts_check.h"
 #include "model/plan/knob.h"
@@ -134,6 +135,58 @@ static void a_block_exchanges_its_rows_four_times(void **state)
         assert_int_equal(waits(&s), (full ? 2 : 1) * layers);
         schedules_free(&s);
     }
+    model_free(&p.model);
+}
+
+/* Whichever is larger, a rank's experts or the rest of a block: their gradients come in buffers of their own.  Of Qwen3-30B's 128 experts 8 are
+ * left to each of 16 ranks, 3 x 24 MiB, less than its attention's 36; with one of Mixtral's 8 it is the other way round. */
+static void gradients_of_experts_find_their_own_buffer(void **state)
+{
+    static const struct { const char *model; int64_t world, expert; } of[] = {
+        { "qwen3-30b-a3b", 16, 16 }, { "qwen3-30b-a3b", 16, 8 }, { "qwen3-30b-a3b", 8, 2 }, { "mixtral-8x7b", 8, 8 }, { "gpt-oss-20b", 8, 8 }, { "gpt-oss-20b", 16, 2 },
+        { "moonlight-16b-a3b", 8, 8 }, { "moonlight-16b-a3b", 16, 4 }, { "glm-4.5-air", 16, 16 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        for (int again = 0; again < 2; again++) {
+            struct schedules s = { 0 };
+            struct reserved_left r;
+            struct plan p;
+            plan_of_torch(&p, of[i].model, 3, of[i].world, of[i].expert);
+            if (!strcmp(of[i].model, "gpt-oss-20b"))
+                p.kernels = KERNELS_TORCH_EAGER;
+            p.seq = 512;
+            p.micro_batch = 1;
+            p.accumulation = 1 + again;
+            p.recompute = again ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+            assert_int_equal(plan_check(&p, "plan"), 0);
+            assert_int_equal(lower(&p, 0, &s), 0);
+            assert_int_equal(reserved_left_of(&p, &s, NULL, &r), 0);     /* which counts what is freed and was never made */
+            schedules_free(&s);
+            model_free(&p.model);
+        }
+}
+
+/* What a block of gpt_oss keeps of its experts as torchtitan computes them: for each of N rows of a rank's tokens that go out and R that come, in
+ * bf16: of the input, of its product with gate and up behind the bias (2 f), clamped gate and up, the sigmoid, both products (f each). */
+static void a_row_keeps_what_its_experts_need(void **state)
+{
+    struct program with = { 0 }, half = { 0 };
+    struct plan p;
+
+    (void)state;
+    plan_of_torch(&p, "gpt-oss-20b", 2, 8, 8);
+    p.kernels = KERNELS_TORCH_EAGER;
+    p.seq = 512;
+    p.micro_batch = 1;
+    assert_int_equal(program_build(&p, &with), 0);
+    p.parallel.expert_imbalance = 2;
+    assert_int_equal(program_build(&p, &half), 0);
+    int64_t rows = 512 * 4, wide = 2880 + 2 * 2880 + 5 * 2880;
+    /* Beside them: the row's expert twice and its place, 8 bytes each. */
+    assert_int_equal(half.piece[PIECE_BLOCK].saved - with.piece[PIECE_BLOCK].saved, rows * (2 * wide + 3 * 8));
+    program_free(&with);
+    program_free(&half);
     model_free(&p.model);
 }
 
@@ -595,6 +648,8 @@ int main(void)
         cmocka_unit_test(megatron_folds_its_expert_grid_over_the_other),
         cmocka_unit_test(a_rank_has_its_share_of_the_experts),
         cmocka_unit_test(a_block_exchanges_its_rows_four_times),
+        cmocka_unit_test(gradients_of_experts_find_their_own_buffer),
+        cmocka_unit_test(a_row_keeps_what_its_experts_need),
         cmocka_unit_test(a_buffer_of_rows_is_as_wide_as_the_model),
         cmocka_unit_test(eight_ranks_and_eight_experts_a_token_send_what_a_gather_would),
         cmocka_unit_test(imbalance_is_the_busiest_ranks),

@@ -188,6 +188,9 @@ static void where_blocks_of_two_kinds_are_planned(void **state)
     refused(&q, "unit", "\"block\" or \"model\"");
     q = p;
     q.parallel.expert = 8;
+    assert_int_equal(plan_check(&q, "plan"), 0);
+    q.model.dense_first = 0;
+    q.model.moe_every = 2;
     refused(&q, "parallel.expert", "not planned yet");
     q = p;
     q.model.dense_first = q.model.layers;

@@ -424,7 +424,7 @@ static void preference_training_runs_pairs(void **state)
         { AX "grokfast_alpha: 0.98\n", "grokfast_alpha: a running mean" }, { HF "torch_compile: true\n", "torch_compile: a model" },
         { AX "plugins: [axolotl.integrations.grokfast.GrokfastPlugin]\n", "GrokfastPlugin: a running mean" },
         { AX "plugins: [axolotl.integrations.spectrum.SpectrumPlugin]\n", "SpectrumPlugin: weights that train" },
-        { AX "bfloat16: true\n", "bfloat16: a model in bf16 without autocast" }, { AX "tiled_mlp: true\n", "tiled_mlp: an MLP in tiles" },
+        { AX "float16: true\n", "float16: a model in fp16 without autocast" }, { AX "tiled_mlp: true\n", "tiled_mlp: an MLP in tiles" },
         { LF "use_asft_loss: true\n", "use_asft_loss: a reference model" }, { AX "fp32_norms: true\n", "fp32_norms: norms that stay" },
         { LF "tensor_model_parallel_size: 1\n", "tensor_model_parallel_size: LLaMA-Factory's training by Megatron-LM" },
         { "model_name_or_path: x\nmax_length: 512\nuse_unsloth: true\n", "use_unsloth: unsloth's kernels" },

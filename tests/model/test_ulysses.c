@@ -74,6 +74,42 @@ static void adapters_have_the_positions_of_their_rank(void **state)
     assert_int_equal(kept(2, 4096, true) - kept(2, 4096, false), kept(1, 2048, true) - kept(1, 2048, false));
 }
 
+/* Experts compute the rank's own rows: under FSDP1 as verl has Ulysses, Qwen3-30B-A3B's 48 blocks exchange what their attention is.  Of 32,768
+ * positions a rank of 4 has 8192: 32 heads of 128 of queries, and of the output, 64 MiB; 4 of keys, and of values, 8 MiB. */
+static void experts_have_the_positions_of_their_rank(void **state)
+{
+    static const char *const dialects[] = { "torch", "torch-fsdp1" }, *const methods[] = { ", \"context_method\": \"ulysses\"", "" };       /* FSDP1 has no other */
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct schedules s = { 0 };
+        char words[400];
+        snprintf(words, sizeof words, "{ \"dpx_plan\": 1, \"model\": \"qwen3-30b-a3b\", \"cluster\": \"8xh100\", \"strategy\": \"fsdp\", \"dialect\": \"%s\", "
+                 "\"precision\": \"bf16\", \"micro_batch\": 1, \"seq\": 32768, \"parallel\": { \"context\": 4%s } }", dialects[i], methods[i]);
+        json_t *doc = json_loads(words, 0, NULL);
+        struct plan p;
+        assert_int_equal(plan_from_json(doc, "p", &p), 0);
+        json_decref(doc);
+        assert_int_equal(lower(&p, 0, &s), 0);
+        sends(&s, PHASE_FORWARD, 4 * 48, 48 * (2 * 64 + 2 * 8) * 0.75);
+        sends(&s, PHASE_BACKWARD, 4 * 48, 48 * (2 * 64 + 2 * 8) * 0.75);
+        schedules_free(&s);
+        struct program g = { 0 };
+        int found = 0;
+        assert_int_equal(program_build(&p, &g), 0);
+        for (int k = 0; k < g.piece[PIECE_BLOCK].nkernels[PASS_FORWARD]; k++) {
+            const struct kernel *of = &g.piece[PIECE_BLOCK].kernels[PASS_FORWARD][k];
+            if (strncmp(of->name, "experts", 7) || of->kind != KC_GEMM)
+                continue;
+            assert_int_equal(of->batch * of->m, 8192 * 8);
+            found++;
+        }
+        assert_int_equal(found, 2);
+        program_free(&g);
+        plan_free(&p);
+    }
+}
+
 /* 16 ranks, 8 heads of keys: each is repeated once.  A rank's queries are 64 MiB, its keys 32 where they were 16. */
 static void repeats_heads_of_keys(void **state)
 {
@@ -256,6 +292,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sends_what_the_paper_says), cmocka_unit_test(adapters_have_the_positions_of_their_rank),
+        cmocka_unit_test(experts_have_the_positions_of_their_rank),
         cmocka_unit_test(repeats_heads_of_keys),
         cmocka_unit_test(reduces_over_all_ranks_in_fp32), cmocka_unit_test(stage_0_sums_over_all_ranks),
         cmocka_unit_test(stage_0_agrees_on_the_norm), cmocka_unit_test(stage_0_masks_behind_the_first),

@@ -4,8 +4,8 @@
     TORCHTITAN=A_CHECKOUT python record_titan.py OUTDIR [NAME ...]     one list a name, printed; all without names, into titan.txt
 
 As ../collectives/record_torch.py, whose process group, phases and format these are: small mixtures of transformers whose MoE modules are
-torchtitan's own (models/common/moe.py, token_dispatcher.py), with balanced routing.  torchtitan itself does not run beside this PyTorch
-without its own packages: of it are read the two files above, ops/scatter_add.py and clip_grad_norm_ of distributed/utils.py; stubs stand
+torchtitan's own (models/common/moe.py, token_dispatcher.py, models/gpt_oss/moe.py), with balanced routing.  torchtitan itself does not run beside this PyTorch
+without its own packages: of it are read the three files above, ops/scatter_add.py and clip_grad_norm_ of distributed/utils.py; stubs stand
 for what they import beside.  What apply_fsdp_to_decoder() (distributed/fsdp.py) does is in wrap(), with the units of our plans: a block is
 one, the rest the root."""
 import ast
