@@ -181,12 +181,35 @@ static void engines_are_refused_by_name(void **state)
     assert_non_null(strstr(why, "tensor 3 does not divide 32 heads"));
     e.tensor = 16;
     assert_int_equal(engine_memory_of(&e, &llama, &eight, 0, &m), -1);
-    assert_non_null(strstr(why, "several nodes"));
+    assert_non_null(strstr(why, "tensor 16: nodes of 8 GPUs must divide by it, or it by them, and all 8 GPUs by it"));
     e.tensor = 1;
     e.share = 1.5;
     assert_int_equal(engine_memory_of(&e, &llama, &eight, 0, &m), -1);
     assert_non_null(strstr(why, "gpu_memory_utilization 1.5"));
     fail_capture(NULL, 0);
+}
+
+/* Over two nodes each rank has half as many heads and columns as over one; the all-reduces of each step cross the network. */
+static void an_engine_spans_nodes(void **state)
+{
+    struct lengths l = { 100, 100 };
+    struct engine e = usual(ENGINE_VLLM);
+    struct engine_memory half, quarter;
+    struct generation one, two;
+    struct cluster sixteen;
+
+    (void)state;
+    assert_int_equal(cluster_load("2x8xh100", &sixteen), 0);
+    e.tensor = 8;
+    assert_int_equal(engine_memory_of(&e, &llama, &sixteen, 0, &half), 0);
+    assert_int_equal(generate(&e, &half, &llama, &sixteen, 8, 8, 1, 0, &l, &one), 0);
+    e.tensor = 16;
+    assert_int_equal(engine_memory_of(&e, &llama, &sixteen, 0, &quarter), 0);
+    assert_int_equal(generate(&e, &quarter, &llama, &sixteen, 8, 8, 1, 0, &l, &two), 0);
+    /* Norms are whole, and each of 8 heads of keys and values is there twice. */
+    int64_t norms = 65 * 4096, keys = (int64_t)32 * 2 * 1024 * 4096;
+    assert_int_equal(2 * quarter.weights - half.weights, 2 * (norms + keys / 8));
+    assert_true(two.gpu_s > one.gpu_s);
 }
 
 /* ---- lengths ---- */
@@ -735,6 +758,7 @@ int main(void)
         cmocka_unit_test(sglang_takes_of_what_is_free),
         cmocka_unit_test(sleepers_leave_what_is_outside),
         cmocka_unit_test(engines_are_refused_by_name),
+        cmocka_unit_test(an_engine_spans_nodes),
         cmocka_unit_test(lengths_have_their_mean),
         cmocka_unit_test(responses_one_after_another),
         cmocka_unit_test(memory_sets_the_pace),
