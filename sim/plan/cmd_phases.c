@@ -192,6 +192,10 @@ static void print_generation(const struct phases *p, FILE *to)
         return;
     fprintf(to, "  Generation: %" PRId64 " sequences at once in each engine, %s; %s to read prompts, %s to write.\n", g->slots,
             answer_rate(&p->role[0].plan, g->tokens_per_s).s, answer_seconds(g->prefill_s).s, answer_seconds(g->decode_s).s);
+    if (g->gpu_s < 0.95 * g->decode_s)
+        fprintf(to, "    The GPU works for %.0f %% of that; for the rest it waits for the engine's Python.\n", 100 * g->gpu_s / g->decode_s);
+    if (g->preempted)
+        fprintf(to, "    The KV cache fills up: %" PRId64 " times the newest response is stopped and continued later.\n", g->preempted);
     if (g->tail_s < g->decode_s)
         fprintf(to, "    For the last %.0f %% of that no response waits any more, and the batch empties.\n", 100 * g->tail_s / g->decode_s);
     else

@@ -47,7 +47,8 @@ static json_t *generation_json(const struct phases *p)
 
     if (!p->generates)
         return json_null();
-    return json_pack("{s:o, s:f, s:f, s:f, s:I, s:f, s:f}", "time", cost_json(&g->time), "prefill_s", g->prefill_s, "decode_s", g->decode_s, "tail_s", g->tail_s,
+    return json_pack("{s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f}", "time", cost_json(&g->time), "prefill_s", g->prefill_s, "again_s", g->again_s, "decode_s",
+                     g->decode_s, "gpu_s", g->gpu_s, "tail_s", g->tail_s, "preempted", (json_int_t)g->preempted,
                      "sequences_at_once", (json_int_t)g->slots, "tokens_after_one_another", g->steps, "tokens_per_s_of_an_engine", g->tokens_per_s);
 }
 
@@ -57,7 +58,7 @@ static json_t *handover_json(const struct phases *p)
 
     if (!p->hands_over)
         return json_null();
-    return json_pack("{s:I, s:I, s:I, s:I, s:o}", "bytes", (json_int_t)h->bytes, "gathered_bytes", (json_int_t)h->gathered, "calls", (json_int_t)h->calls,
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "tensors", (json_int_t)h->tensors, "bytes", (json_int_t)h->bytes, "gathered_bytes", (json_int_t)h->gathered, "calls", (json_int_t)h->calls,
                      "peak_bytes", (json_int_t)h->peak, "time", cost_json(&h->time));
 }
 

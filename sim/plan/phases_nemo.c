@@ -413,6 +413,10 @@ static void add_engine(struct importing *in, const struct cluster *all, int64_t 
                                import_number(in, VLLM "gpu_memory_utilization", 0.6), "enforce_eager", import_flag(in, VLLM "enforce_eager", false), "sleep",
                                apart ? 0 : 1, "own_process", 1);
 
+    /* vllm_worker.py, 0.5 and 0.6: VLLM_ENABLE_V1_MULTIPROCESSING=0, and Ray's executor where ranks share an engine. */
+    json_object_set_new(engine, "driven", json_string(import_flag(in, VLLM "async_engine", false) ? "async" : "within"));
+    if (import_count(in, VLLM "tensor_parallel_size", 1, 1) > 1)
+        json_object_set_new(engine, "async_scheduling", json_false());
     if (most)
         json_object_set_new(engine, "max_num_seqs", json_integer(most));
     if (apart)

@@ -229,7 +229,8 @@ static json_t *eval_plan(struct importing *in, const struct plan *p, int offload
 
 static void add_engine(struct importing *in, const struct cast *c)
 {
-    json_t *engine = json_pack("{s:s, s:s, s:I, s:f, s:b, s:i, s:b}", "engine", "vllm", "dtype", "bf16", "tensor", (json_int_t)count(in, TENSOR, 1), "gpu_memory_utilization",
+    json_t *engine = json_pack("{s:s, s:s, s:s, s:I, s:f, s:b, s:i, s:b}", "engine", "vllm", "driven", "async", "dtype", "bf16", "tensor",
+                               (json_int_t)count(in, TENSOR, 1), "gpu_memory_utilization",
                                import_number(in, path_of(in, SHARE), 0.95), "enforce_eager", flag(in, EAGER), "sleep", !c->apart && flag(in, SLEEPS) ? 1 : 0,
                                "own_process", 1);
 

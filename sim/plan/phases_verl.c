@@ -78,7 +78,8 @@ static void verl_engine(struct importing *in, bool adapts)
     bool vllm = !strcmp(import_text(in, ROLLOUT "name", "vllm"), "vllm");
     int sleep = verl_sleep(in, vllm);
 
-    import_role(in, "engine", json_pack("{s:s, s:s, s:I, s:f, s:I, s:I, s:b, s:i}", "engine", vllm ? "vllm" : "sglang", "dtype", verl_dtype(in), "tensor",
+    import_role(in, "engine", json_pack("{s:s, s:s, s:s, s:I, s:f, s:I, s:I, s:b, s:i}", "engine", vllm ? "vllm" : "sglang", "driven", "async", "dtype",
+                                     verl_dtype(in), "tensor",
                                      (json_int_t)import_count(in, ROLLOUT "tensor_model_parallel_size", 1, 2), vllm ? "gpu_memory_utilization" : "mem_fraction_static",
                                      import_number(in, ROLLOUT "gpu_memory_utilization", 0.5), "max_num_seqs", (json_int_t)import_count(in, ROLLOUT "max_num_seqs", 1, 1024),
                                      "max_num_batched_tokens", (json_int_t)import_count(in, ROLLOUT "max_num_batched_tokens", 1, 8192), "enforce_eager",

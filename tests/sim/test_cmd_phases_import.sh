@@ -107,7 +107,7 @@ openrlhf() {
     holds "role['reward']['model'] == 'qwen2.5-0.5b:score' and role['critic']['model'] == 'qwen2.5-0.5b:value' and role['reference']['model'] == 'qwen2.5-1.5b'"
     holds "[phase[n]['times'] for n in ('rewards', 'log-probs', 'values', 'reference', 'critic', 'update')] == [8, 8, 8, 8, 4, 4]"
     holds "d['samples'] == 512 and d['plan']['prompt'] == 1024 and d['plan']['of_prompt'] == 2"
-    holds "role['actor']['between'] == 'states on host' and role['engine']['between'] == 'asleep' and plan['engine']['sleep'] == 1"
+    holds "role['actor']['between'] == 'states on host' and role['engine']['between'] == 'asleep' and plan['engine']['sleep'] == 1 and plan['engine']['driven'] == 'async'"
     holds "all(plan[n]['own_process'] for n in ('actor', 'critic', 'reward', 'reference'))"
     holds "phase['update']['outside_bytes'] > 4 * 570425344"
     # 494,032,768 + 896 weights in bf16 over 8 ranks, and what stage 3 keeps whole
@@ -220,6 +220,10 @@ nemo() {
     holds "phase['update']['times'] == 2 and phase['log-probs']['times'] == 16 and phase['reference']['times'] == 16"
     holds "0 <= role['policy']['params_bytes'] - 1543714304 * 4 / 8 <= 65536 and role['policy']['between'] == 'host' and role['policy']['empties_cache']"
     holds "plan['policy']['train']['recompute'] == 'full' and plan['policy']['train']['accumulation'] == 8 and plan['engine']['sleep'] == 1"
+    # vLLM is in the worker's own process, and where it has several ranks Ray starts them
+    holds "plan['engine']['driven'] == 'within' and d['generation']['gpu_s'] <= d['generation']['decode_s']"
+    ask "$tmp/base.yaml" 0 --response 200,400 --set policy.generation.vllm_cfg.tensor_parallel_size=2 policy.generation.vllm_cfg.async_engine=true
+    holds "plan['engine']['driven'] == 'async' and not plan['engine']['async_scheduling']"
     # what differs is over what is in the file of "defaults": 4 GPUs train, in micro-steps of 8
     ask "$tmp/apart.yaml" 0 --response 200,400
     holds "d['cluster']['world_size'] == 4 and plan['engine']['cluster']['gpus_per_node'] == 4 and plan['policy']['train']['micro_batch'] == 8"
