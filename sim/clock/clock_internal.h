@@ -104,7 +104,9 @@ struct channel {
     bool message;
     int64_t from, to;               /* ranks; a collective: its group, and the instance's first rank */
     int32_t tag;
-    int nmembers, open, next;       /* meets that are not done; next of the same hash */
+    int nmembers, next;             /* next: of the same hash */
+    int open, last;                 /* meets that are not done, by number: those that are done next are the first; -1 */
+    int64_t made;                   /* meets so far: each has the next number */
     int *actors;                    /* of the members */
     int64_t *pulled;                /* entries of each that were unrolled */
 };

@@ -49,7 +49,7 @@ static int channel_new(struct clock *k, bool message, int64_t from, int64_t to, 
     k->channels = room_for(k->channels, k->nchannels, &k->room_channels, sizeof *k->channels);
     struct channel *c = &k->channels[k->nchannels];
     *c = (struct channel){ .message = message, .from = from, .to = to, .tag = tag, .nmembers = nmembers,
-                           .open = -1, .next = k->buckets[b] };
+                           .open = -1, .last = -1, .next = k->buckets[b] };
     c->actors = malloc((size_t)nmembers * sizeof *c->actors);
     c->pulled = calloc((size_t)nmembers, sizeof *c->pulled);
     if (!c->actors || !c->pulled)
@@ -135,18 +135,35 @@ static int meet_new(struct clock *k, int channel, int64_t seq)
     new->slow = 1;
     for (int i = 0; i < c->nmembers; i++)
         new->who[i] = (struct member){ c->actors[i], -1, 1 };
-    new->next = c->open;
-    c->open = m;
+    new->next = -1;
+    *(c->open < 0 ? &c->open : &k->meets[c->last].next) = m;
+    c->last = m;
+    c->made++;
+    return m;
+}
+
+/* The channel's meet of this number, which a member that unrolled more entries has made; -1: it is the next. */
+static int meet_find(const struct clock *k, const struct channel *c, int64_t seq)
+{
+    int m = seq < c->made ? c->open : -1;
+
+    while (m >= 0 && k->meets[m].seq != seq)
+        m = k->meets[m].next;
     return m;
 }
 
 void clock_meet_free(struct clock *k, int meet)
 {
-    int *at = &k->channels[k->meets[meet].channel].open;
+    struct channel *c = &k->channels[k->meets[meet].channel];
+    int *at = &c->open, before = -1;
 
-    while (*at != meet)
-        at = &k->meets[*at].next;
+    while (*at != meet) {
+        before = *at;
+        at = &k->meets[before].next;
+    }
     *at = k->meets[meet].next;
+    if (c->last == meet)
+        c->last = before;
     k->meets[meet].next = k->free_meet;
     k->free_meet = meet;
 }
@@ -193,8 +210,7 @@ void clock_meet_join(struct clock *k, struct actor *a, int item)
     while (c->actors[place] != a->index)
         place++;
     int64_t seq = c->pulled[place]++;
-    for (m = c->open; m >= 0 && k->meets[m].seq != seq; m = k->meets[m].next)
-        ;
+    m = meet_find(k, c, seq);
     if (m < 0)
         m = meet_new(k, channel, seq);
     it->meet = m;
