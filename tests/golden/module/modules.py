@@ -160,6 +160,12 @@ def auto(cls, model_type, attention="sdpa", **shape):
     return getattr(transformers, cls).from_config(config, attn_implementation=attention)
 
 
+def gpt2():
+    """The built-in family's, too (tests/model/test_recorded.c)."""
+    return auto("AutoModelForCausalLM", "gpt2", n_layer=3, n_embd=256, n_head=4, n_inner=2048, n_positions=1024, vocab_size=8192, attn_pdrop=0.0, embd_pdrop=0.0,
+                resid_pdrop=0.0, tie_word_embeddings=False)
+
+
 def bert():
     return auto("AutoModelForMaskedLM", "bert", hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024, vocab_size=8192,
                 max_position_embeddings=1024)
@@ -281,6 +287,7 @@ CASES = {
     "gpt": ("--stage3 --precision bf16 --recompute none", []),
     "classifier": ("--stage3 --precision bf16 --recompute none", []),
     "frozen": ("", [(512, 64)]),
+    "gpt2": ("--precision bf16,fp32 --batch 2 --size 512 --check 2:512", []),
     "tables": ("--recompute none", []),
     "chain": ("--precision bf16,fp32 --size 32,64,96", []),
     "spare": ("", [(4, 512)]),
