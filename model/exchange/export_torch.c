@@ -3,6 +3,7 @@
  * DistributedDataParallel or ZeroRedundancyOptimizer.
  *
  * Module names come from the tensor table, so they are those of transformers. */
+#include "model/arch/recorded.h"
 #include "model/exchange/export.h"
 
 #include <inttypes.h>
@@ -23,6 +24,19 @@ static const char *py(bool b) { return b ? "True" : "False"; }
 static const char *torch_dtype(enum dtype t)
 {
     return t == DT_BF16 ? "torch.bfloat16" : t == DT_FP16 ? "torch.float16" : "torch.float32";
+}
+
+/* Of a recorded module whose units are no list of equal ones: their paths. */
+static bool names_units(const struct plan *p) { return p->model.recorded && model_is_uneven(&p->model); }
+
+static void print_units(const struct plan *p, FILE *to)
+{
+    const struct recorded *r = p->model.recorded;
+
+    fprintf(to, "units = [");
+    for (int u = 0; u < r->nunits; u++)
+        fprintf(to, "%s\"%s\"", u == 0 ? "" : u % 4 ? ", " : ",\n         ", r->unit[u]);
+    fprintf(to, "]\n");
 }
 
 /* "model.layers" of "model.layers.0.self_attn.q_proj". */
@@ -93,6 +107,16 @@ static void print_recompute(const struct plan *p, FILE *to)
 {
     bool reentrant = p->recompute == RECOMPUTE_REENTRANT;
 
+    if (p->model.recorded && (names_units(p) || p->recompute == RECOMPUTE_FULL))
+        print_units(p, to);
+    if (p->recompute == RECOMPUTE_FULL && p->model.recorded) {     /* as the recorder does it */
+        fprintf(to, "if hasattr(model, \"gradient_checkpointing_enable\"):\n"
+                "    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={\"use_reentrant\": False})\n"
+                "else:\n    from functools import partial\n    from torch.utils.checkpoint import checkpoint\n"
+                "    for block in map(model.get_submodule, units):\n"
+                "        block.forward = partial(checkpoint, block.forward, use_reentrant=False)\n");
+        return;
+    }
     if (reentrant || p->recompute == RECOMPUTE_FULL)
         fprintf(to, "model.gradient_checkpointing_enable("
                 "gradient_checkpointing_kwargs={\"use_reentrant\": %s})\n", reentrant ? "True" : "False");
@@ -123,7 +147,9 @@ static bool print_ends(const struct plan *p, FILE *to)
  * block does not (_fsdp_state.py, _lazy_init). */
 static void print_fsdp2_units(const struct plan *p, const char *blocks, FILE *to)
 {
-    if (p->unit == UNIT_BLOCK) {
+    if (p->unit == UNIT_BLOCK && names_units(p)) {
+        fprintf(to, "for block in map(model.get_submodule, units):\n    fully_shard(block, **options)\n");
+    } else if (p->unit == UNIT_BLOCK) {
         fprintf(to, "for block in model.%s:\n    fully_shard(block, **options)\n", blocks);
     } else if (p->unit == UNIT_BLOCKS) {
         fprintf(to, "blocks = list(model.%s)\n"
@@ -200,6 +226,8 @@ static void export_fsdp1(const struct plan *p, const char *blocks, FILE *to)
     fprintf(to, "    sharding_strategy=ShardingStrategy.%s,\n", word_of(p, "fsdp", "sharding_strategy"));
     if (p->fsdp.wrap_adapters)
         fprintf(to, "    auto_wrap_policy=fsdp_auto_wrap_policy(model),\n");
+    else if (p->unit == UNIT_BLOCK && names_units(p))
+        fprintf(to, "    auto_wrap_policy=lambda module, recurse, **_: recurse or any(module is model.get_submodule(unit) for unit in units),\n");
     else if (p->unit == UNIT_BLOCK)
         fprintf(to, "    auto_wrap_policy=partial(transformer_auto_wrap_policy, "
                 "transformer_layer_cls={type(model.%s[0])}),\n", blocks);
@@ -326,7 +354,7 @@ static void print_adapters(const struct training *t, FILE *to)
 int export_torch(const struct plan *p, FILE *to)
 {
     bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
-    char blocks[64];
+    char blocks[64] = "";
 
     if (!torch || p->strategy == STRAT_DP)
         return fail("export to fsdp: strategy: %s/%s is not PyTorch's DDP, FSDP or "
@@ -359,7 +387,7 @@ int export_torch(const struct plan *p, FILE *to)
         return refuse("kernels", "transformers runs torch-sdpa and torch-eager; compile the blocks by hand, or export --to torchtitan");
     if (p->dropout < usual_dropout(p) || p->dropout > usual_dropout(p))
         return refuse("dropout", "it is in the model's config: change it there, and plan with that");
-    if (blocks_path(&p->model, blocks, sizeof blocks) < 0)
+    if (!names_units(p) && blocks_path(&p->model, blocks, sizeof blocks) < 0)
         return -1;
     if (p->train.base != BASE_PLAIN)
         return refuse("base_dtype", "from_pretrained() packs weights (BitsAndBytesConfig), before this script: export --to axolotl or llamafactory");

@@ -250,15 +250,25 @@ static void free_tensor(struct walk *w, int i)
     requests_tensor_forget(w, i);
 }
 
+static bool waits(const struct made *t) { return t->mem == MEM_GRADS && t->handed_on; }
+
+/* One tensor, or several: of the root's gradients that a recorded unit's backward makes. */
 static void free_waiting(struct walk *w, int64_t bytes)
 {
     for (int i = w->all.newest; i != NONE; i = w->tensors[i].in[ALL].older)
-        if (w->tensors[i].mem == MEM_GRADS && w->tensors[i].handed_on &&
-            w->tensors[i].bytes == bytes) {
+        if (waits(&w->tensors[i]) && w->tensors[i].bytes == bytes) {
             free_tensor(w, i);
             return;
         }
-    free_tensor(w, NONE);
+    for (int i = w->all.newest, older; i != NONE && bytes > 0; i = older) {
+        older = w->tensors[i].in[ALL].older;
+        if (waits(&w->tensors[i]) && w->tensors[i].bytes <= bytes) {
+            bytes -= w->tensors[i].bytes;
+            free_tensor(w, i);
+        }
+    }
+    if (bytes > 0)
+        free_tensor(w, NONE);
 }
 
 static int request_tensor(struct walk *w, const struct op *o, const struct move *m)

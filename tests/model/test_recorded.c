@@ -336,6 +336,59 @@ static void modules_that_are_no_chain_are_not_cut(void **state)
     }
 }
 
+#define GPT2 "{'model_type':'gpt2','architectures':['GPT2LMHeadModel'],'n_layer':3,'n_embd':256,'n_head':4,'n_inner':2048,'n_positions':1024," \
+    "'vocab_size':8192,'attn_pdrop':0.0,'embd_pdrop':0.0,'resid_pdrop':0.0,'tie_word_embeddings':false}"
+
+static json_t *quoted(const char *text)
+{
+    char json[600];
+
+    snprintf(json, sizeof json, "%s", text);
+    for (char *c = json; *c; c++)
+        *c = *c == '\'' ? '"' : *c;
+    return json_loads(json, 0, NULL);
+}
+
+static int64_t peak_of_stage(bool recorded, const char *strategy, const char *kind, const char *recompute, int64_t rank)
+{
+    bool fsdp = !strcmp(strategy, "fsdp");
+    json_t *model = recorded ? json_string("tests/golden/module/gpt2.json") : quoted(GPT2);
+    json_t *plan = json_pack("{s:i, s:o, s:s, s:s, s:s, s:i, s:i, s:i, s:s, s:s, s:{s:i, s:s, s:i, s:i}}", "dpx_plan", 1, "model", model, "cluster", "1x4xh100", "strategy",
+                             strategy, "dialect", "torch", "seq", 512, "micro_batch", 2, "accumulation", 4, "precision", fsdp ? "bf16" : "fp32", "recompute", recompute,
+                             "parallel", "pipeline", 2, "pipeline_schedule", kind, "first_stage_less_layers", 0, "last_stage_less_layers", 0);
+    struct schedules z = { 0 };
+    struct ledger l;
+    struct plan p;
+    char why[256];
+
+    if (!recorded)
+        json_object_set_new(plan, "kernels", json_string("torch-sdpa"));
+    assert_int_equal(plan_from_json(plan, "p.json", &p), 0);
+    assert_int_equal(lower(&p, rank, &z), 0);
+    if (!schedules_check(&z, why, sizeof why))
+        fail_msg("%s", why);
+    ledger_run(&z, &l);
+    int64_t peak = l.phase[SCHED_STEADY].bytes;
+    schedules_free(&z);
+    plan_free(&p);
+    json_decref(plan);
+    return peak;
+}
+
+/* GPT-2 as transformers has it, recorded, and as the built-in family. */
+static void stages_of_a_recording_are_a_familys(void **state)
+{
+    static const char *const strategies[] = { "fsdp", "ddp" }, *const kinds[] = { "gpipe", "1f1b" }, *const recomputes[] = { "none", "full" };
+
+    (void)state;
+    for (int i = 0; i < 16; i++) {
+        const char *strategy = strategies[i & 1], *kind = kinds[i >> 1 & 1], *recompute = recomputes[i >> 2 & 1];
+        int64_t rank = i >> 3 ? 2 : 0, got = peak_of_stage(true, strategy, kind, recompute, rank), want = peak_of_stage(false, strategy, kind, recompute, rank);
+        if (llabs(got - want) > 512)
+            fail_msg("%s, %s, recompute %s, rank %lld: %lld, the family %lld", strategy, kind, recompute, (long long)rank, (long long)got, (long long)want);
+    }
+}
+
 /* ---- tensors that train, and get no gradient ---- */
 
 static int plan_of_spare(const char *strategy, const char *dialect, const char *ddp, struct plan *p, char *said, size_t size)
@@ -551,6 +604,7 @@ int main(void)
         cmocka_unit_test(a_wrong_loss_is_refused),
         cmocka_unit_test(replicas_get_buffers_by_dtype),
         cmocka_unit_test(modules_that_are_no_chain_are_not_cut),
+        cmocka_unit_test(stages_of_a_recording_are_a_familys),
         cmocka_unit_test(tensors_without_a_gradient_are_in_buckets_alone),
         cmocka_unit_test(tensors_without_a_gradient_are_told),
         cmocka_unit_test(groups_of_a_product_share_its_rows),

@@ -49,4 +49,17 @@ check 'tokens of a training are refused where a sample has none' "$(
     refuses 'has no tokens' eval "$tmp/images.json" --tokens 1B
     refuses 'has no tokens' bill "$tmp/images.json" --tokens 1B
     refuses 'has no tokens' sweep "$tmp/images.json" --over micro_batch=8,16 --tokens 1B)"
+
+# A script for an encoder and a decoder, which are no one list of blocks: as long as Python reads it, and wraps each unit once.
+exported() {
+    printf '{"dpx_plan": 1, "model": "%s", "cluster": "8xh100", "strategy": "fsdp", "dialect": "%s", "seq": 64, "micro_batch": 4, "precision": "bf16", "recompute": "full"}' \
+        "$m/translator.json" "$1" >"$tmp/pair.json"
+    "$B/dpxplan" export "$tmp/pair.json" --to fsdp >"$tmp/pair.py" 2>"$tmp/err" || cat "$tmp/err"
+    for unit in encoder.layers.0 encoder.layers.1 decoder.layers.0 decoder.layers.1; do
+        [ "$(grep -c "\"transformer.$unit\"" "$tmp/pair.py")" = 1 ] || echo "$1: transformer.$unit is not named once"
+    done
+    grep -q 'map(model.get_submodule, units)' "$tmp/pair.py" || echo "$1: no unit is checkpointed"
+    python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$tmp/pair.py" 2>&1
+}
+check 'a module of different units is exported by their names' "$(exported torch; exported torch-fsdp1)"
 finish

@@ -160,6 +160,12 @@ def auto(cls, model_type, attention="sdpa", **shape):
     return getattr(transformers, cls).from_config(config, attn_implementation=attention)
 
 
+def gpt2():
+    """The built-in family's, too (tests/model/test_recorded.c)."""
+    return auto("AutoModelForCausalLM", "gpt2", n_layer=3, n_embd=256, n_head=4, n_inner=2048, n_positions=1024, vocab_size=8192, attn_pdrop=0.0, embd_pdrop=0.0,
+                resid_pdrop=0.0, tie_word_embeddings=False)
+
+
 def bert():
     return auto("AutoModelForMaskedLM", "bert", hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024, vocab_size=8192,
                 max_position_embeddings=1024)
@@ -197,6 +203,32 @@ class Translator(nn.Module):
 
 def translator():
     return Translator(), lambda b, s: (ids(b, s), ids(b, s)), lambda m, x: F.cross_entropy(m(*x).flatten(0, 1), x[1].flatten())
+
+
+class Pair(nn.Module):
+    """Both sides and the loss share one table, and both share positions: the root's gradients come in the backward of a unit."""
+    def __init__(self, vocab=2000, d=64, layers=2):
+        super().__init__()
+        self.shared, self.pos = nn.Embedding(vocab, d, padding_idx=0), nn.Embedding(512, d)
+        layer = dict(nhead=4, dim_feedforward=4 * d, dropout=0.0, batch_first=True, norm_first=True)
+        self.encoder = nn.ModuleList(nn.TransformerEncoderLayer(d, **layer) for _ in range(layers))
+        self.decoder = nn.ModuleList(nn.TransformerDecoderLayer(d, **layer) for _ in range(layers))
+        self.out = nn.Linear(d, vocab)
+        self.out.weight = self.shared.weight
+
+    def forward(self, source, target):
+        at = lambda x: self.shared(x) + self.pos(torch.arange(x.shape[1], device=x.device))
+        memory = at(source)
+        for layer in self.encoder:
+            memory = layer(memory)
+        y = at(target)
+        for layer in self.decoder:
+            y = layer(y, memory)
+        return F.cross_entropy(self.out(y).transpose(1, 2), target, ignore_index=0)
+
+
+def pair():
+    return Pair(), lambda b, s: (ids(b, s), ids(b, s // 2))
 
 
 # ---- a diffusion transformer ----
@@ -281,6 +313,8 @@ CASES = {
     "gpt": ("--stage3 --precision bf16 --recompute none", []),
     "classifier": ("--stage3 --precision bf16 --recompute none", []),
     "frozen": ("", [(512, 64)]),
+    "gpt2": ("--precision bf16,fp32 --batch 2 --size 512 --check 2:512", []),
+    "pair": ("--size 64,128,192 --step 2", [(8, 128)]),
     "tables": ("--recompute none", []),
     "chain": ("--precision bf16,fp32 --size 32,64,96", []),
     "spare": ("", [(4, 512)]),
