@@ -1,5 +1,7 @@
 /* test_environment.c -- environment variables of a plan: what each changes, by whose name, and what is told. */
 #include "tests/check.h"
+#include "base/fail.h"
+#include "base/notes.h"
 #include "model/memory/evaluate.h"
 #include "model/memory/overhead.h"
 #include "model/plan/environment.h"
