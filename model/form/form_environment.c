@@ -16,13 +16,19 @@ static const char *text_of(const json_t *v, char number[32])
     return json_string_value(v);
 }
 
-/* A script's variables are its own but for those whose names are an environment's; a value with a dollar is not known. */
+/* A script's variables are its own but for those whose names are an environment's; of a document's `env` those in capitals are meant. */
+static bool is_meant(const struct form_file *f, const char *name)
+{
+    return f->words ? environment_is_variable(name) : name[0] >= 'A' && name[0] <= 'Z';
+}
+
+/* A value with a dollar is not known. */
 static int give(const struct form_file *f, const char *name, const json_t *v, struct plan *p, struct notes *notes)
 {
     char number[32];
     const char *text = text_of(v, number), *why = NULL;
 
-    if (!text || !environment_is_variable(name))
+    if (!text || !is_meant(f, name))
         return 0;
     if (strchr(text, '$')) {
         notes_add(notes, "%s is not in the plan: the file does not say its value", name);

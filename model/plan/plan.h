@@ -295,7 +295,7 @@ struct plan_stated {
 
 /* Environment variables (environment.h); NCCL's are the cluster's. */
 struct environment {
-    char    alloc_conf[160];        /* PYTORCH_ALLOC_CONF; "": PyTorch's defaults */
+    char    alloc_conf[128];        /* PYTORCH_ALLOC_CONF; "": PyTorch's defaults */
     char    cublas_workspace[64];   /* CUBLAS_WORKSPACE_CONFIG; "": PyTorch's */
     int64_t max_connections;        /* CUDA_DEVICE_MAX_CONNECTIONS; 0: as the framework asks, else CUDA's 8 */
 };

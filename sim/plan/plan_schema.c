@@ -170,6 +170,8 @@ json_t *plan_schema(void)
     for (int i = 0; (k = knob_at(i)); i++)
         if ((key = json_object_get(json_object_get(object_at(schema, k->object), "properties"), k->name)))
             finish(key);
+    /* a job's other variables are told, and change nothing */
+    json_object_set_new(object_at(schema, "environment"), "additionalProperties", json_pack("{s:[s,s,s]}", "type", "string", "integer", "null"));
     json_object_set_new(schema, "required", required);
     json_object_set_new(schema, "$schema", json_string("https://json-schema.org/draft/2020-12/schema"));
     json_object_set_new(schema, "title", json_string("a plan of dpx"));

@@ -46,7 +46,7 @@ struct row {
     int64_t hidden, layers, heads, gpus, tp, cp, pp, vp, ep, etp, dp, seq, micro_batch, batch;
     bool    paper, fp8, flash, full, selective;     /* recompute, with sequence parallelism where selective */
     double  step_s, gib;                /* published; 0: not stated */
-    double  predicted_s, predicted_gib, idle, exposed;
+    double  predicted_s, predicted_gib, idle, exposed, low_s, high_s, mfu;     /* mfu: of the prediction */
     bool    done, fits;
 };
 
@@ -221,6 +221,7 @@ static int predict_with(struct row *r, int64_t micro_batch)
         r->predicted_s = t.line.step_s;
         r->predicted_gib = (double)m->ledger.most[CAT_ACTIVATIONS] / 0x1p30;
         r->idle = t.line.idle_s;
+        r->low_s = t.low_s, r->high_s = t.high_s, r->mfu = t.mfu;
         r->exposed = t.line.exposed_s;
         r->micro_batch = micro_batch;
     }
@@ -242,7 +243,7 @@ static bool predicted_before(struct row *r, const struct row *others, int n)
     for (int i = 0; i < n; i++)
         if (others[i].done && same_plan(r, &others[i])) {
             r->predicted_s = others[i].predicted_s, r->predicted_gib = others[i].predicted_gib;
-            r->idle = others[i].idle, r->exposed = others[i].exposed;
+            r->idle = others[i].idle, r->exposed = others[i].exposed, r->low_s = others[i].low_s, r->high_s = others[i].high_s, r->mfu = others[i].mfu;
             r->fits = others[i].fits;
             return r->done = true;
         }
@@ -313,6 +314,76 @@ static void print_scores(const struct row *row, int n, bool times)
                 print_score(what, row, n, &row[i], among, times);
         }
     print_score(row->ep ? "together, experts" : row->adapters[0] ? "together, adapters" : "together, dense", row, n, row, OF_ALL, times);
+}
+
+/* A model's FLOPs over the published step: what people take a median of. */
+static double published_mfu(const struct row *r) { return r->mfu * r->predicted_s / r->step_s; }
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The naive answer: one MFU for a GPU and precision, the median of the rows of all other models; 0: there are none. */
+static double one_mfu(const struct row *row, int n, const struct row *of)
+{
+    double others[ROWS];
+    int m = 0;
+
+    for (int i = 0; i < n; i++)
+        if (row[i].done && row[i].step_s > 0 && alike(&row[i], of, OF_GPU) && strcmp(row[i].model, of->model))
+            others[m++] = published_mfu(&row[i]);
+    qsort(others, (size_t)m, sizeof *others, by_size);
+    return m ? (others[m / 2] + others[(m - 1) / 2]) / 2 : 0;
+}
+
+struct cover { int rows, inside, fit, refused, skipped, naive; double width, miss; };
+
+static struct cover cover_of(const struct row *row, int n, const struct row *like)
+{
+    struct cover c = { 0 };
+
+    for (int i = 0; i < n; i++) {
+        const struct row *r = &row[i];
+        if (!alike(r, like, OF_GPU) || !(r->step_s > 0))
+            continue;
+        c.rows++;
+        c.skipped += !r->done;
+        if (!r->done)
+            continue;
+        c.fit += r->fits;
+        c.refused += !r->fits;
+        c.inside += r->step_s >= r->low_s && r->step_s <= r->high_s;
+        c.width += (r->high_s - r->low_s) / r->predicted_s;
+        double usual = one_mfu(row, n, r);
+        c.naive += usual > 0;
+        c.miss += usual > 0 ? fabs(published_mfu(r) / usual - 1) : 0;
+    }
+    return c;
+}
+
+/* All of these ran: by GPU and precision how many fit, are refused, and why not planned; intervals; and one median MFU. */
+static void print_coverage(const struct row *row, int n)
+{
+    printf("  %-32s %5s %5s %8s %12s %8s %6s %22s\n", "all ran", "rows", "fit", "refused", "not planned", "in, %", "width", "one median MFU: MAPE");
+    for (int i = 0; i < n; i++) {
+        bool first = true;
+        char what[64];
+        for (int j = 0; j < i; j++)
+            first = first && !alike(&row[j], &row[i], OF_GPU);
+        const struct cover c = cover_of(row, n, &row[i]);
+        int done = c.rows - c.skipped;
+        if (!first || !done)
+            continue;
+        snprintf(what, sizeof what, "%s, %s, %s", row[i].paper ? "papers" : "NVIDIA", row[i].gpu, row[i].fp8 ? "fp8" : "16 bits");
+        printf("  %-32s %5d %5d %8d %12d %8d %6.0f ", what, c.rows, c.fit, c.refused, c.skipped, 100 * c.inside / done, 100 * c.width / done);
+        if (c.naive)
+            printf("%22.1f\n", 100 * c.miss / c.naive);
+        else
+            printf("%22s\n", "-");
+    }
 }
 
 static void print_row(const struct row *r)
@@ -430,6 +501,7 @@ int megatron_rows_print(const char *path, int rows)
     print_scores(row, n, true);
     if (!row->ep && !row->adapters[0])
         print_scores(row, n, false);
+    print_coverage(row, n);
     print_best(row, n);
     for (int i = 0; i < n; i++)
         if (row[i].skipped[0] && (i == 0 || strcmp(row[i].skipped, row[i - 1].skipped)))

@@ -128,6 +128,10 @@ static bool nth_value(struct plan *p, const struct knob *k, int i)
             snprintf((char *)p + k->offset, (size_t)k->hi, "Et|(t|)*2t*%dL", (int)p->model.layers - 3);
             return i < 1;
         }
+        if (!strcmp(k->object, "environment")) {
+            snprintf((char *)p + k->offset, (size_t)k->hi, "%s", strcmp(k->name, "PYTORCH_ALLOC_CONF") ? ":4096:2:16:8" : "max_split_size_mb:64");
+            return i < 1;
+        }
         if (strcmp(k->name, "framework_version")) {
             snprintf((char *)p + k->offset, (size_t)k->hi, "/nvme/%d", i);
             return i < 2;

@@ -319,11 +319,12 @@ check "verl: a number of nodes that the job sets is told, and one that is a word
     sed 's/\$NNODES/many/' "$tmp/verl.sh" >"$tmp/many.sh"
     refused 'trainer.nnodes: expected a number' import "$tmp/many.sh" --cluster 2x8xh100)"
 printf 'MODEL_ARGS:\n  --num-layers: 2\n  --hidden-size: 64\n  --num-attention-heads: 4\n  --seq-length: 64\n  --max-position-embeddings: 64\n  --micro-batch-size: 1\n
-  --global-batch-size: 8\n  --vocab-size: 256\n  --bf16: true\nENV_VARS:\n  NVTE_FLASH_ATTN: 0\nRUN: 2\n' >"$tmp/args.yaml"
+  --global-batch-size: 8\n  --vocab-size: 256\n  --bf16: true\nENV_VARS:\n  NVTE_FLASH_ATTN: 0\n  A_JOBS_OWN: x\nRUN: 2\n' >"$tmp/args.yaml"
 check "what stands beside MODEL_ARGS is said once" "$(
     reads "$tmp/args.yaml" 8xh100
-    said 'RUN, ENV_VARS.NVTE_FLASH_ATTN'
-    [ "$(grep -c NVTE_FLASH_ATTN "$tmp/err")" = 1 ] || cat "$tmp/err")"
+    said 'RUN' && said 'A_JOBS_OWN is not known to change memory or time'
+    grep -q '"attention_backend": "fused"' "$tmp/p.json" || cat "$tmp/p.json"
+    [ "$(grep -c A_JOBS_OWN "$tmp/err")" = 1 ] || cat "$tmp/err")"
 check "8-bit products are in the summary" "$(
     reads "$tmp/fp8.sh" 2x8xh100
     said 'bf16 with fp8 (hybrid)')"

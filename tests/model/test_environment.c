@@ -1,0 +1,166 @@
+/* test_environment.c -- environment variables of a plan: what each changes, by whose name, and what is told. */
+#include "tests/check.h"
+#include "base/fail.h"
+#include "base/notes.h"
+#include "model/memory/evaluate.h"
+#include "model/memory/overhead.h"
+#include "model/plan/environment.h"
+
+#include <string.h>
+
+#define MiB ((int64_t)1 << 20)
+
+static char said[1024];
+
+static int plan_with(const char *more, struct plan *p)
+{
+    json_t *j = json_loads("{\"dpx_plan\": 1, \"model\": \"gpt2\", \"cluster\": \"8xh100\", \"strategy\": \"fsdp\", \"seq\": 512, \"precision\": \"bf16\"}", 0, NULL);
+    json_t *with = json_loads(more, 0, NULL);
+
+    assert_non_null(with);
+    json_object_update(j, with);
+    json_decref(with);
+    fail_capture(said, sizeof said);
+    int rc = plan_from_json(j, "t", p);
+    fail_capture(NULL, 0);
+    json_decref(j);
+    return rc;
+}
+
+static void both_names_of_the_allocators_options_are_one_key(void **state)
+{
+    struct plan a, b;
+
+    (void)state;
+    assert_int_equal(plan_with("{\"environment\": {\"PYTORCH_CUDA_ALLOC_CONF\": \"expandable_segments:True\"}}", &a), 0);
+    assert_int_equal(plan_with("{\"environment\": {\"PYTORCH_ALLOC_CONF\": \"expandable_segments:True\"}}", &b), 0);
+    assert_string_equal(a.environment.alloc_conf, "expandable_segments:True");
+    assert_string_equal(b.environment.alloc_conf, a.environment.alloc_conf);
+    plan_free(&a);
+    plan_free(&b);
+    assert_int_equal(plan_with("{\"environment\": {\"PYTORCH_ALLOC_CONF\": \"backend:cudaMallocAsync\"}}", &a), -1);
+    assert_non_null(strstr(said, "backend is not replayed"));
+}
+
+/* With the same options as an argument the replay gives the same. */
+static void the_replay_has_the_plans_options(void **state)
+{
+    struct caching_options o = caching_allocator_defaults();
+    struct evaluation by_plan, by_hand;
+    struct plan a, b;
+
+    (void)state;
+    o.expandable_segments = true;
+    assert_int_equal(plan_with("{\"environment\": {\"PYTORCH_ALLOC_CONF\": \"expandable_segments:True\"}}", &a), 0);
+    assert_int_equal(plan_with("{}", &b), 0);
+    assert_int_equal(evaluate_allocated(&a, &by_plan), 0);
+    assert_int_equal(evaluate_allocated(&b, &by_hand), 0);
+    assert_int_equal(evaluation_reserve(&a, &by_plan, NULL), 0);
+    assert_int_equal(evaluation_reserve(&b, &by_hand, &o), 0);
+    assert_int_equal(by_plan.reserved.reserved_peak, by_hand.reserved.reserved_peak);
+    evaluation_free(&by_plan);
+    evaluation_free(&by_hand);
+    plan_free(&a);
+    plan_free(&b);
+}
+
+/* 16 channels of 2 x 1 MiB for each of 8 heads less; a receiver's LL, LL128 and 8 MiB in 2 MiB steps is 14 MiB, not 10. */
+static void nccls_buffers_follow(void **state)
+{
+    struct plan p, plain;
+
+    (void)state;
+    assert_int_equal(plan_with("{}", &plain), 0);
+    assert_int_equal(overhead_nccl(&plain.cluster, 8, 8), 24 * 12 * MiB + 256 * MiB);
+    assert_int_equal(plan_with("{\"environment\": {\"NCCL_NVLS_ENABLE\": 0, \"NCCL_BUFFSIZE\": \"8388608\"}}", &p), 0);
+    assert_int_equal(overhead_nccl(&p.cluster, 8, 8), 24 * (14 + 2) * MiB);
+    plan_free(&p);
+    plan_free(&plain);
+}
+
+/* Pairs of KiB and a number of them. */
+static void cublas_workspaces_are_sums_of_pairs(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    assert_int_equal(plan_with("{}", &p), 0);
+    assert_int_equal(overhead_workspace(&p), 32 * MiB);
+    plan_free(&p);
+    assert_int_equal(plan_with("{\"environment\": {\"CUBLAS_WORKSPACE_CONFIG\": \":4096:2:16:8\"}}", &p), 0);
+    assert_int_equal(overhead_workspace(&p), (2 * 4096 + 8 * 16) * 1024);
+    plan_free(&p);
+    assert_int_equal(plan_with("{\"environment\": {\"CUBLAS_WORKSPACE_CONFIG\": \"4096:2\"}}", &p), -1);
+    assert_non_null(strstr(said, "CUBLAS_WORKSPACE_CONFIG"));
+}
+
+/* training/arguments.py: before Blackwell, and beside tensor or context parallelism alone. */
+static void megatron_wants_one_connection_beside_tensors(void **state)
+{
+    static const struct { const char *cluster; int tensor, connections, rc; } cases[] = {
+        { "8xh100", 8, 1, 0 }, { "8xh100", 8, 8, -1 }, { "8xh100", 1, 8, 0 }, { "8xb200", 8, 32, 0 },
+    };
+    char text[512];
+    struct plan p;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text, "{\"model\": \"llama-2-7b\", \"cluster\": \"%s\", \"strategy\": \"zero1\", \"dialect\": \"megatron\", \"parallel\": {\"tensor\": %d}, "
+                 "\"environment\": {\"CUDA_DEVICE_MAX_CONNECTIONS\": \"%d\"}}", cases[i].cluster, cases[i].tensor, cases[i].connections);
+        assert_int_equal(plan_with(text, &p), cases[i].rc);
+        if (cases[i].rc == 0)
+            plan_free(&p);
+        else
+            assert_non_null(strstr(said, "require setting the environment variable"));
+    }
+}
+
+/* Transformer Engine's variables are Megatron's key: a backend at 0 is out, and of two at 0 the third is left. */
+static void attention_variables_are_the_backend(void **state)
+{
+    static const struct { const char *variables; enum attention_backend is; } cases[] = {
+        { "\"NVTE_FLASH_ATTN\": 1", BACKEND_AUTO }, { "\"NVTE_FLASH_ATTN\": 0", BACKEND_FUSED }, { "\"NVTE_FUSED_ATTN\": \"0\"", BACKEND_FLASH },
+        { "\"NVTE_FLASH_ATTN\": 0, \"NVTE_FUSED_ATTN\": 0", BACKEND_UNFUSED }, { "\"NVTE_FLASH_ATTN\": 0, \"NVTE_FUSED_ATTN\": 1", BACKEND_FUSED },
+    };
+    char text[512];
+    struct plan p;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text, "{\"model\": \"llama-2-7b\", \"strategy\": \"zero1\", \"dialect\": \"megatron\", \"environment\": {%s}}", cases[i].variables);
+        assert_int_equal(plan_with(text, &p), 0);
+        assert_int_equal(p.megatron.attention_backend, cases[i].is);
+        plan_free(&p);
+    }
+}
+
+static void what_matters_and_is_not_modelled_is_refused_and_the_rest_is_told(void **state)
+{
+    json_t *notes = json_array(), *before;
+    struct plan p;
+
+    (void)state;
+    assert_int_equal(plan_with("{\"environment\": {\"CUDA_LAUNCH_BLOCKING\": 1}}", &p), -1);
+    assert_non_null(strstr(said, "environment.CUDA_LAUNCH_BLOCKING"));
+    before = notes_divert(notes);
+    assert_int_equal(plan_with("{\"environment\": {\"NCCL_DEBUG\": \"INFO\", \"TORCH_NCCL_AVOID_RECORD_STREAMS\": 1, \"A_JOBS_OWN\": \"x\"}}", &p), 0);
+    notes_divert(before);
+    assert_int_equal(json_array_size(notes), 1);
+    assert_non_null(strstr(json_string_value(json_array_get(notes, 0)), "A_JOBS_OWN"));
+    json_decref(notes);
+    plan_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_names_of_the_allocators_options_are_one_key),
+        cmocka_unit_test(the_replay_has_the_plans_options),
+        cmocka_unit_test(nccls_buffers_follow),
+        cmocka_unit_test(cublas_workspaces_are_sums_of_pairs),
+        cmocka_unit_test(megatron_wants_one_connection_beside_tensors),
+        cmocka_unit_test(attention_variables_are_the_backend),
+        cmocka_unit_test(what_matters_and_is_not_modelled_is_refused_and_the_rest_is_told),
+    };
+    return cmocka_run_group_tests_name("model/environment", tests, NULL, NULL);
+}
