@@ -9,7 +9,7 @@
 /* In order, for the search below. */
 static const char *const names[] = {
     "FLASHINFER_WORKSPACE_BASE", "HF_HUB_OFFLINE", "MAX_STEPS", "MKL_NUM_THREADS", "NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN",
-    "NUM_OF_STAGES_G2S_COMBINE_API", "OMP_NUM_THREADS", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "RDZV_TIMEOUT",
+    "NUM_OF_STAGES_G2S_COMBINE_API", "OMP_NUM_THREADS", "RDZV_TIMEOUT",
     "REQUIRE_FINITE_METRICS", "UCX_RCACHE_MAX_UNRELEASED", "VLLM_CACHE_ROOT", "VLLM_DEEP_GEMM_WARMUP", "VLLM_ENABLE_MOE_DP_CHUNK",
     "_component_", "_target_", "accelerators", "active_steps", "actor", "adam_beta1", "adam_beta2", "adam_beta3", "adam_epsilon",
     "adam_epsilon2", "adapter_checkpoint", "add_bos_token", "add_eos", "add_eos_token", "add_special_tokens", "adv_estimator", "agent",

@@ -34,7 +34,7 @@ struct form_file {
     json_t *words;          /* a command: the program that trains, and its arguments */
     json_t *launcher;       /* a command: options before that program, of torchrun, accelerate, deepspeed */
     int     programs;       /* a script: how many of its commands start one; the last is read */
-    json_t *environment;    /* environment variables that the file sets: a script's, or ENV_VARS, env_vars and env of a document; NULL: none */
+    json_t *environment;    /* environment variables that the file sets: a script's, or ENV_VARS and env_vars of a document; NULL: none */
     json_t *uncertain;      /* a command: variables that a condition of the script sets */
     json_t *launch;         /* accelerate's config that goes with it: named by the command, or given beside it; NULL: none */
     char    launch_path[512];

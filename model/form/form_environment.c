@@ -56,7 +56,7 @@ static int give_all(const struct form_file *f, const json_t *variables, struct p
 
 int form_read(const struct form *form, const struct form_file *f, struct plan *p, struct notes *notes)
 {
-    static const char *const objects[] = { "ENV_VARS", "env_vars", "env" };
+    static const char *const objects[] = { "ENV_VARS", "env_vars" };     /* Megatron-LM's tests, prime-rl */
 
     if (form->read(f, p, notes) < 0 || give_all(f, f->environment, p, notes) < 0)
         return -1;

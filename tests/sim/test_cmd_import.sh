@@ -56,6 +56,24 @@ check "a field of Megatron-Bridge's sections that is not known is said; LoRA bes
     { cat "$tmp/bridge.yaml"; printf 'peft: { _target_: megatron.bridge.peft.dora.DoRA, dim: 8 }\n'; } >"$tmp/dora.yaml"
     refused 'planned as LoRA alone' import "$tmp/dora.yaml" --cluster 8xh100 --model llama-3-8b)"
 
+# axolotl has no key for variables: what stands in one is told, wherever it stands, and is not in the plan.
+check 'a variable where the framework reads none is told and not taken' "$(
+    for at in 'env: { PYTORCH_CUDA_ALLOC_CONF: "expandable_segments:True" }' 'runtime: { env_vars: { PYTORCH_CUDA_ALLOC_CONF: "expandable_segments:True" } }'; do
+        cat >"$tmp/axolotl.yaml" <<END
+base_model: openai-community/gpt2
+datasets: [{ path: x, type: alpaca }]
+sequence_len: 512
+micro_batch_size: 1
+optimizer: adamw_torch
+bf16: true
+attn_implementation: flash_attention_2
+$at
+END
+        reads "$tmp/axolotl.yaml" 8xh100
+        said "not known, and may matter to memory or time: ${at%%:*}"
+        grep PYTORCH_ALLOC_CONF "$tmp/p.json"
+    done)"
+
 cat >"$tmp/trl.yaml" <<'END'
 model_name_or_path: mistralai/Mistral-7B-v0.1
 torch_dtype: bfloat16
