@@ -33,6 +33,7 @@ int convert_write_plan(const struct plan *p, const char *path)
 /* Whether it fits is what people import for; what cannot be evaluated `dpxplan eval` explains. */
 static void say_fits(const struct plan *p)
 {
+    const char *bound = p->kernels == KERNELS_TORCH_EAGER ? "; an upper bound where another kernel runs that keeps no scores of attention" : "";
     struct evaluation e;
     char ignored[512];
 
@@ -43,11 +44,11 @@ static void say_fits(const struct plan *p)
         return;
     answer_lack(p, &e, ignored, sizeof ignored);
     if (e.m.fits)
-        notes_say("    fits      %s: %s%s of %s usable on a GPU%s", e.verdict == VERDICT_TIGHT ? "tightly" : "yes",
+        notes_say("    fits      %s: %s%s of %s usable on a GPU%s%s", e.verdict == VERDICT_TIGHT ? "tightly" : "yes",
                   e.reserved.known ? "reserves " : "", size_text(evaluation_taken(&e.m, &e.reserved)).s, size_text(e.m.available).s,
-                  e.verdict == VERDICT_TIGHT ? ", so less than usual stays free, or the allocator runs full" : "");
+                  e.verdict == VERDICT_TIGHT ? ", so less than usual stays free, or the allocator runs full" : "", e.verdict == VERDICT_TIGHT ? bound : "");
     else
-        notes_say("    fits      no: %s", ignored);
+        notes_say("    fits      no: %s%s", ignored, bound);
     evaluation_free(&e);
 }
 

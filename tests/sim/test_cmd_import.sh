@@ -56,6 +56,15 @@ check "a field of Megatron-Bridge's sections that is not known is said; LoRA bes
     { cat "$tmp/bridge.yaml"; printf 'peft: { _target_: megatron.bridge.peft.dora.DoRA, dim: 8 }\n'; } >"$tmp/dora.yaml"
     refused 'planned as LoRA alone' import "$tmp/dora.yaml" --cluster 8xh100 --model llama-3-8b)"
 
+# torch-eager keeps 64 x 4096 x 4096 scores a sample and block: "no" is no verdict on kernels that keep none.
+check 'where scores of attention decide, a plan that keeps them is called an upper bound' "$(
+    reads tests/golden/forms/automodel/gpt_oss_20b.yaml 8xh100 --seq 4096
+    said 'fits  *no: .*; an upper bound where another kernel runs'
+    said "keep them: an upper bound"
+    reads demo/qwen3-sft.yaml 1xh100
+    said 'fits  *no: '
+    ! grep 'upper bound' "$tmp/err")"
+
 # axolotl has no key for variables: what stands in one is told, wherever it stands, and is not in the plan.
 check 'a variable where the framework reads none is told and not taken' "$(
     for at in 'env: { PYTORCH_CUDA_ALLOC_CONF: "expandable_segments:True" }' 'runtime: { env_vars: { PYTORCH_CUDA_ALLOC_CONF: "expandable_segments:True" } }'; do
