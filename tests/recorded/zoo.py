@@ -270,11 +270,16 @@ def beit():
 
 
 class Backbone(nn.Module):
-    """Faster R-CNN's: a ResNet, whose first layers are frozen, and its feature pyramid."""
+    """Faster R-CNN's: a ResNet, whose first layers are frozen, and its feature pyramid.  Its frozen norms are buffers, which FSDP2 leaves in fp32: what they make
+    would be fp32, too, which the next convolution refuses."""
     def __init__(self):
         super().__init__()
         from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
+        from torchvision.ops import FrozenBatchNorm2d
         self.backbone = resnet_fpn_backbone(backbone_name="resnet50", weights=None, trainable_layers=3)
+        for module in self.backbone.modules():
+            if isinstance(module, FrozenBatchNorm2d):
+                module.to(torch.bfloat16)
 
     def forward(self, x):
         return sum(f.float().square().mean() for f in self.backbone(x).values())
