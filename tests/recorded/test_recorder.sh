@@ -9,6 +9,7 @@ if ! "$PYTHON" -c 'import torch, sys; sys.exit(not torch.version.cuda)' 2>/dev/n
     for name in $names; do skip "$name is recorded and planned" "$PYTHON has no torch with CUDA"; done
     skip 'the library that stands in for the driver is gone afterwards' "$PYTHON has no torch with CUDA"
     skip 'gradients that meet are added in place' "$PYTHON has no torch with CUDA"
+    skip 'what is put into zeros is put in place' "$PYTHON has no torch with CUDA"
     skip 'what depends on the data is told' "$PYTHON has no torch with CUDA"
     skip 'a step that stands for no other is refused' "$PYTHON has no torch with CUDA"
     for it in 'a step that leaves another than it found is refused' 'which of two losses is meant is asked' 'parameters in fp16 are refused' 'parameters without a shape are refused' \
@@ -43,6 +44,10 @@ check 'gradients that meet are added in place' "$(
     [ "$n" -ge 2 ] || echo "nanogpt.json has $n sums in place in backward")"
 check 'a gradient that another tensor still waits for is not added to' "$(
     grep -c '"op":"add","class":"elementwise"' "$dir/shared.json" | grep -q '^[1-9]' || echo 'shared.json adds in place where the sum is used twice')"
+# Backward of x[mask] puts into zeros; that of x[mask] = y puts zeros into a gradient, which others may read.
+check 'what is put into zeros is put in place' "$(
+    grep -A 1 '"op":"new_zeros"' "$dir/routed.json" | grep '"op":"index_put"'
+    grep -A 1 '"op":"zeros"' "$dir/routed.json" | grep -q '"op":"index_put"' || echo 'zeros are put into a gradient in place')"
 # Of b*64 tokens each of four experts has b*16: forward's product has so many rows, whether a mask finds them or their number is read.
 for name in routed counted; do
     check "$name: an even spread is what each expert has" "$(
