@@ -127,9 +127,9 @@ class Variant:
         from dpx_record.step import Step
         self.said = report.program_text(report.program(precision, recompute, stage3))
         grid, columns, inputs, self.first = [(b, s) for b in o.batch for s in o.size], [], [], None
-        self.unused, self.precision = [], precision
+        self.unused, self.zeros, self.precision = [], False, precision
         self.step = lambda b, s, once: Step(make, o.what, b, s, precision, recompute, o.unit, o.checkpoint, stage3=stage3, found=o.found, read=o.read, once=once,
-                                            zeros=bool(self.unused))
+                                            zeros=self.zeros)
         self.stage3 = stage3
         batch_of = lambda x: [n for k, n in sorted(x.live.items()) if x.r.what.get(k) == "input"]
         for b, s in grid:
@@ -185,8 +185,8 @@ class Variant:
         if x.unused and self.precision == "fp32":
             raise Unrecordable("%s: %s is given a tensor that it does not use: FSDP2 makes its gradient zeros, DDP leaves it out, and an fp32 program stands for both: "
                                "give it only what it uses, or record bf16 and autocast, each apart" % (self.said, x.unused[0]))
-        if x.unused:
-            self.unused = x.unused
+        if x.unused or (x.meet and self.precision == "bf16"):       # an fp32 program is DDP's, too
+            self.unused, self.zeros = x.unused, True
             x = self.step(b, s, False)
         return (x, *pieces.structure(x.r))
 

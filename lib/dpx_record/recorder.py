@@ -29,6 +29,9 @@ graph_task = torch._C._current_graph_task_id
 graph_node = torch._C._current_autograd_node
 sequence_number = torch.autograd._get_sequence_nr
 uses_of = torch._C._storage_Use_Count
+# areAnyTensorSubclassLike() of FunctionsManual.cpp
+INTO_ZEROS = {aten.index_put.default: aten.index_put_.default, aten.scatter.src: aten.scatter_.src, aten.scatter_add.default: aten.scatter_add_.default,
+              aten.index_add.default: aten.index_add_.default}
 HELD = 4                                # _use_count() of a sum's first addend that nothing but the engine's buffer holds: its Python object and the call hold it too
 
 
@@ -197,7 +200,11 @@ class Recorder(TorchDispatchMode):
         return self.owner       # of a node without a number, as AccumulateGrad: of the one before it
 
     def in_place(self, func, args, kwargs):
-        """Gradients that meet: the engine adds in place what nothing else refers to, but not tensor subclasses, as fake ones are."""
+        """What the engine does in place, but not to tensor subclasses, as fake ones are: sums of gradients that meet, the first of which nothing else refers to,
+        and what is put into zeros, as the backward of x[[i]] does."""
+        if func in INTO_ZEROS:
+            zeros = self.ops and self.ops[-1]["name"] in ("new_zeros", "zeros") and self.number_of(args[0]) in self.ops[-1]["outs"]
+            return INTO_ZEROS[func] if zeros and from_engine() else func
         if func is not aten.add.Tensor or len(args) != 2 or kwargs or not all(isinstance(a, torch.Tensor) for a in args) or not from_engine():
             return func
         a, b = args

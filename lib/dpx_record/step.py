@@ -105,7 +105,7 @@ def cast_inputs(module):
 
 
 class Given(torch.autograd.Function):
-    """FSDP2's RegisterPostBackwardFunction: what a unit is given and does not use has zeros as its gradient."""
+    """FSDP2's RegisterPostBackwardFunction: gradients of what a unit is given leave it together, zeros of what it does not use."""
 
     @staticmethod
     def forward(ctx, *inputs):
@@ -126,11 +126,12 @@ def zeros_for_unused(module):
     module.register_forward_pre_hook(hook, with_kwargs=True)
 
 
-class Unused:
-    """What units are given that requires a gradient and does not reach what they return."""
+class Shared:
+    """What units are given that requires a gradient: units of which some does not reach what they return (`unused`), and those in which the node of Given decides
+    what is held (`meet`): a gradient that comes in several parts, or beside another, is whole before it meets those of other modules."""
 
     def __init__(self, model, units):
-        self.given, self.units = {}, set()
+        self.given, self.uses, self.unused = {}, {}, set()
         for path in units:
             model.get_submodule(path).register_forward_pre_hook(functools.partial(self.enter, path), with_kwargs=True)
             model.get_submodule(path).register_forward_hook(functools.partial(self.exit, path))
@@ -141,8 +142,18 @@ class Unused:
 
     def exit(self, path, m, a, out):
         given = self.given.pop(path, [])
-        if set(given) - edges_behind(out, given):
-            self.units.add(path)
+        uses = uses_behind(out, given)
+        if set(given) - set(uses):
+            self.unused.add(path)
+        self.uses.setdefault(path, []).append({e: uses[e] for e in given})
+
+    def meet(self, loss):
+        """Before backward, which frees the graph."""
+        of_all = uses_behind(loss)
+        several = lambda uses: [e for e, n in uses.items() if len(uses) > 1 or n > 1]
+        found = sorted(path for path, runs in self.uses.items() if any(of_all[e] > uses[e] for uses in runs for e in several(uses)))
+        self.uses.clear()                           # its nodes hold tensors
+        return found
 
 
 class Turns:
@@ -164,18 +175,19 @@ class Turns:
             self.of[path] = "forward"
 
 
-def edges_behind(out, stop):
-    """Edges of autograd's graph from a unit's results to what it was given, (node, number)."""
-    edges = [tuple(get_gradient_edge(t)[:2]) for t in tensors_in(out) if t.requires_grad]
-    seen = set(edges)
+def uses_behind(out, stop=()):
+    """Edges of autograd's graph from results back to `stop`, (node, number), each with the times that it is used."""
+    uses = collections.Counter(tuple(get_gradient_edge(t)[:2]) for t in tensors_in(out) if t.requires_grad)
+    edges, nodes = list(uses), set()
     while edges:
-        node, number = edges.pop()
-        if (node, number) in stop:
+        edge = edges.pop()
+        if edge in stop or edge[0] in nodes:
             continue
-        new = {e for e in node.next_functions if e[0] is not None} - seen
-        seen |= new
-        edges += new
-    return seen
+        nodes.add(edge[0])
+        behind = [e for e in edge[0].next_functions if e[0] is not None]
+        uses.update(behind)
+        edges += behind
+    return uses
 
 
 def checkpointed(model, paths, classes=(), how="full"):
@@ -220,7 +232,7 @@ class Step:
     """The recorder behind a step, and what there was at its begin: `live`, bytes of storages; `kept`, of those that nothing names.
 
     The second step is recorded, for the first makes what stays; `settles`: it was as the first.  `once`: the first is recorded.  `zeros`: as FSDP2
-    runs it, what a unit does not use has zeros as its gradient; `unused`: units that are given such, looked for without `zeros`."""
+    runs it, each unit's inputs go through one node of autograd's; `unused`, `meet`: units of which it matters (Shared), looked for without `zeros`."""
 
     def __init__(self, make, name, b, s, precision="fp32", recompute="none", chosen=None, checkpoint=(), device="cuda", stage3=False, found=(), read=(), once=False, zeros=False):
         gc.collect()
@@ -257,7 +269,8 @@ class Step:
             for t in tensors_in(x):
                 r.name(t, "input")
             turns = Turns(model, self.units)
-            unused = Unused(model, self.units) if not zeros and not stage3 and precision != "autocast" else None
+            self.shared = Shared(model, self.units) if not zeros and not stage3 and precision != "autocast" else None
+            self.meet = []
             gc.collect()
             gc.disable()
             try:
@@ -272,7 +285,7 @@ class Step:
                     same_modules({e[1] for e in before if e[0] == "enter"}, {e[1] for e in now if e[0] == "enter"})
             finally:
                 gc.enable()
-        self.unused, self.turns = sorted(unused.units) if unused else [], turns.of
+        self.unused, self.turns = sorted(self.shared.unused) if self.shared else [], turns.of
         r.events = settled(r.events)
         check_kept(r)
         self.settles = not once and before == now and all(number in r.what for number in self.live)
@@ -295,6 +308,8 @@ class Step:
             loss = subject.loss_of(model, x)
         if not isinstance(loss, torch.Tensor) or loss.dim():
             raise Unrecordable("%s: the loss is no tensor of no dimension" % subject.name)
+        if self.shared:
+            self.meet = self.shared.meet(loss)
         r.events.append(("phase", "backward"))
         loss.backward()
         r.events.append(("phase", "end"))

@@ -4,16 +4,17 @@
 B=${B:-build} PYTHON=${PYTHON:-python3}
 keep_answers
 here=tests/recorded
-names="nanogpt graph dlrm mlp shared given routed counted named attends keeps drops awake"
+names="nanogpt graph dlrm mlp shared given routed counted named attends keeps drops awake pyramid"
 if ! "$PYTHON" -c 'import torch, sys; sys.exit(not torch.version.cuda)' 2>/dev/null; then
     for name in $names; do skip "$name is recorded and planned" "$PYTHON has no torch with CUDA"; done
     skip 'the library that stands in for the driver is gone afterwards' "$PYTHON has no torch with CUDA"
     skip 'gradients that meet are added in place' "$PYTHON has no torch with CUDA"
+    skip 'what is put into zeros is put in place' "$PYTHON has no torch with CUDA"
     skip 'what depends on the data is told' "$PYTHON has no torch with CUDA"
     skip 'a step that stands for no other is refused' "$PYTHON has no torch with CUDA"
     for it in 'a step that leaves another than it found is refused' 'which of two losses is meant is asked' 'parameters in fp16 are refused' 'parameters without a shape are refused' \
         'what the first step makes and keeps is as a buffer' 'what chance decides is told' 'parameters that a module takes of another have no stage 3' 'what a unit is given and does not use has zeros as its gradient' \
-        'what trains in FSDP2 alone is refused under autocast' 'a part of a unit that runs outside of it is refused' \
+        'gradients of what a unit shares with others leave it together' 'what trains in FSDP2 alone is refused under autocast' 'a part of a unit that runs outside of it is refused' \
         'attention without a mask is not causal'; do
         skip "$it" "$PYTHON has no torch with CUDA"
     done
@@ -43,6 +44,10 @@ check 'gradients that meet are added in place' "$(
     [ "$n" -ge 2 ] || echo "nanogpt.json has $n sums in place in backward")"
 check 'a gradient that another tensor still waits for is not added to' "$(
     grep -c '"op":"add","class":"elementwise"' "$dir/shared.json" | grep -q '^[1-9]' || echo 'shared.json adds in place where the sum is used twice')"
+# Backward of x[mask] puts into zeros; that of x[mask] = y puts zeros into a gradient, which others may read.
+check 'what is put into zeros is put in place' "$(
+    grep -A 1 '"op":"new_zeros"' "$dir/routed.json" | grep '"op":"index_put"'
+    grep -A 1 '"op":"zeros"' "$dir/routed.json" | grep -q '"op":"index_put"' || echo 'zeros are put into a gradient in place')"
 # Of b*64 tokens each of four experts has b*16: forward's product has so many rows, whether a mask finds them or their number is read.
 for name in routed counted; do
     check "$name: an even spread is what each expert has" "$(
@@ -66,6 +71,11 @@ check 'what the first step makes and keeps is as a buffer' "$(
 check 'what a unit is given and does not use has zeros as its gradient' "$(
     grep -q '^"assumed": \["zeros, as FSDP2 gives them, .* in layers.1"\],' "$dir/given.json" || grep '"assumed"' "$dir/given.json"
     grep '^"unused"' "$dir/given.json")"
+# The peak that FSDPMemTracker counts of it, which has no workspace of cuBLAS (32 MiB); without FSDP2's node it is 524,288 bytes lower.
+check 'gradients of what a unit shares with others leave it together' "$(
+    want=$(sed -n 's/.*"name":"pyramid fsdp b64 s64",.*"peak_total":\([0-9]*\).*/\1/p' tests/golden/module/peaks.jsonl)
+    printf '{"dpx_plan": 1, "model": "pyramid.json", "cluster": "8xh100", "strategy": "fsdp", "dialect": "torch", "seq": 64, "micro_batch": 64, "precision": "bf16"}' >"$dir/plan.json"
+    "$B/dpxplan" eval "$dir/plan.json" --json 2>&1 | grep -q "\"allocated_peak_bytes\": $((want + 33554432)),$" || echo "its peak is not $want and 32 MiB")"
 check 'what trains in FSDP2 alone is refused under autocast' "$(
     PYTHONPATH=lib "$PYTHON" -m dpx.record $here/zoo.py:given -o "$dir/none.json" --size 64 --precision bf16,autocast --recompute none 2>&1 |
         grep -q 'not done *autocast: tables.1 gets a gradient in bf16 and none in autocast' || echo 'no such line')"

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "module"))
-from modules import GPT, DiT, auto, classify, ids, images
+from modules import GPT, DiT, auto, classify, ids, images, pyramid
 
 SMALL = dict(hidden_size=128, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256, vocab_size=1024)
 TEXT, FIXED, SIDE = "--size 64,128,192", "--size 224", "--size 64,128,192,256,320"
@@ -270,11 +270,16 @@ def beit():
 
 
 class Backbone(nn.Module):
-    """Faster R-CNN's: a ResNet, whose first layers are frozen, and its feature pyramid."""
+    """Faster R-CNN's: a ResNet, whose first layers are frozen, and its feature pyramid.  Its frozen norms are buffers, which FSDP2 leaves in fp32: what they make
+    would be fp32, too, which the next convolution refuses."""
     def __init__(self):
         super().__init__()
         from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
+        from torchvision.ops import FrozenBatchNorm2d
         self.backbone = resnet_fpn_backbone(backbone_name="resnet50", weights=None, trainable_layers=3)
+        for module in self.backbone.modules():
+            if isinstance(module, FrozenBatchNorm2d):
+                module.to(torch.bfloat16)
 
     def forward(self, x):
         return sum(f.float().square().mean() for f in self.backbone(x).values())
@@ -663,7 +668,7 @@ OPTIONS = {
     "unet_ddpm": SIDE, "dit_diffusers": "--size 32", "sd3": "--size 32", "vae": SIDE, "nanogpt": TEXT, "dit": "--size 16,32,48,64,80 --step 16",
     "llava": TEXT + " --batch 2", "qwen2_vl": TEXT + " --batch 2", "qwen3_vl": TEXT + " --batch 2", "nemotron_h": "--size 64", "zamba2": "--size 64", "faster_rcnn": "--size 64,96,128", "unet_sdxl": SIDE,
     "flux": TEXT, "video_dit": "--size 32",
-    "dlrm": "--size 8,16,24", "lstm": "--size 16", "graph": TEXT, "mlp": TEXT, "shared": TEXT, "given": TEXT, "borrows": TEXT,
+    "dlrm": "--size 8,16,24", "lstm": "--size 16", "graph": TEXT, "mlp": TEXT, "shared": TEXT, "given": TEXT, "pyramid": TEXT, "borrows": TEXT,
     "named": TEXT, "alternates": TEXT, "keeps": TEXT, "replaces": TEXT, "losses": TEXT, "halves": TEXT, "lazy": TEXT, "awake": TEXT, "drops": TEXT, "attends": TEXT + " --stage3",
     "routed": TEXT + " --found Experts=1/4", "counted": TEXT + " --read Experts=b*s/4",
 }

@@ -297,8 +297,9 @@ class Peaks:
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         # Gradients that meet: autograd adds in place unless a tensor is a subclass, as fake ones are, or the
-        # first is a view, as a linear layer's gradient of its weight is: its base refers to the storage too.
-        if (IN_PLACE and not (args and isinstance(args[0], torch.Tensor) and args[0]._is_view()) and func is torch.ops.aten.add.Tensor and self._mod_tracker.is_bw and not self._in_ac
+        # first is a view, as a linear layer's gradient of its weight is: its base refers to the storage too; or
+        # another node has yet to read it (HELD: dpx_record/recorder.py).
+        if (IN_PLACE and not (args and isinstance(args[0], torch.Tensor) and (args[0]._is_view() or args[0]._use_count() > HELD)) and func is torch.ops.aten.add.Tensor and self._mod_tracker.is_bw and not self._in_ac
                 and not self._in_opt and len(args) == 2 and not kwargs
                 and all(isinstance(a, torch.Tensor) for a in args)
                 and args[0].shape == args[1].shape and args[0].dtype == args[1].dtype):
@@ -307,7 +308,7 @@ class Peaks:
         func = PUTS.get(func, func) if IN_PLACE and self._mod_tracker.is_bw else func
         return super().__torch_dispatch__(func, types, args, kwargs)
 
-IN_PLACE = True
+IN_PLACE, HELD = True, 4
 
 
 class FSDPPeaks(Peaks, FSDPMemTracker):

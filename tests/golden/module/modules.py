@@ -130,6 +130,41 @@ def frozen():
     return model, lambda b, s: (ids(b, s), torch.zeros((b,), dtype=torch.long))
 
 
+class Reader(nn.Module):
+    """Reads a memory twice; the widest part of its backward comes behind."""
+    def __init__(self, d, wide):
+        super().__init__()
+        self.up, self.down, self.keys, self.values = nn.Linear(d, wide), nn.Linear(wide, d), nn.Linear(d, d), nn.Linear(d, d)
+
+    def forward(self, x, memory=None):
+        memory = x if memory is None else memory
+        x = x + self.down(F.relu(self.up(x)))
+        return x + torch.sigmoid(self.keys(memory)) * self.values(memory)
+
+
+class Readers(nn.Module):
+    """Of one memory, which the end reads too: its gradients meet within a reader, behind it, and between two of them."""
+    def __init__(self, vocab=512, d=64, layers=3, alone=False):
+        super().__init__()
+        self.words, self.alone = nn.Embedding(vocab, d), alone
+        self.layers, self.kinds = nn.ModuleList(Reader(d, 16 * d) for _ in range(layers)), nn.Linear(d, 10)
+
+    def forward(self, x, y):
+        x = memory = F.relu(self.words(x))
+        for layer in self.layers:
+            x = layer(x) if self.alone else layer(x, memory)
+        return F.cross_entropy(self.kinds((x + memory).mean(1)), y)
+
+
+def readers():
+    return Readers(), lambda b, s: (ids(b, s), torch.zeros((b,), dtype=torch.long))
+
+
+def pyramid():
+    """What the first layer is given comes back at the end, as a backbone's features do."""
+    return Readers(layers=1, alone=True), lambda b, s: (ids(b, s), torch.zeros((b,), dtype=torch.long))
+
+
 class Table(Layer):
     """With a buffer of each dtype, not side by side; one is not saved, one has a single number."""
     def __init__(self, d):
@@ -313,6 +348,8 @@ CASES = {
     "gpt": ("--stage3 --precision bf16 --recompute none", []),
     "classifier": ("--stage3 --precision bf16 --recompute none", []),
     "frozen": ("", [(512, 64)]),
+    "readers": ("", [(64, 64)]),
+    "pyramid": ("", [(64, 64)]),
     "gpt2": ("--precision bf16,fp32 --batch 2 --size 512 --check 2:512", []),
     "pair": ("--size 64,128,192 --step 2", [(8, 128)]),
     "tables": ("--recompute none", []),
