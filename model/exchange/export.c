@@ -13,6 +13,7 @@
 #include "model/exchange/megatron_import.h"
 #include "model/exchange/script_keys.h"
 #include "model/family/family.h"
+#include "model/plan/environment.h"
 #include "model/plan/knob.h"
 #include "model/plan/root_units.h"
 
@@ -150,12 +151,17 @@ static void tell_root_units(const struct plan *p, const char *target)
                   : "torchtitan, which nothing else can be told, makes it", root_units_name(makes));
 }
 
+/* Files of options have no environment. */
+static void tell_variable(void *to, const char *name, const char *value) { notes_say("export to %s: set %s=%s for the job", (const char *)to, name, value); }
+
 int export_plan(const struct plan *p, const char *target, FILE *to)
 {
     int rc = write_plan(p, target, to);
 
-    if (rc == 0)
+    if (rc == 0) {
         tell_root_units(p, target);
+        environment_each(p, tell_variable, (void *)(uintptr_t)target);
+    }
     return rc;
 }
 

@@ -355,7 +355,7 @@ static int check_reads_back(const struct plan *p, const char *to, const char *te
         whole.training = training_default();
         if ((rc = form ? model_with_layers(&whole, whole.layers, &again.model) : -1) == 0)
             rc = form->read(&f, &again, &notes);
-        again.environment = p->environment;         /* of the job, not of the file: convert_environment() tells it */
+        again.environment = p->environment;         /* of the job, not of the file: export_plan() tells it */
         again.cluster.nccl = p->cluster.nccl;
         form_close(&f);
     }
@@ -378,7 +378,7 @@ static bool is_recipe(const char *to) { return !strcmp(to, "axolotl") || !strcmp
 const char *const convert_targets[] = { "deepspeed", "accelerate", "torchtitan", "torchtitan-0.2.2", "fsdp", "megatron", "axolotl", "llamafactory", "recipe", "sbatch", "mpijob",
                                         "trainjob", NULL };
 
-/* Files of options have no environment; sbatch's script has. */
+/* Of jobs sbatch's script alone has an environment. */
 static void tell_variable(void *to, const char *name, const char *value) { notes_say("export to %s: set %s=%s for the job", (const char *)to, name, value); }
 
 int convert_export(const struct export_args *a, char **text)
@@ -399,7 +399,7 @@ int convert_export(const struct export_args *a, char **text)
     int rc = (job_export_has(a->to) ? job_export(&p, a->to, a->steps, f) : export_plan(&p, a->to, f)) < 0 ? EXIT_MISUSE : EXIT_DONE;
     if (fclose(f) != 0)
         abort();
-    if (rc == EXIT_DONE && strcmp(a->to, "sbatch"))
+    if (rc == EXIT_DONE && job_export_has(a->to) && strcmp(a->to, "sbatch"))
         environment_each(&p, tell_variable, (void *)(uintptr_t)a->to);
     if (rc == EXIT_DONE && is_recipe(a->to) && check_reads_back(&p, a->to, *text) < 0)
         rc = EXIT_MISUSE;

@@ -330,6 +330,8 @@ static void export_then_import_is_the_same_plan(void **state)
         q.optimizer = p.optimizer;
         q.optimizer_form = p.optimizer_form;
         q.host_threads = p.host_threads;        /* OMP_NUM_THREADS of its environment */
+        q.environment = p.environment;
+        q.cluster.nccl = p.cluster.nccl;
         a = plan_to_json(&p);
         b = plan_to_json(&q);
         if (!json_equal(a, b)) {
