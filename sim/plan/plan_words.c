@@ -210,6 +210,8 @@ static int say_reuse(const struct plan *p, char *to, size_t size)
 
 static int say_hook(const struct plan *p, char *to, size_t size) { return snprintf(to, size, "%s", comm_hook(p->ddp.comm_hook)->said); }
 
+static int say_alloc_conf(const struct plan *p, char *to, size_t size) { return snprintf(to, size, "PyTorch's allocator with %s", p->environment.alloc_conf); }
+
 static int say_optimizer(const struct plan *p, char *to, size_t size)
 {
     return snprintf(to, size, "%s", optimizer_traits(p->optimizer)->words);
@@ -243,6 +245,7 @@ static const char *const parameters[] = { "parameters on the GPU", "parameters i
 static const char *const partitions[] = { "", "stages of as many layers", "stages of as many blocks" };
 static const char *const mains[] = { "fp32 master weights", "fp16 master weights" };
 static const char *const adam_mean[] = { "Adam's mean in fp32", "Adam's mean in bf16", "Adam's mean in fp16", "Adam's mean in fp8" };
+static const char *const nvls[] = { "NVLink SHARP where it is there", "NVLink SHARP required", "no NVLink SHARP" };
 static const char *const adam_square[] = { "Adam's squares in fp32", "Adam's squares in bf16", "Adam's squares in fp16", "Adam's squares in fp8" };
 
 struct part {
@@ -357,6 +360,8 @@ static const struct part parts[] = {
     { "deepspeed.offload_optimizer", "pipeline_read", false, .format = "reads during the step" },
     { "deepspeed.offload_optimizer", "pipeline_write", false, .format = "writes during the step" },
     { "deepspeed.offload_param", "pin_memory", false, .format = "parameters not pinned" },
+    { "environment", "PYTORCH_ALLOC_CONF", false, .say = say_alloc_conf },
+    { "environment", "NCCL_NVLS_ENABLE", false, .of = nvls },
 };
 
 static const struct part *part_of(const struct knob *k)

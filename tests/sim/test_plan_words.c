@@ -34,6 +34,8 @@ static void a_plan_is_said_in_words(void **state)
           "FSDP2, 1 sample a GPU, 8 accumulation steps, every 4th block recomputed", "" },
         { PLAN("'strategy': 'ddp', 'micro_batch': 16, 'ddp': { 'bucket_cap_mb': 50 }"),
           "PyTorch DDP, 16 samples a GPU, no accumulation", "buckets of 50 MiB" },
+        { PLAN("'strategy': 'ddp', 'micro_batch': 16, 'environment': { 'PYTORCH_CUDA_ALLOC_CONF': 'expandable_segments:True', 'NCCL_NVLS_ENABLE': 0 }"),
+          "PyTorch DDP, 16 samples a GPU, no accumulation", "PyTorch's allocator with expandable_segments:True, no NVLink SHARP" },
         { PLAN("'strategy': 'zero2', 'dialect': 'deepspeed', 'micro_batch': 2, 'deepspeed': { 'reduce_bucket_size': 5e7 }"),
           "DeepSpeed ZeRO-2, 2 samples a GPU, no accumulation", "buckets of 50.00M elements" },
         { PLAN("'strategy': 'zero1', 'dialect': 'megatron', 'accumulation': 16, 'parallel': { 'tensor': 2, 'sequence': true, 'pipeline': 2 }, "
