@@ -500,7 +500,7 @@ static const struct knob rows[] = {
     { "megatron", "pipeline_model_parallel_layout", TEXT(megatron.pipeline_layout, a_layout), .cells = MEGATRON, NULL_IS(0), IDLE(pipeline), .say = knob_say_layout,
       .about = "blocks of each stage, such as \"Et*7|(t*8|)*14t*7L\"; null: even parts" },
 
-    { "environment", "PYTORCH_ALLOC_CONF", TEXT(environment.alloc_conf, a_conf), .cells = ALL & ~PAPER, NULL_IS(0), IDLE(no_alloc_conf), .label = ", %s",
+    { "environment", "PYTORCH_ALLOC_CONF", TEXT(environment.alloc_conf, a_conf), .cells = ALL & ~PAPER, NULL_IS(0), IDLE(no_alloc_conf), .say = knob_say_alloc_conf,
       .about = "options of PyTorch's allocator, such as expandable_segments:True; PYTORCH_CUDA_ALLOC_CONF is its older name" },
     { "environment", "CUBLAS_WORKSPACE_CONFIG", TEXT(environment.cublas_workspace, a_workspace), .cells = ALL & ~PAPER, NULL_IS(0),
       IDLE(no_workspace), .about = "a cuBLAS handle's workspace, such as :4096:8; null: PyTorch's (32 MiB from Hopper on)" },

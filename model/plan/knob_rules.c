@@ -519,6 +519,11 @@ int knob_say_layout(const struct plan *p, char *to, size_t size)
     return p->megatron.pipeline_layout[0] && p->parallel.pipeline > 1 ? snprintf(to, size, ", layout %s", p->megatron.pipeline_layout) : 0;
 }
 
+int knob_say_alloc_conf(const struct plan *p, char *to, size_t size)
+{
+    return *p->environment.alloc_conf ? snprintf(to, size, ", %s", p->environment.alloc_conf) : 0;
+}
+
 int knob_say_context_balance(const struct plan *p, char *to, size_t size)
 {
     return p->parallel.context_balance == (knob_usual_context_balance(p) > 0) || knob_idle_context(p) ? 0 : snprintf(to, size, ", unbalanced");

@@ -115,6 +115,7 @@ int knob_say_no_prefetch(const struct plan *p, char *to, size_t size);
 int knob_say_sequence(const struct plan *p, char *to, size_t size);
 int knob_say_loss_parallel(const struct plan *p, char *to, size_t size);
 int knob_say_layout(const struct plan *p, char *to, size_t size);
+int knob_say_alloc_conf(const struct plan *p, char *to, size_t size);
 int knob_say_context_balance(const struct plan *p, char *to, size_t size);
 int knob_say_form(const struct plan *p, char *to, size_t size);
 int knob_say_recompute(const struct plan *p, char *to, size_t size);
