@@ -54,7 +54,7 @@ def main():
     path = os.path.basename(module).replace(".py", "")
     own = getattr(__import__(path), "OPTIONS", {})
     for name in names:
-        said = options + own.get(name, "").split()
+        said = own.get(name, "").split() + options         # the command's go before the file's
         print(one(path, name, folder, quick(said) if os.environ.get("QUICK") else said), flush=True)
         gc.unfreeze()               # the recorder froze what the module was
         gc.collect()

@@ -364,4 +364,4 @@ CASES = {
     "resnet": ("--size 64,96,128", [(32, 224)]),
     "unet": ("--size 64,128,192,256,320", [(4, 128)]),
 }
-OPTIONS = {name: options for name, (options, _) in CASES.items()}
+OPTIONS = {name: ("" if "--precision" in options else "--precision bf16,autocast ") + options for name, (options, _) in CASES.items()}

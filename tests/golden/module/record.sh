@@ -3,6 +3,6 @@
 set -e
 cd "$(dirname "$0")"
 python=${PYTHON:-python3} out=$(mktemp -d)
-$python ../../recorded/record.py modules.py -o "$out" --precision bf16,autocast -- ${@:-$($python -c 'import modules; print(*modules.CASES)')}
+$python ../../recorded/record.py modules.py -o "$out" -- ${@:-$($python -c 'import modules; print(*modules.CASES)')}
 cp "$out"/*.json .
 rm -r "$out"
