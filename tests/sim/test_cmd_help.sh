@@ -127,7 +127,7 @@ check 'an unknown option is named in our words' "$(
     says '--set recompute=full' eval x.json --checkpointing
     says '--set strategy=zero1, zero2 or zero3' explain x.json --zero 3
     says '--batch: samples of a whole step' fit gpt2 --gradient_accumulation_steps 4
-    says 'as a cluster it is --cluster 8xh100' search gpt2 8xh100
+    says 'as a cluster it is --cluster 8xh100' init 8xh100
     says 'did you mean --recompute' search --recompte full)"
 check 'an unknown command, model and GPU name what is near' "$(
     says 'did you mean fit' fti
