@@ -1,8 +1,8 @@
 /* environment.c -- see environment.h.
  *
  * Sources: c10/core/AllocatorConfig.h and CublasHandlePool.cpp of PyTorch 2.15; NCCL 2.30's docs/env and src;
- * TORCH_NCCL_AVOID_RECORD_STREAMS is gone since PyTorch 2.8 (ProcessGroupNCCL.cpp, "Launch kernel on current stream &
- * remove record_stream entirely"), and what it changed before is in no version that plans follow: DDP's buckets stay, and
+ * TORCH_NCCL_AVOID_RECORD_STREAMS is ignored since the spring of 2025 (pytorch/pytorch#150398, "Launch kernel on current
+ * stream & remove record_stream entirely"; #194701), and what it changed before is in no version that plans follow: DDP's buckets stay, and
  * FSDP1 and ZeRO-3 record streams themselves.  Megatron-core's training/arguments.py asks for CUDA_DEVICE_MAX_CONNECTIONS. */
 #include "model/plan/environment.h"
 

@@ -113,22 +113,13 @@ static var biases_of_rows(struct torch_model *b, enum tensor_role role, int64_t 
     return picked;
 }
 
-/* Its swiglu(): every second column is the gate's; addcmul() adds the gate to its product with the other. */
+/* Its swiglu(): addcmul() adds the gate to its product with the other columns. */
 static var clamped_gate(struct tape *t, var both)
 {
-    int64_t half = tape_var_numel(t, both) / 2;
-    var gate = op_slice(t, "gate columns", both, half), up = op_slice(t, "up columns", both, half);
+    struct clamped c = torch_clamp(t, both);
+    var product = op_mul(t, "experts product", c.glu, c.up), y = tmp(t, product, op_add_to(t, "experts product", product, c.glu));
 
-    gate = tmp(t, gate, op_unary(t, "clamp gate", KC_ELEMENTWISE, gate, SAVE_IN));
-    up = tmp(t, up, op_unary(t, "clamp up", KC_ELEMENTWISE, up, SAVE_IN));
-    var scaled = op_mul_const(t, "gate scale", gate, 0);
-    var sigmoid = tmp(t, scaled, op_unary(t, "gate sigmoid", KC_ELEMENTWISE, scaled, SAVE_OUT));
-    var glu = tmp(t, sigmoid, op_mul(t, "gate product", gate, sigmoid));
-    var product = op_mul(t, "experts product", glu, up), y = tmp(t, product, op_add_to(t, "experts product", product, glu));
-
-    tape_drop(t, gate);
-    tape_drop(t, up);
-    tape_drop(t, glu);
+    torch_clamp_drop(t, &c);
     return y;
 }
 

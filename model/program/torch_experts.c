@@ -193,24 +193,35 @@ static var bias_of_rows(struct torch_model *b, enum tensor_role role, int64_t wi
 
 static var add_bias(struct torch_model *b, var y, var bias) { return bias ? tmp(b->t, y, op_add_to(b->t, "experts bias", y, bias)) : y; }
 
-/* GptOssExperts._apply_gate(): every second column is the gate's. */
+struct clamped torch_clamp(struct tape *t, var both)
+{
+    int64_t half = tape_var_numel(t, both) / 2;
+    struct clamped c = { .gate = op_slice(t, "gate columns", both, half), .up = op_slice(t, "up columns", both, half) };
+
+    c.gate = tmp(t, c.gate, op_unary(t, "clamp gate", KC_ELEMENTWISE, c.gate, SAVE_IN));
+    c.up = tmp(t, c.up, op_unary(t, "clamp up", KC_ELEMENTWISE, c.up, SAVE_IN));
+    var scaled = op_mul_const(t, "gate scale", c.gate, 0);
+    var sigmoid = tmp(t, scaled, op_unary(t, "gate sigmoid", KC_ELEMENTWISE, scaled, SAVE_OUT));
+    c.glu = tmp(t, sigmoid, op_mul(t, "gate product", c.gate, sigmoid));
+    return c;
+}
+
+void torch_clamp_drop(struct tape *t, const struct clamped *c)
+{
+    tape_drop(t, c->gate);
+    tape_drop(t, c->up);
+    tape_drop(t, c->glu);
+}
+
+/* GptOssExperts._apply_gate() */
 static var clamped_gate(struct torch_model *b, var both)
 {
     struct tape *t = b->t;
-    int64_t half = tape_var_numel(t, both) / 2;
-    var gate = op_slice(t, "gate columns", both, half), up = op_slice(t, "up columns", both, half);
+    struct clamped c = torch_clamp(t, both);
+    var one = op_view_add(b, c.up);
+    var y = tmp(t, one, op_mul(t, "experts product", one, c.glu));
 
-    gate = tmp(t, gate, op_unary(t, "clamp gate", KC_ELEMENTWISE, gate, SAVE_IN));
-    up = tmp(t, up, op_unary(t, "clamp up", KC_ELEMENTWISE, up, SAVE_IN));
-    var scaled = op_mul_const(t, "gate scale", gate, 0);
-    var sigmoid = tmp(t, scaled, op_unary(t, "gate sigmoid", KC_ELEMENTWISE, scaled, SAVE_OUT));
-    var glu = tmp(t, sigmoid, op_mul(t, "gate product", gate, sigmoid));
-    var one = op_view_add(b, up);
-    var y = tmp(t, one, op_mul(t, "experts product", one, glu));
-
-    tape_drop(t, gate);
-    tape_drop(t, up);
-    tape_drop(t, glu);
+    torch_clamp_drop(t, &c);
     return y;
 }
 

@@ -54,6 +54,15 @@ static bool all_numbered(const struct fit_answer *f)
     return all;
 }
 
+static bool any_numbered(const struct fit_answer *f)
+{
+    bool any = false;
+
+    for (int i = 0; i < f->n; i++)
+        any |= f->row[i].number > 0;
+    return any;
+}
+
 static void print_question(const struct fit_asked *a, const struct fit_answer *f, FILE *to)
 {
     const struct search_tuned *t = &f->of.ask.tuned;
@@ -71,8 +80,9 @@ static void print_question(const struct fit_asked *a, const struct fit_answer *f
         fprintf(to, "To ask otherwise: --train lora, --seq %s, --batch 16, --framework torch.\n", f->model.context > 0 && f->model.context < 8192 ? "512" : "8k");
     else if (a->framework == FRAMEWORK_ANY && f->of.recipe)
         fputs("Plans of all frameworks: --framework torch asks for those that PyTorch alone runs.\n", to);
-    fputs(all_numbered(f) ? "\nWhether these GPUs hold it, and the plan that search recommends:\n\n" :
-          "\nThe least number of each GPU that holds it, and the plan that search recommends there:\n\n", to);
+    fprintf(to, all_numbered(f) ? "\nWhether these GPUs hold it, and the plan that search recommends:\n\n" :
+            "\nThe least number of each GPU that holds it%s, and the plan that search recommends there:\n\n",
+            any_numbered(f) ? " (of a number that you gave: whether it does)" : "");
 }
 
 /* ---- the table ---- */
