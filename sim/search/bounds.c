@@ -116,10 +116,12 @@ static bool stays_whole(const struct plan *p)
            (p->dialect == DIALECT_TORCH_FSDP1 ? grad_op : p->dialect == DIALECT_TORCH && p->fsdp.reshard_after_forward == 0);
 }
 
-/* FSDP that reduces gradients in a step's last micro-step alone: until then each rank has all of them, not a share. */
+/* FSDP that reduces gradients in a step's last micro-step alone: until then each rank has all of them, not a share; of experts that are
+ * shared out its own, and of a recording those of parameters that are used. */
 static bool grads_stay_whole(const struct plan *p)
 {
-    return p->strategy == STRAT_FSDP && p->shard_group > 1 && p->accumulation > 1 && !p->sync_every_micro_step && p->parallel.pipeline == 1;
+    return p->strategy == STRAT_FSDP && p->shard_group > 1 && p->accumulation > 1 && !p->sync_every_micro_step && p->parallel.pipeline == 1 &&
+           p->parallel.expert == 1 && !p->model.recorded;
 }
 
 static int64_t of_blocks_params(const struct plan *p)

@@ -493,9 +493,40 @@ static void a_bound_of_a_mixture_is_below_what_it_needs(void **state)
         }
 }
 
+/* FSDP2 whose gradients wait for the last micro-step: of experts that are shared out a rank has its own alone. */
+static void a_bound_of_shared_experts_is_below_what_they_need(void **state)
+{
+    (void)state;
+    for (int accumulation = 1; accumulation <= 4; accumulation *= 4)
+        for (int expert = 1; expert <= 8; expert *= 2) {
+            struct program g = { 0 };
+            struct evaluation e;
+            struct plan p;
+            plan_of(&p, "qwen3-30b-a3b", 12, 8, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+            p.kernels = KERNELS_TORCH_SDPA;
+            p.seq = 512;
+            p.unit = UNIT_BLOCK;
+            p.parallel.expert = expert;
+            p.accumulation = accumulation;
+            p.sync_every_micro_step = false;
+            p.shard_group = plan_data_ranks(&p);
+            plan_resolve(&p);
+            assert_int_equal(plan_check(&p, "qwen3-30b-a3b"), 0);
+            assert_int_equal(program_build(&p, &g), 0);
+            assert_int_equal(evaluate_allocated(&p, &e), 0);
+            if (bounds_bytes(&p, &g) > e.m.ledger.peak.bytes)
+                fail_msg("expert %d, accumulation %d: the bound is %lld, it needs %lld", expert, accumulation, (long long)bounds_bytes(&p, &g),
+                         (long long)e.m.ledger.peak.bytes);
+            evaluation_free(&e);
+            program_free(&g);
+            plan_free(&p);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_bound_of_shared_experts_is_below_what_they_need),
         cmocka_unit_test(winner_is_that_of_exhaustion), cmocka_unit_test(threads_change_nothing),
         cmocka_unit_test(what_data_parallelism_cannot_do_a_grid_does),
         cmocka_unit_test(beside_data_parallelism_the_fastest_of_both_is_first),
