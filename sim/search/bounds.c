@@ -121,7 +121,7 @@ static bool stays_whole(const struct plan *p)
 static bool grads_stay_whole(const struct plan *p)
 {
     return p->strategy == STRAT_FSDP && p->shard_group > 1 && p->accumulation > 1 && !p->sync_every_micro_step && p->parallel.pipeline == 1 &&
-           p->parallel.expert == 1 && !p->model.recorded;
+           p->parallel.expert <= 1 && !p->model.recorded;
 }
 
 static int64_t of_blocks_params(const struct plan *p)
@@ -170,7 +170,7 @@ int64_t bounds_states(const struct plan *p)
     bytes += p->model.training.base == BASE_PLAIN ? frozen / params * dtype_bytes(r.frozen) : frozen / params / 2;
     if (p->parallel.pipeline > 1 && stays_whole(p) && p->dialect == DIALECT_TORCH && p->parallel.virtual_stages == 1)
         bytes += own / p->parallel.tensor * dtype_bytes(r.used);
-    else if (p->parallel.pipeline == 1 && stays_whole(p) && p->parallel.expert == 1 && training_is_all(&p->model.training) && !p->model.recorded)
+    else if (p->parallel.pipeline == 1 && stays_whole(p) && p->parallel.expert <= 1 && training_is_all(&p->model.training) && !p->model.recorded)
         bytes += of_blocks_params(p) / p->parallel.tensor * dtype_bytes(r.used);
     /* Of dp, only the server, or device 0, has states; other optimizers than AdamW have fewer, and so has a model of which a part
      * trains. */
