@@ -259,6 +259,7 @@ static const struct builtin builtins[] = {
       "{'model_type':'falcon','num_hidden_layers':80,'hidden_size':14848,"
       "'num_attention_heads':232,'num_kv_heads':8,'new_decoder_architecture':true}" },
 
+    { "gpt-j-6b", "GPT-J 6B", "{'model_type':'gptj'}" },
     { "gpt-neox-20b", "GPT-NeoX 20B", "{'model_type':'gpt_neox'}" },
     { "bloom-560m",   "BLOOM 560M", "{'model_type':'bloom','n_layer':24,'hidden_size':1024,"
                                     "'n_head':16}" },

@@ -73,6 +73,7 @@ static const struct { const char *id, *builtin; } ids[] = {
     { "microsoft/phi-4", "phi-4" },
     { "tiiuae/falcon-7b", "falcon-7b" }, { "tiiuae/falcon-7b-instruct", "falcon-7b" }, { "tiiuae/falcon-40b", "falcon-40b" },
     { "tiiuae/falcon-180B", "falcon-180b" }, { "EleutherAI/gpt-neox-20b", "gpt-neox-20b" },
+    { "EleutherAI/gpt-j-6b", "gpt-j-6b" }, { "EleutherAI/gpt-j-6B", "gpt-j-6b" },
     { "bigscience/bloom-560m", "bloom-560m" }, { "bigscience/bloom-7b1", "bloom-7b1" }, { "bigscience/bloom", "bloom-176b" },
     { "bigcode/starcoder2-3b", "starcoder2-3b" }, { "bigcode/starcoder2-7b", "starcoder2-7b" },
     { "bigcode/starcoder2-15b", "starcoder2-15b" },

@@ -53,11 +53,22 @@ static int read_scaling(const struct hf *rope, struct model *m)
     return 0;
 }
 
+/* A table of all positions (gptj): its base is 10,000 whatever the config says. */
+static int read_table(const struct hf *c, struct model *m)
+{
+    m->rope_theta = 10000;
+    if (m->rotary_dim % 2 != 0 || m->rotary_dim > m->head_dim)
+        return hf_refuse(c, "rotary_dim", "an even number, at most n_embd / n_head");
+    return 0;
+}
+
 int hf_rope_read(const struct hf *c, const struct family *f, struct model *m)
 {
     struct hf rope;
     double partial = 1;
 
+    if (f->position_table)
+        return read_table(c, m);
     if (rope_object(c, &rope) < 0 || read_local_theta(c, f, &rope, m) < 0
         || hf_real(c, f->theta_key, f->theta > 0 ? f->theta : 10000, 0, 0, &m->rope_theta) < 0
         || hf_real(&rope, "rope_theta", m->rope_theta, 0, 0, &m->rope_theta) < 0)
@@ -95,6 +106,8 @@ static double rotated_share(const struct model *m)
 
 int hf_rope_write(const struct model *m, const struct family *f, json_t *config)
 {
+    if (f->position_table)
+        return 0;
     int rc = json_object_set_new(config, f->theta_key, json_real(m->rope_theta));
 
     if (f->local_theta_key)

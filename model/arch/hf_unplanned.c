@@ -36,7 +36,7 @@ static const struct { const char *part, *why; } parts[] = {
     { "dbrx", experts }, { "deepseek-v2", experts }, { "glm-4.7-flash", experts }, { "qwen1.5-moe", experts },
     { "qwen2-57b", experts }, { "ernie-4.5-21b", experts }, { "minimax-m", experts }, { "grok-", experts }, { "arctic", experts }, { "phi-3.5-moe", experts },
     { "t5-", encoder }, { "roberta", encoder }, { "bert-", encoder },
-    { "gemma-4", layers }, { "apertus", layers }, { "gpt-j", layers }, { "baichuan", layers }, { "btlm", layers }, { "replit-code", layers },
+    { "gemma-4", layers }, { "apertus", layers }, { "baichuan", layers }, { "btlm", layers }, { "replit-code", layers },
 };
 
 const char *hf_unplanned(const char *id)

@@ -160,6 +160,8 @@ struct family {
     bool rotary_upcast;         /* q and k are rotated in fp32 */
     bool rotary_fp32;           /* by tables in fp32 */
     bool rotary_interleaved;    /* every block makes its tables from halves of the model's */
+    bool position_table;        /* gptj: sines and cosines of all positions are a buffer in fp32, each forward takes its rows, and k and q each
+                                   repeat them; "rotary_dim" counts the rotated elements, and no position is beyond the table */
     bool half_tables;           /* of cosines and sines hold each angle once; halves are rotated */
     bool two_tables;            /* of cosines and sines: for layers with a sliding window, and for the others */
     bool complex_rotary;        /* llama4: pairs are rotated as complex numbers in fp32, in layers with a window alone; behind it a norm
@@ -171,6 +173,7 @@ struct family {
     bool qk_norm_whole;         /* ... all heads at once */
     bool qk_norm_listed;        /* ... each head by a module of its own */
     bool biased_scores;         /* a bias in fp32 is added to scores, then a mask of bools fills them */
+    bool wide_scores;           /* the eager code multiplies q and k in fp32 */
     bool low_softmax;           /* softmax in the compute dtype, not in fp32 */
     bool wide_router;           /* from_pretrained() leaves the router in fp32 (_keep_in_fp32_modules_strict; transformers 5.24 and later) */
     bool sinks;                 /* beside the scores of each head a number */

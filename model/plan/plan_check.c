@@ -61,6 +61,8 @@ static int check_sizes(const struct plan *p, const char *where)
         || check_product(where, "cluster", "parameters * 16 bytes * world_size",
                          m->params, 16, p->cluster.world_size) < 0)
         return -1;
+    if (family_for(m)->position_table && p->seq > m->context)
+        return fail("%s: seq: %" PRId64 " is beyond the %" PRId64 " positions in the table of %s", where, p->seq, m->context, m->name);
     if (m->position == POS_LEARNED && m->positions > 0 && p->seq > m->positions)
         return fail("%s: seq: %" PRId64 " is beyond the %" PRId64 " learned positions of %s",
                     where, p->seq, m->positions, m->name);

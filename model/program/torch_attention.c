@@ -68,6 +68,19 @@ static void tables(struct torch_model *b, var *cos, var *sin)
     }
 }
 
+/* gptj: each repeats every second number of the model's rows. */
+static var rotate_by_rows(struct torch_model *b, var x, var rows)
+{
+    struct tape *t = b->t;
+    int64_t n = torch_table_rows(b) * b->m->rotary_dim;
+    var sin = op_new(t, "rotary sin", KC_COPY, n, tape_var_dtype(t, rows)), cos = op_new(t, "rotary cos", KC_COPY, n, tape_var_dtype(t, rows));
+    var y = rotate(b, x, cos, sin);
+
+    tape_drop(t, cos);
+    tape_drop(t, sin);
+    return y;
+}
+
 /* Queries and keys, rotated in place of what they were: their rotated part, in fp32 where the family
  * does so, then what is not rotated.  Names that last until attention returns go to `kept`. */
 static void rotate_both(struct torch_model *b, var *const x[2], var kept[4])
@@ -87,7 +100,11 @@ static void rotate_both(struct torch_model *b, var *const x[2], var kept[4])
     }
     for (int i = 0; i < 2 && style->rotary_upcast; i++)
         turned[i] = tmp(t, turned[i], op_cast(t, turned[i], DT_FP32));
-    for (int i = 0; i < 2; i++)
+    if (style->position_table) {                /* keys first */
+        turned[1] = tmp(t, turned[1], rotate_by_rows(b, turned[1], cos));
+        turned[0] = tmp(t, turned[0], rotate_by_rows(b, turned[0], cos));
+    }
+    for (int i = 0; i < 2 && !style->position_table; i++)
         turned[i] = tmp(t, turned[i], rotate(b, turned[i], cos, sin));
     for (int i = 0; i < 2 && (style->rotary_upcast || style->rotary_fp32); i++)
         turned[i] = tmp(t, turned[i], op_cast(t, turned[i], dt[i]));
@@ -253,6 +270,15 @@ static var softmax_with_sinks(struct torch_model *b, var w, var *combined)
     return tmp(t, p, op_slice(t, "scores of keys", p, rows * s));
 }
 
+/* In fp32 where the family multiplies so, which autocast takes back. */
+static var widened(struct torch_model *b, var x)
+{
+    if (!b->family->wide_scores)
+        return tape_hold(b->t, x);
+    var wide = op_cast(b->t, x, DT_FP32);
+    return tmp(b->t, wide, torch_bf16_if_autocast(b, wide));
+}
+
 /* Scores, softmax and weighted sum, each a kernel; the T x T matrices are saved. */
 static var eager_core(struct torch_model *b, const struct qkv *in)
 {
@@ -268,14 +294,16 @@ static var eager_core(struct torch_model *b, const struct qkv *in)
     bool late = b->family->falcon && m->kv_heads == 1;   /* matmul itself broadcasts */
     var k = repeat_kv(b, "repeat k", in->k, group), v = late ? 0 : repeat_kv(b, "repeat v", in->v, group);
 
-    var qc = op_copy(t, "copy q", in->q, strided && !concatenated);
-    var kc = op_copy(t, "copy k", k, strided && views && !concatenated);
+    var wide_q = widened(b, in->q), wide_k = widened(b, k);
+    var qc = op_copy(t, "copy q", wide_q, strided && !concatenated);
+    var kc = op_copy(t, "copy k", wide_k, strided && views && !concatenated);
     var k16 = torch_bf16_if_autocast(b, kc), q16 = torch_bf16_if_autocast(b, qc);
     tape_drop(t, qc);
     tape_drop(t, kc);
     var w = op_matmul(t, "attention scores", q16, k16, batch, s, s, d);
-    tape_drop(t, q16);
-    tape_drop(t, k16);
+    const var factors[] = { q16, k16, wide_q, wide_k };
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
+        tape_drop(t, factors[i]);
     w = tmp(t, w, in_place ? op_view(t, w, true) : op_mul_const(t, "scale scores", w, 0));
     if (m->softcap > 0) {               /* Gemma 2 caps its scores as it does its logits */
         w = tmp(t, w, op_mul_const(t, "softcap scores", w, 0));
@@ -368,8 +396,9 @@ static var fused_core(struct torch_model *b, const struct qkv *in)
     tape_drop(t, k);
     tape_drop(t, v);
     /* The output lies as q does, of the memory-efficient kernel with positions outermost: heads are merged by a view, unless q was
-     * concatenated, or partial outputs were. */
-    bool concatenated = (b->family->partial_rotary || m->kv_rank > 0) && !efficient;
+     * concatenated by heads, or partial outputs were. */
+    bool by_heads = b->family->partial_rotary && !b->family->position_table;
+    bool concatenated = (by_heads || m->kv_rank > 0) && !efficient;
     o = tmp(t, o, op_copy(t, "merge heads", o, concatenated || lies_by_heads(b) || torch_joins(b, ROLE_Q)));
     tape_drop(t, k1);
     tape_drop(t, v1);

@@ -398,6 +398,19 @@ var torch_mask(const struct torch_model *b)
 /* transformers makes position ids of one row; Ulysses' data loader hands in those of every sequence. */
 int64_t torch_table_rows(const struct torch_model *b) { return torch_is_ulysses(b) ? b->tokens : b->p->seq; }
 
+/* Rows of the model's table (gptj), in the compute dtype: cosines and sines are views of one tensor. */
+static void table_rows(struct torch_model *b)
+{
+    struct tape *t = b->t;
+    int64_t n = torch_table_rows(b) * b->m->rotary_dim;
+
+    b->lasting[0] = op_new(t, "position table", KC_COPY, b->m->context * b->m->rotary_dim, DT_FP32);
+    var rows = op_new(t, "rotary rows", KC_COPY, n, DT_FP32);
+    b->cos = b->dt != DT_FP32 ? op_new(t, "rotary rows", KC_COPY, n, b->dt) : tape_hold(t, rows);
+    b->sin = tape_hold(t, b->cos);
+    tape_drop(t, rows);
+}
+
 /* cos and sin of (rows, head_dim): angles in fp32, then in the compute dtype. */
 static void rotary_tables(struct torch_model *b, int first)
 {
@@ -464,7 +477,7 @@ var torch_embed(struct torch_model *b)
     b->mask = causal_mask(b);
     b->other_mask = attention_masks(b->p) > 1 ? causal_mask(b) : 0;
     if (m->position == POS_ROPE || b->family->falcon)
-        rotary_tables(b, 0);
+        (b->family->position_table ? table_rows(b) : rotary_tables(b, 0));
     if (torch_has_two_tables(m)) {
         var other_cos = b->cos, other_sin = b->sin;
         rotary_tables(b, 3);

@@ -273,6 +273,10 @@ static void parts_that_dpx_does_not_know_are_refused_by_field(void **state)
           { "\"attn_logit_softcapping\" is 50.0", "must be null" } },
         { "{'model_type':'phi','tie_word_embeddings':true}",
           { "\"tie_word_embeddings\" is true", "bias" } },
+        { "{'model_type':'gptj','tie_word_embeddings':true}", { "\"tie_word_embeddings\" is true", "bias" } },
+        { "{'model_type':'gptj','rotary_dim':null}", { "\"rotary_dim\" is null" } },
+        { "{'model_type':'gptj','rotary_dim':258}", { "\"rotary_dim\" is 258", "n_embd / n_head" } },
+        { "{'model_type':'gptj','rotary_dim':63}", { "\"rotary_dim\" is 63", "an even number" } },
         { "{'model_type':'smollm3','use_sliding_window':true}", { "\"use_sliding_window\" is true" } },
         { "{'model_type':'cohere2','sliding_window':null}", { "\"sliding_window\" is null" } },
         { "{'model_type':'stablelm','qk_layernorm':true,'hidden_size':2048,'num_attention_heads':512,"

@@ -352,6 +352,7 @@ static void sequences_are_bounded(void **state)
     struct plan p;
     static const struct { const char *model, *seq, *says; } cases[] = {
         { "gpt2", "1025", "seq: 1025 is beyond the 1024 learned positions" },
+        { "gpt-j-6b", "2049", "seq: 2049 is beyond the 2048 positions in the table of gpt-j-6b" },
         { "gpt2", "0", "seq" },
         { "llama-3.1-8b", "16777217", "seq" },
     };

@@ -126,12 +126,14 @@ void lower_trained_parts(struct schedules *s, const struct model *m, int buf, en
             sched_part(s, buf, round512(m->tensors[t].numel * dtype_bytes(dt)));
 }
 
-/* Rotary embeddings register inv_freq and original_inv_freq, each of half the rotated
+/* Rotary embeddings register a table of all positions (gptj), or inv_freq and original_inv_freq, each of half the rotated
  * dimensions, once for each kind of layer, and Falcon builds one even where ALiBi is used;
  * Gemma's token embedding registers embed_scale, a single number, DeepSeek's routers e_score_correction_bias (transformers 5.23). */
 int lower_model_buffer_elems(const struct model *m)
 {
     bool scaled = family_for(m)->scaled_table;
+    if (family_for(m)->position_table)
+        return (int)(m->context * m->rotary_dim);
     int64_t rotary = m->position == POS_ROPE ? m->rotary_dim : family_for(m)->falcon ? m->head_dim : 0;
 
     return (int)(torch_has_two_tables(m) ? 2 * rotary : rotary) + scaled + (int)(m->route_groups > 0 ? m->experts * model_routers(m) : 0);

@@ -141,6 +141,8 @@ FAMILIES.update({
     "nemotron": dict(GROUPED, tie_word_embeddings=False),
     "opt-350m": dict(FAMILIES["opt"], model_type="opt", do_layer_norm_before=False, word_embed_proj_dim=256),
     "arcee": dict(GROUPED, tie_word_embeddings=False),
+    "gptj": dict(n_embd=512, n_layer=4, n_head=8, n_inner=1536, n_positions=1024, vocab_size=8192, rotary_dim=32, embd_pdrop=0.1,
+                 resid_pdrop=0.1, attn_pdrop=0.1),
     "jais2": dict(GROUPED, tie_word_embeddings=False),
     "seed_oss": dict(GROUPED, tie_word_embeddings=False, head_dim=64, residual_dropout=0.0, attention_dropout=0.0),
     "exaone4": dict(GROUPED, tie_word_embeddings=False, sliding_window=4096),
@@ -586,6 +588,10 @@ def cases():
     for family in FAMILIES:
         kernels = eager if family in EAGER_ONLY else sdpa_
         yield plan_of(family, world=4, kernels=eager, precision="fp32", batch=2, seq=256)
+        if family == "gptj":            # scores of fp32 factors
+            yield plan_of(family, world=4, kernels=eager, precision="bf16", batch=4, seq=256)
+            yield plan_of(family, "ddp", world=4, kernels=eager, precision="bf16", batch=2, seq=256)
+            yield plan_of(family, world=4, kernels=eager, precision="bf16", batch=1, seq=256, recompute="full")
         if family == "qwen2":
             yield plan_of(family, world=4, kernels=sdpa_, precision="fp32", batch=2, seq=256)
         yield plan_of(family, world=4, kernels=kernels, precision="bf16", batch=4, seq=256)

@@ -17,10 +17,10 @@ import transformers
 from transformers import CONFIG_MAPPING
 
 FAMILIES = """arcee bloom cohere cohere2 deepseek_v3 ernie4_5 exaone4 falcon gemma gemma2 gemma3_text glm glm4 gpt2 gpt_neox gpt_oss
-granite granitemoe hunyuan_v1_dense jais2 llama llama4_text ministral ministral3 mistral mixtral mpt nemotron olmo2 olmo3 olmoe opt phi
+gptj granite granitemoe hunyuan_v1_dense jais2 llama llama4_text ministral ministral3 mistral mixtral mpt nemotron olmo2 olmo3 olmoe opt phi
 phi3 qwen2 qwen3 qwen3_moe seed_oss smollm3 stablelm starcoder2""".split()
 
-PUBLISHED = """auto_map attention_softmax_in_fp32 scale_attention_softmax_in_fp32 masked_softmax_fusion bias_dropout_fusion offset_alibi
+PUBLISHED = """auto_map rotary attention_softmax_in_fp32 scale_attention_softmax_in_fp32 masked_softmax_fusion bias_dropout_fusion offset_alibi
 n_ctx n_embed multi_query alibi seq_length skip_bias_add skip_bias_add_qkv activation_function_checkpointing prefix mlp_type norm_type
 rope_pct rotary_pct ep_size seq_aux aux_loss_alpha moe_layer_freq scoring_func topk_method num_nextn_predict_layers
 quantization_config compression_config use_mrope attn_implementation _attn_implementation_autoset cache_implementation

@@ -354,6 +354,11 @@ llama("jais2-no-bias-gqa", 2, 96, 6, 3, 130, 401, "jais2", attention_bias=False,
 llama("jais2-wide-heads-tied", 2, 96, 6, 2, 130, 401, "jais2", head_dim=24, tie_word_embeddings=True, hidden_act="gelu",
       bos_token_id=0, eos_token_id=1)
 
+# ---- gptj (transformers 5.24.0; published: GPT-J 6B, its config's defaults) ----
+case("gptj-defaults", model_type="gptj")
+case("gptj-small", model_type="gptj", n_embd=96, n_head=6, n_layer=2, vocab_size=401, rotary_dim=8, n_inner=130, n_positions=64)
+case("gptj-own-keys", model_type="gptj", hidden_size=64, num_attention_heads=2, num_hidden_layers=3, vocab_size=301, rotary_dim=32, max_position_embeddings=96, bos_token_id=0, eos_token_id=1)
+
 # ---- seed_oss, exaone4, ernie4_5, hunyuan (published: the names say which) ----
 llama("seed-oss-36b", 64, 5120, 80, 8, 27648, 155136, "seed_oss", head_dim=128, attention_bias=True,
       attention_out_bias=False, mlp_bias=False, rope_theta=10000000.0, attention_dropout=0.1,
