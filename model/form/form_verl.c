@@ -23,9 +23,8 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.model.lora_adapter_path", ROW_READ, NULL },
     { "actor_rollout_ref.model.lora.rank", ROW_READ, NULL },
     { "actor_rollout_ref.model.use_remove_padding", ROW_MATTERS, "padding is left out: samples are planned as long as they may be" },
-    { "actor_rollout_ref.model.use_fused_kernels", ROW_REFUSED,
-      "verl's own head and loss are not planned (512 tokens at a time in fp32, or Triton's): false plans logits that are whole, which take more" },
-    { "actor_rollout_ref.model.fused_kernel_options.*", ROW_SILENT, NULL }, { "actor_rollout_ref.model.use_liger", ROW_READ, NULL },
+    { "actor_rollout_ref.model.use_fused_kernels", ROW_READ, NULL }, { "actor_rollout_ref.model.fused_kernel_options.impl_backend", ROW_READ, NULL },
+    { "actor_rollout_ref.model.use_liger", ROW_READ, NULL },
     { "actor_rollout_ref.model.enable_activation_offload", ROW_MATTERS, "checkpoints wait in host memory" },
     { "actor_rollout_ref.model.trust_remote_code", ROW_SILENT, NULL }, { "actor_rollout_ref.model.use_shm", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.strategy", ROW_READ, NULL }, { "actor_rollout_ref.actor.ppo_mini_batch_size", ROW_READ, NULL },
@@ -190,10 +189,28 @@ static int64_t read_ulysses(struct form_reading *r, const struct plan *p)
     return ranks;
 }
 
+bool verl_fuses(struct form_reading *r) { return form_true(r, "actor_rollout_ref.model.use_fused_kernels", false); }
+
+/* models/transformers/monkey_patch.py: the patched forward of the model gives log-probabilities and entropies; the chunks' backward has more operations where the
+ * entropy has a gradient, Triton's kernel always makes it. */
+static void read_fused(struct form_reading *r)
+{
+    static const char *const backends[] = { "torch", "triton", NULL };
+    bool kernel = form_word(r, "actor_rollout_ref.model.fused_kernel_options.impl_backend", backends, 0) == 1;
+
+    if (!kernel && form_number(r, ACTOR "entropy_coeff", 0) != 0)
+        form_fail(r, ACTOR "entropy_coeff: beside use_fused_kernels of torch its gradient is not planned: without it, or impl_backend: triton, the step is");
+    form_set(r, "loss", json_string(kernel ? "actor-triton" : "actor-chunks"));
+}
+
 /* dp_actor.py: the entropy of the logits is in the loss by entropy_coeff, or computed for its figure alone (calculate_entropy).  Without it the gradient of
  * log-probabilities is written over the logits. */
 static void read_loss(struct form_reading *r)
 {
+    if (verl_fuses(r)) {
+        read_fused(r);
+        return;
+    }
     static const struct { const char *key; bool is, usual; const char *why; } others[] = {
         { ACTOR "entropy_from_logits_with_chunking", false, false, "an entropy that comes chunk by chunk" },
         { ACTOR "entropy_checkpointing", false, false, "an entropy that backward computes again" },

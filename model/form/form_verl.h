@@ -12,6 +12,9 @@ bool verl_is_megatron(const struct form_file *f);
 /* An actor on Megatron-LM (form_verl_megatron.c): `r` is begun, with the form's rows; ends it.  0, or -1 reported. */
 int verl_read_megatron(struct form_reading *r, struct plan *p);
 
+/* Does the actor take verl's own head and loss (use_fused_kernels)? */
+bool verl_fuses(struct form_reading *r);
+
 /* The entropy of the policy holds the logits several times more: the reading fails where it is asked for. */
 void verl_refuse_entropy(struct form_reading *r);
 

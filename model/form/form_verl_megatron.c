@@ -117,14 +117,22 @@ int verl_read_megatron(struct form_reading *r, struct plan *p)
     json_t *options = NULL;
     int rc = -1;
 
+    bool fuses = verl_fuses(r);
+
     form_word(r, MEGATRON "dtype", dtypes, 0);
-    verl_refuse_entropy(r);
+    if (!fuses)
+        verl_refuse_entropy(r);
     if (form_number(r, "actor_rollout_ref.model.lora.rank", 0) > 0 || form_number(r, "actor_rollout_ref.model.lora_rank", 0) > 0)
         form_fail(r, "actor_rollout_ref.model.lora.rank: adapters of Megatron-LM's actor are not planned");
     json_t *sections = sections_of(r, p);
     p->seq = p->micro_batch = p->accumulation = 0;      /* of the command line: they are in the sections */
     if (!r->failed && (options = megatron_options(NULL, sections, r->file->path)))
         rc = megatron_import(options, r->file->path, p);
+    if (rc == 0 && fuses) {             /* models/mcore/model_forward_fused.py has no option of Megatron-LM's */
+        p->loss = LOSS_ACTOR_KERNEL;
+        plan_resolve(p);
+        rc = plan_check(p, r->file->path);
+    }
     if (rc == 0) {
         notes_add(r->notes, "Megatron-LM's options are those that verl sets, with what actor.megatron and actor.optim change");
         form_list_rest(r->file, r->rows, r->nrows, r->notes);

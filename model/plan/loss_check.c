@@ -1,6 +1,7 @@
 /* loss_check.c -- see loss_check.h. */
 #include "model/plan/loss_check.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -9,8 +10,10 @@
 #include "model/family/family.h"
 #include "model/plan/float8.h"
 #include "model/plan/framework.h"
+#include "model/plan/knob.h"
 
-bool loss_reads_head(enum loss_kind loss) { return loss == LOSS_FUSED_LINEAR || loss == LOSS_CUT; }
+bool loss_is_of_actor(enum loss_kind loss) { return loss == LOSS_ACTOR_CHUNKS || loss == LOSS_ACTOR_KERNEL; }
+bool loss_reads_head(enum loss_kind loss) { return loss == LOSS_FUSED_LINEAR || loss == LOSS_CUT || loss_is_of_actor(loss); }
 
 int64_t loss_kept_bytes(const struct plan *p)
 {
@@ -43,10 +46,27 @@ static int check_scaled(const struct plan *p, const char *where)
     return 0;
 }
 
+/* verl's: of FSDP's weights in 16 bits, or Megatron-LM's. */
+static int check_actor(const struct plan *p, const char *where)
+{
+    const struct model *m = &p->model;
+    const char *word = knob_find("", "loss", knob_cell(p))->words[p->loss];
+    struct recipe r = plan_recipe(p);
+
+    if (p->strategy != STRAT_FSDP && !kernels_are_megatron(p->kernels))
+        return fail("%s: loss: %s is verl's, whose actors are under FSDP or Megatron-LM", where, word);
+    if (p->precision == DT_FP32 || (r.autocast && r.frozen == DT_FP32))
+        return fail("%s: loss: %s is modelled of hidden states and a head in 16 bits", where, word);
+    if (p->parallel.context > 1 && p->parallel.context_method != CONTEXT_ULYSSES && !kernels_are_megatron(p->kernels))
+        return fail("%s: loss: %s: verl shares positions with ulysses", where, word);
+    return p->loss == LOSS_ACTOR_KERNEL && m->hidden % 128 != 0 ? fail("%s: loss: %s: its kernel takes hidden states of a multiple of 128, %s has %" PRId64, where,
+                                                                      word, m->name, m->hidden) : 0;
+}
+
 static int check_reads_head(const struct plan *p, const char *where)
 {
     const struct model *m = &p->model;
-    const char *word = p->loss == LOSS_CUT ? "cut-cross-entropy" : "fused-linear";
+    const char *word = knob_find("", "loss", knob_cell(p))->words[p->loss];
     struct recipe r = plan_recipe(p);
 
     for (int i = 0; i < m->ntensors; i++)
@@ -56,7 +76,9 @@ static int check_reads_head(const struct plan *p, const char *where)
         return fail("%s: loss: %s: %s ties its head to its embedding, and how %s keeps the head's part of that gradient, made by the loss itself, "
                     "is not modelled yet: take liger-cross-entropy, FSDP or DDP", where, word, m->name,
                     p->strategy == STRAT_DP ? "DataParallel" : "DeepSpeed");
-    if (p->parallel.pipeline > 1)
+    if (loss_is_of_actor(p->loss) && check_actor(p, where) < 0)
+        return -1;
+    if (p->parallel.pipeline > 1 && !kernels_are_megatron(p->kernels))
         return fail("%s: loss: under a pipeline the loss is computed of what the last stage returns: fp32", where);
     if (p->loss == LOSS_CUT && (p->precision == DT_FP32 || (r.autocast && r.frozen == DT_FP32)))
         return fail("%s: loss: cut-cross-entropy refuses hidden states in fp32 (\"Backwards requires embeddings to be bf16 or fp16\"), which a model "

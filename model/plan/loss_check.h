@@ -5,6 +5,7 @@
 #include "model/plan/plan.h"
 
 /* Does it read the head's weight itself, so that there are no logits? */
+bool loss_is_of_actor(enum loss_kind loss);
 bool loss_reads_head(enum loss_kind loss);
 
 /* Of logits_kept: bytes of a micro-step's logits on a rank, 0: none are. */

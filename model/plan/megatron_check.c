@@ -94,6 +94,18 @@ static int check_memory(const struct plan *p, const char *where)
     return 0;
 }
 
+/* verl/models/mcore/model_forward_fused.py: the gradient of the hidden states is summed over tensor-parallel ranks by the gather in front of the loss
+ * alone, which sequence parallelism has. */
+static int check_actor(const struct plan *p, const char *where)
+{
+    const struct model *m = &p->model;
+
+    if (m->tied || m->mtp > 0)
+        return fail("%s: loss: actor-triton of %s is not modelled", where, m->tied ? "a head that is the embedding" : "multi-token prediction");
+    return p->parallel.tensor > 1 && !p->parallel.sequence
+         ? fail("%s: loss: actor-triton with parallel.tensor and without parallel.sequence: verl leaves the hidden states' gradient unsummed", where) : 0;
+}
+
 /* transformer_impl, with cross_entropy_loss_fusion. */
 static int check_kernels(const struct plan *p, const char *where)
 {
@@ -115,9 +127,10 @@ static int check_kernels(const struct plan *p, const char *where)
                     p->megatron.attention_backend == BACKEND_FLASH ? "not in flash-attn 2 (megatron.attention_backend)" : "not on this GPU");
     if (attention_masked(p) && !family_for(&p->model)->sinks)
         return fail("%s: model: %s has a sliding window that seq %" PRId64 " reaches: not modelled in dialect megatron", where, p->model.name, p->seq);
-    if (p->loss != LOSS_FP32 && p->loss != LOSS_COMPILED && p->loss != LOSS_FUSED)
-        return fail("%s: loss: megatron has fp32, compiled (--cross-entropy-loss-fusion, native) and fused (its implementation te)", where);
-    return 0;
+    if (p->loss != LOSS_FP32 && p->loss != LOSS_COMPILED && p->loss != LOSS_FUSED && p->loss != LOSS_ACTOR_KERNEL)
+        return fail("%s: loss: megatron has fp32, compiled (--cross-entropy-loss-fusion, native), fused (its implementation te), and verl's "
+                    "actor-triton", where);
+    return p->loss == LOSS_ACTOR_KERNEL ? check_actor(p, where) : 0;
 }
 
 /* --fp8-format, --fp4-format: transformer_config.py, arguments.py, fp8_utils.py; Transformer Engine asks for rows and columns that are

@@ -5,6 +5,7 @@
 
 #include "model/arch/training.h"
 #include "model/plan/knob.h"
+#include "model/plan/loss_check.h"
 
 const char *root_units_name(enum root_units u) { return knob_find("fsdp", "root_units", CELL(STRAT_FSDP, DIALECT_TORCH))->words[u]; }
 
@@ -28,7 +29,7 @@ const char *root_units_refused(const struct plan *p)
 
 bool root_units_skips_head(const struct plan *p)
 {
-    return p->loss == LOSS_LINEAR_CHUNKS || p->loss == LOSS_FUSED_LINEAR || p->loss == LOSS_CUT;
+    return p->loss == LOSS_LINEAR_CHUNKS || loss_reads_head(p->loss);
 }
 
 static const struct tensor *outside(const struct plan *p, enum tensor_role role)

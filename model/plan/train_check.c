@@ -9,6 +9,7 @@
 #include "model/arch/training.h"
 #include "model/plan/attention.h"
 #include "model/plan/framework.h"
+#include "model/plan/loss_check.h"
 #include "model/plan/knob.h"
 
 static bool same_training(const struct training *a, const struct training *b)
@@ -129,7 +130,7 @@ static int check_ends(const struct plan *p, const char *where)
         return fail("%s: lora: adapters of experts' weights and routers (PEFT's ParamWrapper) are planned for ddp/torch and fsdp/torch", where);
     if (at.ends && p->kernels == KERNELS_DPX)
         return fail("%s: lora.target_modules: kernels \"dpx\" have no adapters of the embedding and the head", where);
-    if (at.head && (p->loss == LOSS_CHUNKED || p->loss == LOSS_FUSED_LINEAR || p->loss == LOSS_CUT))
+    if (at.head && (p->loss == LOSS_CHUNKED || loss_reads_head(p->loss)))
         return fail("%s: loss: one that multiplies by the head's weight itself leaves out the head's adapters: fp32, bf16, fused or "
                     "liger-cross-entropy", where);
     return 0;

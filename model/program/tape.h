@@ -61,6 +61,7 @@ enum node_kind {
     NODE_EMBEDDING, NODE_JOIN,
     NODE_MADE,          /* forward made the gradients: saved[i] is that of operand i */
     NODE_CUT_LOSS,      /* tape_loss.c */
+    NODE_ACTOR_CHUNKS, NODE_ACTOR_KERNEL,       /* tape_actor.c */
     NODE_LIGER_NORM, NODE_LIGER_GLU, NODE_LIGER_ROPE,       /* tape_liger.c */
     NODE_LISTED,        /* the gradient goes on; `batch` parameters from tensor `m` on get theirs, of k elements */
     NODE_COLLECTIVE, NODE_PARALLEL_LOSS,    /* tape_collective.c */

@@ -2,6 +2,7 @@
  * which PyTorch's derivative formulas do, and where gradients of parameters end. */
 #include <assert.h>
 
+#include "model/program/tape_actor.h"
 #include "model/program/tape_collective.h"
 #include "model/program/tape_dispatch.h"
 #include "model/program/tape_exchange.h"
@@ -259,6 +260,8 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
     case NODE_POWER:          run_power(t, n, out); break;
     case NODE_MADE: case NODE_CUT_LOSS:
                               tape_run_loss(t, n, out); break;
+    case NODE_ACTOR_CHUNKS: case NODE_ACTOR_KERNEL:
+                              tape_run_actor(t, n, out); break;
     case NODE_LIGER_NORM: case NODE_LIGER_GLU: case NODE_LIGER_ROPE:
                               tape_run_liger(t, n, out); break;
     case NODE_LISTED:         run_listed(t, n, out); break;

@@ -5,6 +5,7 @@
 
 #include "model/arch/training.h"
 #include "model/plan/plan_groups.h"
+#include "model/program/tape_actor.h"
 #include "model/program/tape_loss.h"
 #include "model/program/tape_te_cast.h"
 #include "model/program/tape_te_context.h"
@@ -458,9 +459,24 @@ static int weigh(struct torch_model *b, struct te_linear *l)
     return t->module;
 }
 
+/* verl's patched forward, in the output layer's place. */
+static var actor_losses(struct torch_model *b, const struct te_linear *l, var x, var labels)
+{
+    struct tape *t = b->t;
+    var all = b->sequence && b->ranks > 1 ? te_move(t, TE_GATHER, x, b->ranks) : tape_hold(t, x);
+    struct head_loss h = { .names = &l->names, .name = "actor loss", .x = all, .w = l->weight[0], .n = l->n, .k = l->k };
+    var loss = op_actor_kernel(t, &h, labels, b->ranks);
+
+    t->module = -1;
+    tape_drop(t, all);
+    return loss;
+}
+
 /* The output layer is tensor_parallel.ColumnParallelLinear with either set of kernels. */
 var te_losses(struct torch_model *b, const struct te_linear *l, var x, var labels)
 {
+    if (b->p->loss == LOSS_ACTOR_KERNEL)
+        return actor_losses(b, l, x, labels);
     var logits = te_column(b->t, l, x);
 
     b->t->module = -1;

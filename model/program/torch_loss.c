@@ -1,6 +1,8 @@
 /* torch_loss.c -- logits and their cross-entropy: transformers' in fp32, or what replaces it. */
 #include "model/program/torch_loss.h"
 
+#include "model/plan/loss_check.h"
+#include "model/program/tape_actor.h"
 #include "model/program/tape_collective.h"
 #include "model/program/tape_loss.h"
 #include "model/program/torch_number.h"
@@ -228,6 +230,20 @@ static var cut_loss(struct torch_model *b, var n)
     return loss;
 }
 
+/* verl's patched forward rolls the ids, of every position. */
+static var actor_loss(struct torch_model *b, var n)
+{
+    struct tape *t = b->t;
+    var labels = op_new(t, "rolled ids", KC_COPY, b->tokens, DT_INT64);
+    struct head_loss h = of_head(b, "actor loss", n);
+    var loss = b->p->loss == LOSS_ACTOR_CHUNKS ? op_actor_chunks(t, &h, labels) : op_actor_kernel(t, &h, labels, 0);
+
+    t->module = -1;
+    tape_drop(t, labels);
+    tape_drop(t, h.w);
+    return tmp(t, loss, op_mean(t, "mean loss", loss));
+}
+
 static void head_returns(struct torch_model *b)
 {
     if (b->p->fsdp.root_units == ROOT_TOGETHER)
@@ -297,7 +313,7 @@ var torch_loss(struct torch_model *b, var n)
         return chunked(b, n);
     if (kind == LOSS_LINEAR_CHUNKS)
         return linear_chunks(b, n);
-    l = kind == LOSS_FUSED_LINEAR ? linear_loss(b, n) : kind == LOSS_CUT ? cut_loss(b, n) : of_logits(b, n, &logits);
+    l = loss_is_of_actor(kind) ? actor_loss(b, n) : kind == LOSS_FUSED_LINEAR ? linear_loss(b, n) : kind == LOSS_CUT ? cut_loss(b, n) : of_logits(b, n, &logits);
     if (torch_is_ulysses(b) && kind != LOSS_FUSED_ENTROPY)
         l = tmp(t, l, torch_ulysses_loss(b, l));
     tape_drop(t, n);                         /* last_hidden_state, until forward returns */

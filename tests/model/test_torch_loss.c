@@ -3,6 +3,7 @@
  * it copies gradients that it would take as they are. */
 #include "tests/check.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -224,9 +225,125 @@ static void logits_that_a_loop_names_stay(void **state)
     }
 }
 
+/* ---- verl's own, beside their Python's tensors (tests/golden/memory/torch_actor_loss.py) ---- */
+
+static void build_actor(const json_t *of, const char *with, struct plan *p, struct program *g)
+{
+    const char *lora = json_is_true(json_object_get(of, "trains")) ? "" : ", \"train\": \"lora\", \"lora\": { \"rank\": 2, \"target_modules\": [\"q_proj\"] }";
+    int hidden = (int)json_integer_value(json_object_get(of, "hidden"));
+    char text[2048];
+
+    snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": { \"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": %d, \"intermediate_size\": 256, "
+             "\"num_attention_heads\": 2, \"num_key_value_heads\": 2, \"vocab_size\": %d, \"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-5, "
+             "\"hidden_act\": \"silu\", \"tie_word_embeddings\": false }, \"cluster\": \"2xh100\", \"seq\": %d, \"precision\": \"bf16\", \"loss\": \"%s\"%s%s }",
+             hidden, (int)json_integer_value(json_object_get(of, "vocab")), (int)json_integer_value(json_object_get(of, "rows")),
+             json_string_value(json_object_get(of, "loss")), lora, with);
+    json_t *plan = json_loads(text, 0, NULL);
+    assert_non_null(plan);
+    assert_int_equal(plan_from_json(plan, text, p), 0);
+    json_decref(plan);
+    memset(g, 0, sizeof *g);
+    assert_int_equal(program_build(p, g), 0);
+}
+
+/* The most bytes above those before the first of the kernels [first, end), and above those what there is behind them. */
+static int64_t most_of(const struct piece *of, enum pass pass, int first, int end, int64_t *left)
+{
+    int64_t live = 0, most = 0;
+
+    for (int i = first; i < end; i++) {
+        const struct kernel *k = &of->kernels[pass][i];
+        int64_t up = 0, net = 0;
+        for (int c = 0; c < NMEM; c++) {
+            up += k->peak[c];
+            net += k->net[c];
+        }
+        most = live + up > most ? live + up : most;
+        live += net;
+    }
+    *left = live;
+    return most;
+}
+
+static int named(const struct piece *of, enum pass pass, const char *name, bool last)
+{
+    int at = -1;
+
+    for (int i = 0; i < of->nkernels[pass] && (at < 0 || last); i++)
+        if (!strcmp(of->kernels[pass][i].name, name))
+            at = i;
+    return at;
+}
+
+/* Tensors of a number a row that live for some kernels are not counted: of the labels' gradient, the entropy's, of sums. */
+static void an_actors_losses_hold_what_verls_make(void **state)
+{
+    static const char *const with[] = { ", \"strategy\": \"fsdp\", \"dialect\": \"torch\"", ", \"strategy\": \"fsdp\", \"dialect\": \"torch-fsdp1\"" };
+    FILE *in = fopen("tests/golden/memory/torch_actor_loss.jsonl", "r");
+    char line[1024];
+    int seen = 0;
+
+    (void)state;
+    assert_non_null(in);
+    for (; fgets(line, sizeof line, in); seen++) {
+        json_t *of = json_loads(line, 0, NULL);
+        if (!json_object_get(of, "loss")) {
+            json_decref(of);
+            continue;
+        }
+        struct plan p;
+        struct program g;
+        int64_t rows = json_integer_value(json_object_get(of, "rows")), h = json_integer_value(json_object_get(of, "hidden")), left;
+        int64_t v = json_integer_value(json_object_get(of, "vocab"));
+        bool chunks = !strcmp(json_string_value(json_object_get(of, "loss")), "actor-chunks");
+        build_actor(of, with[seen % 2], &p, &g);
+        const struct piece *head = &g.piece[PIECE_HEAD];
+        int64_t most = most_of(head, PASS_FORWARD, named(head, PASS_FORWARD, "actor loss", false), named(head, PASS_FORWARD, "mean loss", false), &left);
+        assert_in_range(json_integer_value(json_object_get(of, "forward")) - most, 0, 32 * rows);
+        assert_in_range(left, json_integer_value(json_object_get(of, "kept")) - (chunks ? 2 : 4) * rows, json_integer_value(json_object_get(of, "kept")) + 8 * rows);
+        int end = named(head, PASS_BACKWARD, "logits dW", true) + 2;
+        most = most_of(head, PASS_BACKWARD, named(head, PASS_BACKWARD, chunks ? "zeros" : "logits", false) - 1, end, &left);      /* the losses' gradient first */
+        assert_in_range(json_integer_value(json_object_get(of, "backward")) - most + 16 * rows, 0, 48 * rows);
+        /* Each way once, again in backward, and there both gradients: Triton's kernel computes whole parts of 9504 columns. */
+        double again = chunks ? (double)v : 9504.0 * (double)((v + 9503) / 9504);
+        assert_close(head->flops[PASS_FORWARD] + head->flops[PASS_BACKWARD], 2.0 * (double)(rows * h) * (3 * (double)v + again), 1);
+        drop(&p, &g);
+        json_decref(of);
+    }
+    fclose(in);
+    assert_int_equal(seen, 17);
+}
+
+/* Megatron-LM's ranks share the vocabulary: three all-reduces, the gather in front of them and the sum on the way back; no logits are there. */
+static void the_actors_kernel_joins_what_ranks_have(void **state)
+{
+    json_t *plan = json_loads("{ \"dpx_plan\": 1, \"model\": \"llama-3.1-8b\", \"cluster\": \"8xh100\", \"seq\": 2048, \"strategy\": \"zero1\", "
+                              "\"dialect\": \"megatron\", \"precision\": \"bf16\", \"loss\": \"actor-triton\", \"parallel\": { \"tensor\": 2, \"sequence\": true } }", 0, NULL);
+    struct plan p;
+    struct program g = { 0 };
+    int64_t left;
+
+    (void)state;
+    assert_int_equal(plan_from_json(plan, "plan", &p), 0);
+    json_decref(plan);
+    assert_int_equal(program_build(&p, &g), 0);
+    const struct piece *head = &g.piece[PIECE_HEAD];
+    int reduced = 0, gathered = named(head, PASS_FORWARD, "all-gather", false);
+    for (int i = 0; i < head->nkernels[PASS_FORWARD]; i++)
+        reduced += !strcmp(head->kernels[PASS_FORWARD][i].name, "all-reduce");
+    assert_int_equal(reduced, 3);
+    assert_true(gathered >= 0);
+    assert_true(named(head, PASS_BACKWARD, "reduce-scatter", false) >= 0);
+    int64_t most = most_of(head, PASS_BACKWARD, named(head, PASS_BACKWARD, "logits", false) - 1, named(head, PASS_BACKWARD, "logits dW", true) + 1, &left);
+    /* dX, dW, parts of the logits' gradient and the last one's columns. */
+    assert_in_range(most, 2 * (int64_t)(T * H + V / 2 * H + T * 9504), 2 * (int64_t)(T * H + V / 2 * H + 2 * T * 9504) + (1 << 20));
+    drop(&p, &g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_actors_losses_hold_what_verls_make), cmocka_unit_test(the_actors_kernel_joins_what_ranks_have),
         cmocka_unit_test(fused_linear_has_its_gradients_in_forward),
         cmocka_unit_test(chunked_upcasts_one_chunk_at_a_time),
         cmocka_unit_test(the_weights_gradient_is_handed_out_once),
