@@ -604,17 +604,16 @@ static void prepare_adapters(const struct import *in)
         notes_add(in->notes, "accelerate's autocast makes LayerNorm's results fp32, which is not planned: activations take more");
 }
 
-/* fsdp2_prepare_model() since accelerate 1.14. */
-static void read_root_units(const struct import *in)
+void accelerate_root_units(struct plan *p, struct notes *notes)
 {
-    struct plan *p = in->p;
-
+    if (p->strategy != STRAT_FSDP || p->dialect != DIALECT_TORCH)
+        return;
     p->fsdp.root_units = root_units_of_accelerate(p);
     if (p->fsdp.root_units == ROOT_TOGETHER)
-        notes_add(in->notes, "accelerate 1.14 and later make embedding and head units of their own; the plan has them in the root: %s",
+        notes_add(notes, "accelerate 1.14 and later make embedding and head units of their own; the plan has them in the root: %s",
                   root_units_refused(p) ? root_units_refused(p) : "the loss does not call the head's module");
     else
-        notes_add(in->notes, "fsdp.root_units \"%s\": units of their own for embedding and head since accelerate 1.14; for an earlier one set "
+        notes_add(notes, "fsdp.root_units \"%s\": units of their own for embedding and head since accelerate 1.14; for an earlier one set "
                   "\"together\"", root_units_name(p->fsdp.root_units));
 }
 
@@ -653,7 +652,7 @@ int accelerate_read(const json_t *config, const char *where, struct plan *p, str
     if (p->strategy == STRAT_FSDP && training_is_lora(&p->train))
         prepare_adapters(&in);
     if (p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH)
-        read_root_units(&in);
+        p->fsdp.root_units = root_units_of_accelerate(p);
     plan_resolve(p);
     return plan_check(p, where);
 }
@@ -670,8 +669,10 @@ static int accelerate_import(const json_t *config, const char *where, struct pla
     struct notes notes = { 0 };
     int rc = accelerate_read(config, where, p, &notes);
 
-    if (rc == 0)
+    if (rc == 0) {
+        accelerate_root_units(p, &notes);
         notes_print(&notes, where);
+    }
     return rc;
 }
 

@@ -17,6 +17,9 @@
  * folder is where deepspeed_config_file is looked for. */
 int accelerate_read(const json_t *config, const char *where, struct plan *p, struct notes *notes);
 
+/* fsdp.root_units as fsdp2_prepare_model() has them since accelerate 1.14, with a note: once the plan's loss is known.  Nothing of other strategies. */
+void accelerate_root_units(struct plan *p, struct notes *notes);
+
 /* Of the config that `accelerate launch` stands for: without a file it starts a process for each GPU, and who shares what it leaves to the
  * script. */
 bool accelerate_starts_ranks_alone(const json_t *launch);

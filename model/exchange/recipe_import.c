@@ -15,6 +15,7 @@
 #include "model/exchange/ds_config.h"
 #include "model/exchange/recipe_fsdp.h"
 #include "model/exchange/recipe_liger.h"
+#include "model/exchange/recipe_loss.h"
 #include "model/exchange/recipe_notes.h"
 #include "model/exchange/recipe_targets.h"
 #include "model/exchange/titan_import.h"
@@ -677,6 +678,9 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
         p->fsdp.model_dtype = DT_BF16;          /* accelerate widens weights under mixed precision alone */
     if (rc < 0 || refuse_mesh(&in) < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
         return -1;
+    if (in.form == RECIPE_TRL)
+        recipe_trl_loss(config, p, notes);
+    accelerate_root_units(p, notes);
     group_parameters(&in);
     if (adapts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->train.base != BASE_PLAIN)
         p->fsdp.autocast_adapter_dtype = in.form != RECIPE_TRL && !pure;    /* TRL casts adapters of packed weights to bf16 */

@@ -25,22 +25,6 @@ static void note_models(const struct recipe_about *of, struct notes *notes)
     notes_add(notes, "the plan is the update alone: generation, rewards and vLLM's share of the memory are not in it");
 }
 
-/* SFTConfig's loss_type is chunked_nll unless Liger-Kernel is used: it holds the logits of 256 positions alone, in fp32, and casts the head's weight
- * to fp32 for them (trl/trainer/sft_trainer.py, _chunk()). */
-static void note_loss(const struct recipe_about *of, const struct plan *p, struct notes *notes)
-{
-    const char *kind = json_string_value(json_object_get(of->config, "loss_type"));
-
-    if (recipe_trl_trainer(of->config) != TRL_SFT || is_true(of->config, "use_liger_kernel") || (kind && !strcmp(kind, "nll")))
-        return;
-    if (kind && strcmp(kind, "chunked_nll") != 0)
-        notes_add(notes, "loss_type: TRL's \"%.32s\" is not modelled: planned as nll", kind);
-    else
-        notes_add(notes, "loss_type%s chunked_nll: logits of 256 positions at a time, and the head's weight and its gradient in fp32 (%.3g GB); planned as "
-                  "nll: logits of all positions (%.3g GB in fp32)", kind ? "" : " is not given: TRL since 1.7 takes",
-                  (double)p->model.vocab * (double)p->model.hidden * 8 / 1e9, (double)p->micro_batch * (double)p->seq * (double)p->model.vocab * 4 / 1e9);
-}
-
 /* Adapters whose dtype is 16 bits, where the plan has PEFT's fp32: weight, gradient and two states of 4 bytes for 2 each. */
 static void note_adapters(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
@@ -161,10 +145,8 @@ void recipe_note(const struct recipe_about *of, const struct plan *p, struct not
 {
     if (of->form == RECIPE_TRANSFORMERS)
         notes_add(notes, "TrainingArguments say neither the model's dtype nor adapters: taken as fp32, all of it trains");
-    if (of->form == RECIPE_TRL) {
+    if (of->form == RECIPE_TRL)
         note_models(of, notes);
-        note_loss(of, p, notes);
-    }
     if (of->form == RECIPE_TRL || of->form == RECIPE_TRANSFORMERS)
         note_sharing(of, p, notes);
     if (of->form == RECIPE_AXOLOTL) {

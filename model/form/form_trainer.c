@@ -80,7 +80,14 @@ static bool is_accelerate(const struct form_file *f)
     return json_object_get(f->doc, "distributed_type") || json_object_get(f->doc, "compute_environment");
 }
 
-static int read_accelerate(const struct form_file *f, struct plan *p, struct notes *notes) { return accelerate_read(f->doc, f->path, p, notes); }
+static int read_accelerate(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    int rc = accelerate_read(f->doc, f->path, p, notes);
+
+    if (rc == 0)
+        accelerate_root_units(p, notes);
+    return rc;
+}
 
 const struct form form_accelerate = {
     .name = "accelerate", .sign = "distributed_type or compute_environment",

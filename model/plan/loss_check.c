@@ -13,7 +13,7 @@
 #include "model/plan/knob.h"
 
 bool loss_is_of_actor(enum loss_kind loss) { return loss == LOSS_ACTOR_CHUNKS || loss == LOSS_ACTOR_KERNEL; }
-bool loss_reads_head(enum loss_kind loss) { return loss == LOSS_FUSED_LINEAR || loss == LOSS_CUT || loss_is_of_actor(loss); }
+bool loss_reads_head(enum loss_kind loss) { return loss == LOSS_FUSED_LINEAR || loss == LOSS_CUT || loss == LOSS_CHUNKED_LOGPROB || loss_is_of_actor(loss); }
 
 int64_t loss_kept_bytes(const struct plan *p)
 {
@@ -83,7 +83,7 @@ static int check_reads_head(const struct plan *p, const char *where)
     if (p->loss == LOSS_CUT && (p->precision == DT_FP32 || (r.autocast && r.frozen == DT_FP32)))
         return fail("%s: loss: cut-cross-entropy refuses hidden states in fp32 (\"Backwards requires embeddings to be bf16 or fp16\"), which a model "
                     "in fp32 has, also under autocast: keep the model in bf16 (model_dtype)", where);
-    return check_scaled(p, where);
+    return p->loss == LOSS_CHUNKED_LOGPROB ? 0 : check_scaled(p, where);     /* its kernel scales and caps */
 }
 
 /* A head of numbers has no logits, and a loss of its own, of what the whole model returns. */

@@ -61,7 +61,7 @@ enum node_kind {
     NODE_EMBEDDING, NODE_JOIN,
     NODE_MADE,          /* forward made the gradients: saved[i] is that of operand i */
     NODE_CUT_LOSS,      /* tape_loss.c */
-    NODE_ACTOR_CHUNKS, NODE_ACTOR_KERNEL,       /* tape_actor.c */
+    NODE_ACTOR_CHUNKS, NODE_ACTOR_KERNEL, NODE_CHUNKED_LOGPROB,       /* tape_actor.c */
     NODE_LIGER_NORM, NODE_LIGER_GLU, NODE_LIGER_ROPE,       /* tape_liger.c */
     NODE_LISTED,        /* the gradient goes on; `batch` parameters from tensor `m` on get theirs, of k elements */
     NODE_COLLECTIVE, NODE_PARALLEL_LOSS,    /* tape_collective.c */
@@ -125,6 +125,7 @@ struct node {
     int         naway;
     struct edge edges[TAPE_EDGES];
     int         nedges;
+    enum dtype  low;                        /* NODE_CHUNKED_LOGPROB: of its products, whatever its operands are in */
     enum dtype  dt;                         /* of its output, hence of its gradient */
     int         grad[TAPE_SLOTS], nslots;   /* stores of arrived gradients */
     int64_t     work;                       /* bytes of scratch that backward needs while it runs */

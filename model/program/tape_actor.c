@@ -3,13 +3,14 @@
 
 #include "model/program/tape_collective.h"
 
-static void product(struct tape *t, const char *name, int64_t m, int64_t n, int64_t k, int64_t size)
+static struct kernel *product(struct tape *t, const char *name, int64_t m, int64_t n, int64_t k, int64_t size)
 {
     struct kernel *kernel = tape_either(t, name, KC_GEMM);
 
     kernel->m = m, kernel->n = n, kernel->k = k, kernel->batch = 1;
     kernel->flops = 2.0 * (double)m * (double)n * (double)k;
     kernel->bytes = (m * k + n * k + m * n) * size;
+    return kernel;
 }
 
 /* One pass that reads so many bytes of each of `numel` elements, and the tensor that it makes. */
@@ -219,10 +220,131 @@ static void run_kernel(struct tape *t, const struct node *n, int out[TAPE_EDGES]
     }
 }
 
+/* ---- TRL's ---- */
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* 0: it is in that dtype. */
+static int cast_of(struct tape *t, int64_t numel, enum dtype from, enum dtype to)
+{
+    return from == to ? 0 : made(t, "cast", numel, dtype_bytes(from), to);
+}
+
+/* The buffer has all columns of a tile, whatever the vocabulary is. */
+static int tile_buffer(struct tape *t, int64_t rows, enum dtype dt) { return tape_new(t, least(rows, LOGPROB_ROWS) * LOGPROB_COLUMNS, dt); }
+
+/* Each tile of logits is folded into sums of its rows. */
+static void fold_tiles(struct tape *t, const struct head_loss *h, int64_t rows, enum dtype dt)
+{
+    enum dtype xt = tape_var_dtype(t, h->x), wt = tape_var_dtype(t, h->w);
+    int64_t size = dtype_bytes(dt);
+    int x = 0;
+
+    for (int64_t row = 0; row < rows; row += LOGPROB_ROWS) {
+        int64_t m = least(rows - row, LOGPROB_ROWS);
+        int had = x;
+        x = cast_of(t, m * h->k, xt, dt);
+        tape_unref(t, had);
+        for (int64_t column = 0; column < h->n; column += LOGPROB_COLUMNS) {
+            int64_t n = least(h->n - column, LOGPROB_COLUMNS);
+            int w = cast_of(t, n * h->k, wt, dt);
+            product(t, h->names->forward, m, n, h->k, size);
+            tape_unref(t, w);
+            tape_pass(t, h->name, KC_LOSS, m * n * size + 60 * m);
+        }
+    }
+    tape_unref(t, x);
+}
+
+var op_chunked_logprob(struct tape *t, const struct head_loss *h, var labels)
+{
+    enum dtype dt = h->autocast ? DT_BF16 : tape_var_dtype(t, h->x);
+    int64_t rows = tape_var_numel(t, h->x) / h->k;
+
+    tape_begin_saving(t, h->name, KC_COPY)->bytes = 28 * rows;
+    begin(t, NODE_CHUNKED_LOGPROB, h, labels)->low = dt;
+    int at = t->nnodes - 1, sums = tape_new(t, 7 * rows, DT_FP32), buffer = tile_buffer(t, rows, dt), logp, kept[2];
+
+    fold_tiles(t, h, rows, dt);
+    for (int i = 0; i < 2; i++) {               /* log Z and the entropy */
+        kept[i] = made(t, h->name, rows, 8, DT_FP32);
+        tape_save(t, &t->nodes[at], kept[i]);
+    }
+    logp = made(t, h->name, rows, 8, DT_FP32);
+    tape_unref(t, made(t, h->name, rows, 12, DT_UINT8));        /* is the label the largest? */
+    const int gone[] = { sums, buffer, kept[0], kept[1] };
+    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
+        tape_unref(t, gone[i]);
+    return tape_var(t, logp, rows, DT_FP32, at, 0);
+}
+
+/* A product whose result is added to sums in fp32. */
+static void add_product(struct tape *t, const char *name, int64_t m, int64_t n, int64_t k, int64_t size)
+{
+    product(t, name, m, n, k, size)->bytes += m * n * (2 * dtype_bytes(DT_FP32) - size);
+}
+
+/* Each tile once more, its gradient in its place, and both products; names hold casts until the next are there. */
+static void run_tiles(struct tape *t, const struct node *n)
+{
+    enum dtype dt = n->low;
+    int64_t size = dtype_bytes(dt);
+    int x = 0, w = 0;
+
+    for (int64_t row = 0; row < n->m; row += LOGPROB_ROWS) {
+        int64_t rows = least(n->m - row, LOGPROB_ROWS);
+        int had = x;
+        x = cast_of(t, rows * n->k, n->edges[0].dt, dt);
+        tape_unref(t, had);
+        for (int64_t column = 0; column < n->n; column += LOGPROB_COLUMNS) {
+            int64_t columns = least(n->n - column, LOGPROB_COLUMNS);
+            had = w;
+            w = cast_of(t, columns * n->k, n->edges[1].dt, dt);
+            tape_unref(t, had);
+            product(t, n->names.forward, rows, columns, n->k, size);
+            tape_pass(t, n->name, KC_LOSS, 2 * rows * columns * size);
+            if (tape_wants(n, 0))
+                add_product(t, n->names.dx, rows, n->k, columns, size);
+            if (tape_wants(n, 1))
+                add_product(t, n->names.dw, columns, n->k, rows, size);
+        }
+    }
+    tape_unref(t, x);
+    tape_unref(t, w);
+}
+
+/* Both sums are in fp32, and cast when all tiles are in them. */
+static void run_logprob(struct tape *t, const struct node *n, int out[TAPE_EDGES])
+{
+    int sums[2] = { 0 };
+
+    for (int i = 0; i < 2; i++)
+        if (tape_wants(n, i)) {
+            tape_pass(t, "zeros", KC_COPY, n->edges[i].numel * 4);
+            sums[i] = n->edges[i].dt == DT_FP32 ? gradient(t, n, i, DT_FP32) : tape_new(t, n->edges[i].numel, DT_FP32);
+        }
+    int buffer = tile_buffer(t, n->m, n->low);
+    run_tiles(t, n);
+    for (int i = 0; i < 2; i++) {
+        if (sums[i] && n->edges[i].dt != DT_FP32) {
+            tape_pass(t, "cast", KC_COPY, n->edges[i].numel * (4 + dtype_bytes(n->edges[i].dt)));
+            out[i] = gradient(t, n, i, n->edges[i].dt);
+        } else {
+            out[i] = sums[i];
+            sums[i] = 0;
+        }
+    }
+    tape_unref(t, buffer);
+    tape_unref(t, sums[0]);
+    tape_unref(t, sums[1]);
+}
+
 void tape_run_actor(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
     t->module = n->module;
-    if (n->kind == NODE_ACTOR_CHUNKS)
+    if (n->kind == NODE_CHUNKED_LOGPROB)
+        run_logprob(t, n, out);
+    else if (n->kind == NODE_ACTOR_CHUNKS)
         run_chunks(t, n, out);
     else
         run_kernel(t, n, out);

@@ -1,5 +1,5 @@
-/* tape_actor.h -- verl's two losses of hidden states and a head's weight that make no whole logits (January 2026): log-probabilities of the labels,
- * and of each row the entropy, which no gradient reaches here. */
+/* tape_actor.h -- log-probabilities of the labels by hidden states and a head's weight, without whole logits: verl's two (January 2026) and TRL's
+ * (1.15).  Of each row they have the entropy, too, which no gradient reaches here. */
 #ifndef DPX_TAPE_ACTOR_H
 #define DPX_TAPE_ACTOR_H
 
@@ -14,7 +14,12 @@ var  op_actor_chunks(struct tape *t, const struct head_loss *h, var labels);
  * logits' gradient at a time.  Where `ranks` share the vocabulary three all-reduces join what they have; 0: its group is none. */
 var  op_actor_kernel(struct tape *t, const struct head_loss *h, var labels, int64_t ranks);
 
-/* Backward of both. */
+/* ChunkedLogProbFunction (trl/kernels/chunked_logprob.py of 1.15 and 1.16): LOGPROB_ROWS x LOGPROB_COLUMNS logits at a time, folded into sums of
+ * rows by Triton's kernel; backward makes each tile once more, its gradient in its place, and adds both products to sums in fp32. */
+enum { LOGPROB_ROWS = 4096, LOGPROB_COLUMNS = 32768 };
+var  op_chunked_logprob(struct tape *t, const struct head_loss *h, var labels);
+
+/* Backward of the three. */
 void tape_run_actor(struct tape *t, const struct node *n, int out[TAPE_EDGES]);
 
 #endif

@@ -260,7 +260,7 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
     case NODE_POWER:          run_power(t, n, out); break;
     case NODE_MADE: case NODE_CUT_LOSS:
                               tape_run_loss(t, n, out); break;
-    case NODE_ACTOR_CHUNKS: case NODE_ACTOR_KERNEL:
+    case NODE_ACTOR_CHUNKS: case NODE_ACTOR_KERNEL: case NODE_CHUNKED_LOGPROB:
                               tape_run_actor(t, n, out); break;
     case NODE_LIGER_NORM: case NODE_LIGER_GLU: case NODE_LIGER_ROPE:
                               tape_run_liger(t, n, out); break;

@@ -244,6 +244,25 @@ static var actor_loss(struct torch_model *b, var n)
     return tmp(t, loss, op_mean(t, "mean loss", loss));
 }
 
+/* TRL's fused head (trl/trainer/utils.py, add_fused_lm_head()): of each sample all positions but the last, here all with a label, picked by a mask. */
+static var logprob_loss(struct torch_model *b, var n)
+{
+    struct tape *t = b->t;
+    bool shifts = b->context == 1;
+    int64_t rows = b->tokens - (shifts ? b->p->micro_batch : 0), width = b->m->token_width;
+    var part = shifts ? op_slice(t, "all but the last", n, rows * width) : tape_hold(t, n);
+    var x = op_index(t, "positions that count", part, rows * width), labels = op_new(t, "labels that count", KC_COPY, rows, DT_INT64);
+    struct head_loss h = of_head(b, "chunked log-probabilities", x);
+    var loss = op_chunked_logprob(t, &h, labels);
+    const var gone[] = { part, labels, x, h.w };
+
+    t->module = -1;
+    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
+        tape_drop(t, gone[i]);
+    loss = tmp(t, loss, op_copy(t, "scatter", loss, true));
+    return tmp(t, loss, op_mean(t, "mean loss", loss));
+}
+
 static void head_returns(struct torch_model *b)
 {
     if (b->p->fsdp.root_units == ROOT_TOGETHER)
@@ -313,7 +332,14 @@ var torch_loss(struct torch_model *b, var n)
         return chunked(b, n);
     if (kind == LOSS_LINEAR_CHUNKS)
         return linear_chunks(b, n);
-    l = loss_is_of_actor(kind) ? actor_loss(b, n) : kind == LOSS_FUSED_LINEAR ? linear_loss(b, n) : kind == LOSS_CUT ? cut_loss(b, n) : of_logits(b, n, &logits);
+    switch (kind) {
+    case LOSS_ACTOR_CHUNKS: case LOSS_ACTOR_KERNEL:
+                               l = actor_loss(b, n); break;
+    case LOSS_CHUNKED_LOGPROB: l = logprob_loss(b, n); break;
+    case LOSS_FUSED_LINEAR:    l = linear_loss(b, n); break;
+    case LOSS_CUT:             l = cut_loss(b, n); break;
+    default:                   l = of_logits(b, n, &logits); break;
+    }
     if (torch_is_ulysses(b) && kind != LOSS_FUSED_ENTROPY)
         l = tmp(t, l, torch_ulysses_loss(b, l));
     tape_drop(t, n);                         /* last_hidden_state, until forward returns */

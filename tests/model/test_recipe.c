@@ -550,9 +550,13 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
 {
     static const struct { const char *text, *says, *not; } rows[] = {
         /* 8 x 1024 positions of 32000 logits in 4 bytes: 1.05 GB */
-        { "model_name_or_path: llama-2-7b\nmax_length: 1024\n", "loss_type is not given: TRL since 1.7 takes chunked_nll", "nothing is" },
+        { "model_name_or_path: llama-2-7b\nmax_length: 1024\n", "loss: chunked-logprob, as TRL has it since 1.15", "no whole logits" },
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\n", "(1.05 GB in fp32)", "nothing is" },
-        { "model_name_or_path: llama-2-7b\nmax_length: 1024\nloss_type: dft\n", "TRL's \"dft\" is not modelled", "chunked_nll" },
+        /* 32000 x 4096 of 8 bytes: 1.05 GB */
+        { "model_name_or_path: llama-2-7b\nmax_length: 1024\n", "its gradient in fp32 (1.05 GB)", "nothing is" },
+        { "model_name_or_path: llama-2-7b\nmax_length: 1024\nloss_type: dft\n", "loss: chunked-logprob", "no whole logits" },
+        { "model_name_or_path: llama-2-7b\nmax_length: 1024\nuse_liger_kernel: true\n", "before, with use_liger_kernel: fused-linear", "no whole logits" },
+        { "model_name_or_path: microsoft/phi-2\nmax_length: 1024\n", "for a head with a bias): planned with logits of all positions", "loss: chunked" },
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\n", "nothing in it says who shares what: planned as DDP", "chunks" },
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\nloss_type: nll\n", "bf16 is not given", "loss_type" },
         /* 64 (4 x 8192 + 3 x 15104) 32 adapters of 8 bytes: 1.28 GB */

@@ -15,7 +15,7 @@ static const char *const golden[] = { "tests/golden/memory/torch_memory.jsonl",
                                       "tests/golden/memory/torch_attention.jsonl", "tests/golden/memory/torch_options.jsonl",
                                       "tests/golden/memory/torch_hooks.jsonl", OFFLOAD,
                                       "tests/golden/memory/torch_experts.jsonl",
-                                      "tests/golden/memory/torch_activations.jsonl", "tests/golden/memory/torch_liger.jsonl",
+                                      "tests/golden/memory/torch_activations.jsonl", "tests/golden/memory/torch_liger.jsonl", "tests/golden/memory/torch_trl.jsonl",
                                       "tests/golden/memory/torch_alone.jsonl", "tests/golden/memory/torch_numbers.jsonl" };
 /* The same beside tensor parallelism; test_tensor_parallel.c compares its peaks. */
 #define OFFLOAD_CUT "tests/golden/grid/offload.jsonl"

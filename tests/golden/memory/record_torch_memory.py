@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records PyTorch's own account of the memory of a training step.
 
-    python record_torch_memory.py [--cases steps|alone|attention|options|hooks|experts|activations|liger|units|ends|numbers|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
+    python record_torch_memory.py [--cases steps|alone|attention|options|hooks|experts|activations|liger|trl|units|ends|numbers|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
 
 FSDP2 and HSDP by torch.distributed._tools.fsdp2_mem_tracker.FSDPMemTracker, DDP by
 MemTracker, both under FakeTensorMode with a fake process group: the modelling code,
@@ -65,6 +65,7 @@ from torch_alone import alone_cases, optimizer_of, optimizers
 from torch_activations import ACTIVATIONS, activation_cases
 from torch_attention import attention_cases
 from torch_liger import liger, liger_cases
+from torch_trl import trl, trl_cases
 from torch_ends import ENDS, end_cases, shard_ends
 from torch_hooks import hook_cases, kept, register_hook, steps_before
 from torch_mixtures import MIXTURES, PUTS, expert_cases, take_grouped_products
@@ -487,7 +488,9 @@ def run(plan, rehearsed=False):
         with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"), contextlib.ExitStack() as stack:
             pure = dict(plan.get("fsdp", {}), **plan.get("ddp", {})).get("model_dtype")
             stack.enter_context(liger(plan, MODELS[plan["model"]]))
+            fused_head = stack.enter_context(trl(plan))
             model = built(plan, torch.bfloat16 if pure else torch.float32)
+            fused_head(model)
             replace_loss(model, plan.get("loss"))
             model = shard(model, plan, mesh) if fsdp else wrap_ddp(model, plan)
             # The default on CUDA is foreach, but it is not chosen for fake tensors.
@@ -646,7 +649,7 @@ def choices(gpu):
 
 CASES = {"steps": cases, "alone": lambda: alone_cases(plan_of), "attention": lambda: attention_cases(plan_of, FAMILIES), "options": lambda: option_cases(plan_of),
          "hooks": lambda: hook_cases(plan_of), "experts": lambda: expert_cases(plan_of),
-         "activations": lambda: activation_cases(plan_of), "liger": lambda: liger_cases(plan_of),
+         "activations": lambda: activation_cases(plan_of), "liger": lambda: liger_cases(plan_of), "trl": lambda: trl_cases(plan_of),
          "units": lambda: unit_cases(plan_of), "ends": lambda: end_cases(plan_of), "numbers": lambda: number_cases(plan_of)}
 
 
