@@ -130,7 +130,7 @@ static void spell(const json_t *v, char out[512])
     else if (json_is_boolean(v))
         snprintf(out, 512, "%s", json_is_true(v) ? "true" : "false");
     else
-        snprintf(out, 512, "%g", json_number_value(v));
+        snprintf(out, 512, "%.10g", json_number_value(v));
 }
 
 static void check_plan(const struct row *r, const struct plan *p)
