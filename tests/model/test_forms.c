@@ -89,7 +89,7 @@ static int read_as(const struct form *form, const struct form_file *f, const str
     else if (!model && !form->config)
         fail("%s: names no model", f->path);
     else if ((model ? model_load(model, &p->model) : load_described(form, f, &p->model)) == 0 && cluster_load(r->cluster, &p->cluster) == 0)
-        rc = form->read(f, p, notes);
+        rc = form_read(form, f, p, notes);
     fail_capture(NULL, 0);
     return rc;
 }
