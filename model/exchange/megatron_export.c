@@ -145,6 +145,8 @@ static void write_data(const struct plan *p, FILE *to)
     const struct megatron_options *o = &p->megatron;
 
     flag(to, p->strategy == STRAT_ZERO1, "--use-distributed-optimizer");
+    if (p->strategy == STRAT_ZERO1 && p->shard_group < plan_data_ranks(p))
+        number(to, "--num-distributed-optimizer-instances", plan_data_ranks(p) / p->shard_group);
     flag(to, o->overlap_grad_reduce, "--overlap-grad-reduce");
     flag(to, o->overlap_param_gather, "--overlap-param-gather");
     flag(to, p->reduce_dtype == DT_BF16, "--grad-reduce-in-bf16");

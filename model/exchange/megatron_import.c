@@ -340,6 +340,21 @@ static int read_emptied(const struct import *in)
     return 0;
 }
 
+/* ranks of the data-parallel axis by parts one behind the other (core/parallel_state.py, intra_partial_data_parallel_size).  Without the
+ * distributed optimizer megatron-core makes the groups and reduces over all the same. */
+static int read_instances(const struct import *in)
+{
+    int64_t n, data = plan_data_ranks(in->p);
+
+    if (import_integer(in, "num_distributed_optimizer_instances", 1, &n) < 0)
+        return -1;
+    if (n < 1 || data % n)
+        return fail("%s: num_distributed_optimizer_instances: %" PRId64 " does not divide the %" PRId64 " data- and context-parallel ranks", in->where, n, data);
+    if (in->p->strategy == STRAT_ZERO1)
+        in->p->shard_group = data / n;
+    return 0;
+}
+
 static int read_data(struct import *in)
 {
     struct megatron_options *o = &in->p->megatron;
@@ -357,7 +372,7 @@ static int read_data(struct import *in)
     o->check_for_nan_in_loss_and_grad = !scales && !import_has(in, "no_check_for_nan_in_loss_and_grad");
     if (import_integer(in, "ddp_bucket_size", o->ddp_bucket_size, &o->ddp_bucket_size) < 0)
         return -1;
-    return read_emptied(in) < 0 ? -1 : import_integer(in, "make_vocab_size_divisible_by", 128, &o->make_vocab_size_divisible_by);
+    return read_instances(in) < 0 || read_emptied(in) < 0 ? -1 : import_integer(in, "make_vocab_size_divisible_by", 128, &o->make_vocab_size_divisible_by);
 }
 
 /* A word of a key; no such option: as it is. */

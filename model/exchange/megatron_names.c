@@ -34,7 +34,6 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "mtp_standalone", "multi-token prediction on a stage of its own is not modelled yet", 0 },
     { "mtp_use_repeated_layer", "one layer of multi-token prediction for all depths is not modelled", 0 },
     { "distribute_saved_activations", "it is not modelled yet", 0 },
-    { "num_distributed_optimizer_instances", "several instances are not modelled yet", 1 },
     { "fp32_residual_connection", "residuals in fp32 are not modelled yet", 0 },
     { "fine_grained_activation_offloading", "it is not modelled yet", 0 },
     { "offload_modules", "activations that modules copy to the host are not modelled yet", 0 },
@@ -89,7 +88,7 @@ static const struct { const char *name, *why; } matters[] = {
 static const char *const known[] = {
     "tensor_model_parallel_size", "sequence_parallel", "pipeline_model_parallel_size", "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
     "context_parallel_size", "cp_comm_type", "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "micro_batch_size", "global_batch_size", "step_batch_size_schedule",
-    "seq_length", "bf16", "fp16", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "ddp_bucket_size", "ddp_average_in_collective", "no_gradient_accumulation_fusion",
+    "seq_length", "bf16", "fp16", "use_distributed_optimizer", "num_distributed_optimizer_instances", "overlap_grad_reduce", "overlap_param_gather", "ddp_bucket_size", "ddp_average_in_collective", "no_gradient_accumulation_fusion",
     "no_bias_swiglu_fusion", "ddp_pad_buckets_for_high_nccl_busbw", "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "microbatch_group_size_per_virtual_pipeline_stage",
     "make_vocab_size_divisible_by", "grad_reduce_in_bf16", "recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_activations", "clip_grad",
     "hidden_dropout", "attention_dropout", "transformer_impl", "cross_entropy_loss_fusion", "cross_entropy_fusion_impl", "num_layers", "hidden_size", "ffn_hidden_size",

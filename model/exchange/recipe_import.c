@@ -30,6 +30,7 @@ struct import {
     enum recipe_form form;
     bool             ds_optimizer;      /* DeepSpeed's file has an optimizer */
     bool             ds_clips;          /* and leaves the clipping to the Trainer ("auto") */
+    bool             half;              /* a model in fp16 without autocast, axolotl's float16 */
 };
 
 /* ---- forms ---- */
@@ -217,7 +218,7 @@ static int read_training(const struct import *in, bool *adapts)
 
 /* ---- the Trainer's numbers ---- */
 
-static int read_precision(const struct import *in, bool pure)
+static int read_precision(struct import *in, bool pure)
 {
     bool trl = in->form == RECIPE_TRL, bf16 = in->form == RECIPE_AXOLOTL || trl, fp16 = false;     /* axolotl's bf16 is auto, as TRL's */
 
@@ -232,7 +233,8 @@ static int read_precision(const struct import *in, bool pure)
     if (trl && !value(in, SAYS_BF16) && !fp16)
         notes_add(in->notes, "bf16 is not given: TRL since August 2025 trains in bf16 unless fp16 is set (before: fp32)");
     bf16 = bf16 || pure;                        /* LLaMA-Factory's pure_bf16 stands in bf16's place */
-    in->p->precision = fp16 && !(bf16 && value(in, SAYS_BF16) && !automatic) ? DT_FP16 : bf16 ? DT_BF16 : DT_FP32;
+    in->half = in->form == RECIPE_AXOLOTL && !bf16 && !fp16 && json_is_true(json_object_get(in->config, "float16"));    /* utils/config, torch_dtype */
+    in->p->precision = fp16 && !(bf16 && value(in, SAYS_BF16) && !automatic) ? DT_FP16 : bf16 ? DT_BF16 : in->half ? DT_FP16 : DT_FP32;
     return 0;
 }
 
@@ -357,6 +359,26 @@ static int read_fsdp(const struct import *in, const char *words)
     return rc;
 }
 
+/* The model itself is in 16 bits.  torch.amp.GradScaler, which fp16 has under autocast, looks at gradients in fp32 alone. */
+static int load_narrow(const struct import *in)
+{
+    if (in->p->precision == DT_FP16 && !in->half && training_is_all(&in->p->train))
+        return fail("%s: fp16: the model is loaded in fp16 and trains as a whole, whose gradients torch.amp.GradScaler refuses in the first step "
+                    "(\"Attempting to unscale FP16 gradients\"): bf16", in->where);
+    in->p->ddp.model_dtype = (int)in->p->precision;
+    return 0;
+}
+
+/* What float16 is planned with. */
+static int check_half(const struct import *in, bool adapts)
+{
+    const struct plan *p = in->p;
+
+    if (in->half && (adapts || p->strategy != STRAT_DDP || p->dialect != DIALECT_TORCH))
+        return fail("%s: float16: a model in fp16 without autocast is planned as a whole and under PyTorch's DDP alone: bf16", in->where);
+    return 0;
+}
+
 /* accelerate's config, with the recipe's number format; `narrow` as below. */
 static int read_launch(struct import *in, const json_t *launch, const char *by, bool narrow)
 {
@@ -375,7 +397,7 @@ static int read_launch(struct import *in, const json_t *launch, const char *by, 
     json_object_set_new(doc, "mixed_precision", json_string(words[in->p->precision]));
     int rc = accelerate_read(doc, by, in->p, in->notes);
     if (rc == 0 && in->p->strategy == STRAT_DDP && in->p->dialect == DIALECT_TORCH && narrow && in->p->precision != DT_FP32)
-        in->p->ddp.model_dtype = (int)in->p->precision;
+        rc = load_narrow(in);
     json_decref(doc);
     return rc;
 }
@@ -402,8 +424,8 @@ static int read_ddp(const struct import *in, bool narrow)
         notes_add(in->notes, "on one GPU the Trainer has no DistributedDataParallel (ddp.wrapped false); started by torchrun it has one, whose buckets "
                   "take as much as the gradients once more");
     }
-    p->ddp.model_dtype = narrow && p->precision != DT_FP32 ? (int)p->precision : -1;
-    return 0;
+    p->ddp.model_dtype = -1;
+    return narrow && p->precision != DT_FP32 ? load_narrow(in) : 0;
 }
 
 /* ---- what all of them have ---- */
@@ -633,7 +655,7 @@ static int refuse_mesh(const struct import *in)
 int recipe_read_launched(const json_t *config, const char *where, const json_t *launch, const char *by, struct plan *p, struct notes *notes)
 {
     int form = recipe_form(config), rc;
-    struct import in = { config, where, p, notes, form < 0 ? RECIPE_TRANSFORMERS : (enum recipe_form)form, false, false };
+    struct import in = { config, where, p, notes, form < 0 ? RECIPE_TRANSFORMERS : (enum recipe_form)form, false, false, false };
     char words[160];
     bool adapts = false, pure = false, narrow;
 
@@ -676,7 +698,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
         return fail("%s: pure_bf16: a model in bf16 that DeepSpeed takes for one in fp32 is not modelled: bf16", where);
     if (pure && p->strategy == STRAT_FSDP)
         p->fsdp.model_dtype = DT_BF16;          /* accelerate widens weights under mixed precision alone */
-    if (rc < 0 || refuse_mesh(&in) < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
+    if (rc < 0 || check_half(&in, adapts) < 0 || refuse_mesh(&in) < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
         return -1;
     if (in.form == RECIPE_TRL)
         recipe_trl_loss(config, p, notes);

@@ -203,7 +203,7 @@ static const char *why_it_matters(const char *key)
 /* What recipe_import.c takes of axolotl's by name: inputs of checkpoints leave where everything trains. */
 static bool axolotl_reads(const json_t *config, const char *key)
 {
-    return !strcmp(key, "bfloat16") || (!strcmp(key, "activation_offloading") && !json_is_string(json_object_get(config, "adapter"))
+    return !strcmp(key, "bfloat16") || !strcmp(key, "float16") || (!strcmp(key, "activation_offloading") && !json_is_string(json_object_get(config, "adapter"))
                                         && json_is_true(json_object_get(config, key)));
 }
 

@@ -121,7 +121,6 @@ static int check_method(const json_t *config, enum recipe_form form, const char 
         { "mixture_of_depths", "tokens that skip blocks are" }, { "use_kt", "experts that ktransformers computes on the host are" }, { "use_mora", "MoRA is" },
         { "use_dora", "DoRA is" }, { "peft_use_dora", "DoRA is" }, { "ebft", "a generator beside the one that trains is" },
         { "use_asft_loss", "a reference model's forward in each step (ASFT) is" }, { "lisa_n_layers", "layers that train by turns (LISA) are" },
-        { "float16", "a model in fp16 without autocast is" },
         { "peft_layers_to_transform", "adapters of some layers alone are" }, { "peft_layer_replication", "blocks that occur several times are" },
         { "peft_trainable_token_indices", "tokens that train are" }, { "lora_rank_pattern", "ranks that differ by layer are" },
         { "selective_checkpointing", "checkpoints of chosen operators in a recipe are" }, { "recompute_layer_types", "checkpoints of some kinds of layers alone are" },

@@ -16,10 +16,13 @@ static const char *text_of(const json_t *v, char number[32])
     return json_string_value(v);
 }
 
-/* A script's variables are its own but for those whose names are an environment's; of a document's `env` those in capitals are meant. */
-static bool is_meant(const struct form_file *f, const char *name)
+/* A script's variables are its own but for those whose names are an environment's; of a document's `env` those in capitals are meant, of a
+ * section of variables all. */
+static bool is_meant(const struct form_file *f, const json_t *variables, const char *name)
 {
-    return f->words ? environment_is_variable(name) : name[0] >= 'A' && name[0] <= 'Z';
+    bool section = variables != f->environment;
+
+    return f->words ? environment_is_variable(name) : section || (name[0] >= 'A' && name[0] <= 'Z');
 }
 
 /* A value with a dollar is not known. */
@@ -28,7 +31,7 @@ static int give(const struct form_file *f, const char *name, const json_t *v, st
     char number[32];
     const char *text = text_of(v, number), *why = NULL;
 
-    if (!text || !is_meant(f, name))
+    if (!text)
         return 0;
     if (strchr(text, '$')) {
         notes_add(notes, "%s is not in the plan: the file does not say its value", name);
@@ -49,7 +52,7 @@ static int give_all(const struct form_file *f, const json_t *variables, struct p
     json_t *v;
 
     json_object_foreach((json_t *)(uintptr_t)variables, name, v)
-        if (give(f, name, v, p, notes) < 0)
+        if (is_meant(f, variables, name) && give(f, name, v, p, notes) < 0)
             return -1;
     return 0;
 }

@@ -1,12 +1,14 @@
 /* form_factory1.c -- LLaMA-Factory's second command line (USE_V1; src/llamafactory/v1 of August 2026): `model`, with plugins as sections.
  *
- * Full fine-tuning under its FSDP2: weights in fp32, compute in bf16, gradients reduced in fp32 in every micro-step; a unit a block, an untied
+ * Full fine-tuning under DeepSpeed by its own config, or under its FSDP2: weights in fp32, compute in bf16, gradients reduced in fp32 in every micro-step; a unit a block, an untied
  * embedding on its own, the root gathered again in backward (plugins/trainer_plugins/distributed/fsdp2.py).  Without dist_config it is
  * DistributedDataParallel of a model in fp32, without autocast.  Blocks are checkpointed unless the file says otherwise.
  * The model gets labels, and so makes a loss of its own, beside the trainer's, which copies the shifted logits in fp32 (core/base_trainer.py). */
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/files.h"
+#include "model/exchange/ds_config.h"
 #include "model/exchange/recipe.h"
 #include "model/form/form_bound.h"
 #include "model/form/form_rows.h"
@@ -15,7 +17,7 @@ static const struct form_row rows[] = {
     { "model", ROW_READ, NULL }, { "model_class", ROW_READ, NULL }, { "cutoff_len", ROW_READ, NULL }, { "micro_batch_size", ROW_READ, NULL },
     { "global_batch_size", ROW_READ, NULL }, { "max_grad_norm", ROW_READ, NULL }, { "bf16", ROW_READ, NULL },
     { "enable_activation_checkpointing", ROW_READ, NULL }, { "flash_attn", ROW_READ, NULL }, { "batching_strategy", ROW_READ, NULL },
-    { "dist_config.name", ROW_READ, NULL }, { "dist_config.reshard_after_forward", ROW_READ, NULL }, { "dist_config.offload_params", ROW_READ, NULL },
+    { "dist_config.name", ROW_READ, NULL }, { "dist_config.config_file", ROW_READ, NULL }, { "dist_config.reshard_after_forward", ROW_READ, NULL }, { "dist_config.offload_params", ROW_READ, NULL },
     { "dist_config.pin_memory", ROW_READ, NULL }, { "dist_config.dcp_path", ROW_SILENT, NULL }, { "mp_replicate_size", ROW_READ, NULL },
     { "mp_shard_size", ROW_SILENT, NULL }, { "dp_size", ROW_SILENT, NULL }, { "dist_timeout", ROW_SILENT, NULL },
     { "cp_size", ROW_READ, NULL }, { "cp_mode", ROW_SILENT, NULL }, { "kernel_config.name", ROW_READ, NULL },
@@ -43,8 +45,9 @@ static int check(const struct form_file *f)
     return of && strcmp(of, "llm") ? fail("%s: model_class: %.40s is not planned: llm is", f->path, of) : 0;
 }
 
-/* *steps: 0 where it was reported. */
-static void read_batch(struct form_reading *r, const struct plan *p)
+struct batch { int64_t seq, micro, steps; };
+
+static struct batch read_batch(struct form_reading *r, const struct plan *p)
 {
     int64_t micro = p->micro_batch > 0 ? p->micro_batch : form_count(r, "micro_batch_size", 1), ranks = p->cluster.world_size;
     int64_t global = form_count(r, "global_batch_size", micro * ranks);
@@ -54,9 +57,14 @@ static void read_batch(struct form_reading *r, const struct plan *p)
         notes_add(r->notes, "batching_strategy: planned are micro_batch_size samples of cutoff_len tokens");
     if (p->accumulation == 0 && global % (micro * ranks))
         form_fail(r, "global_batch_size: %lld is not a multiple of micro_batch_size %lld x %lld ranks", (long long)global, (long long)micro, (long long)ranks);
-    form_set(r, "seq", json_integer(form_count(r, "cutoff_len", 2048)));
-    form_set(r, "micro_batch", json_integer(micro));
-    form_set(r, "accumulation", json_integer(global >= micro * ranks ? global / (micro * ranks) : 1));
+    return (struct batch){ form_count(r, "cutoff_len", 2048), micro, global >= micro * ranks ? global / (micro * ranks) : 1 };
+}
+
+static void set_batch(struct form_reading *r, struct batch b)
+{
+    form_set(r, "seq", json_integer(b.seq));
+    form_set(r, "micro_batch", json_integer(b.micro));
+    form_set(r, "accumulation", json_integer(b.steps));
     form_set(r, "sync_every_micro_step", json_true());
 }
 
@@ -104,14 +112,101 @@ static void read_liger(struct form_reading *r, const struct model *m)
         form_set(r, keys[i], json_true());
 }
 
+/* ---- dist_config: deepspeed ---- */
+
+/* plugins/model_plugins/deepspeed_utils.py, infer_deepspeed_mixed_precision(): bf16, unless the config says that it is off; never fp16. */
+static int settle_config(json_t *ds, const char *path, struct plan *p)
+{
+    const json_t *fp16 = json_object_get(json_object_get(ds, "fp16"), "enabled"), *bf16 = json_object_get(json_object_get(ds, "bf16"), "enabled");
+
+    for (size_t i = 0; i < 2; i++) {        /* accelerate's _prepare_deepspeed() */
+        static const char *const own[] = { "optimizer", "scheduler" };
+        if (json_object_get(ds, own[i]))
+            return fail("%s: %s: LLaMA-Factory's second form makes one of its own, and accelerate refuses two (\"You cannot specify %s in the config "
+                        "file and in the code at the same time\")", path, own[i], i ? "a scheduler" : "an optimizer");
+    }
+    if (json_is_true(fp16))
+        return fail("%s: fp16: LLaMA-Factory's second form refuses it (\"DeepSpeed only supports bf16 mixed precision for now\")", path);
+    bool on = json_is_true(bf16) || (!json_is_false(bf16) && !json_is_false(fp16));
+    json_object_set_new(ds, "fp16", json_pack("{s:b}", "enabled", 0));
+    json_object_set_new(ds, "bf16", json_pack("{s:b}", "enabled", on));
+    p->precision = on ? DT_BF16 : DT_FP32;
+    return 0;
+}
+
+/* plugins/trainer_plugins/distributed/deepspeed.py: accelerate's DeepSpeedPlugin around torch.optim.AdamW of one group; the config clips.  With
+ * stage 3 the model is loaded under zero.Init. */
+static int read_deepspeed(const struct form_file *f, struct batch b, struct plan *p, struct notes *notes)
+{
+    const char *name = json_string_value(form_value(f->doc, "dist_config.config_file"));
+    char path[512];
+
+    if (!name || strlen(name) >= sizeof path)
+        return fail("%s: dist_config.config_file: DeepSpeed's config is required", f->path);
+    files_find_above(f->path, name, path, sizeof path);
+    json_t *ds = files_read_json_file(path);
+    if (!ds)
+        return -1;
+    p->micro_batch = b.micro;
+    p->accumulation = p->accumulation > 0 ? p->accumulation : b.steps;
+    p->seq = p->seq > 0 ? p->seq : b.seq;
+    int rc = settle_config(ds, path, p);
+    rc = rc < 0 ? -1 : ds_config_read(ds, f->path, p, notes);
+    json_decref(ds);
+    if (rc < 0)
+        return -1;
+    if (p->strategy == STRAT_DDP)
+        return fail("%s: dist_config.config_file: DeepSpeed's stage 0 is not planned of this form: stages 1 to 3", f->path);
+    p->ds.zero_init = p->strategy == STRAT_ZERO3;
+    if (p->ds.offload_optimizer.device == OFFLOAD_NONE)     /* else accelerate makes it DeepSpeedCPUAdam */
+        p->optimizer_form = OPTIMIZER_FOREACH;
+    for (size_t i = 0; i < 2; i++) {
+        static const char *const others[] = { "max_grad_norm", "bf16" };
+        if (form_value(f->doc, others[i]))
+            notes_add(notes, "%s is not followed: with DeepSpeed its own config says it", others[i]);
+    }
+    return 0;
+}
+
+/* What the others set in a plan's JSON, of one that is read already. */
+static int end_deepspeed(struct form_reading *r, struct batch b, int attention, struct plan *p)
+{
+    int rc = r->failed ? -1 : read_deepspeed(r->file, b, p, r->notes);
+
+    if (rc == 0) {
+        p->kernels = attention == 2 ? KERNELS_TORCH_EAGER : KERNELS_TORCH_SDPA;
+        p->recompute = form_true(r, "enable_activation_checkpointing", true) ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+        p->recompute_interval = 1;
+        p->loss = LOSS_FP32;
+        form_list_rest(r->file, rows, FORM_COUNT(rows), r->notes);
+        plan_resolve(p);
+        rc = r->failed ? -1 : plan_check(p, r->file->path);
+    }
+    json_decref(r->plan);
+    return rc;
+}
+
+static int end(struct form_reading *r, struct batch b, int attention, struct plan *p)
+{
+    read_sharing(r, p, form_value(r->file->doc, "dist_config.name") && p->cluster.world_size > 1);
+    set_batch(r, b);
+    form_set(r, "kernels", json_string(attention == 2 ? "torch-eager" : "torch-sdpa"));
+    form_set(r, "loss", json_string("fp32"));
+    form_set(r, "optimizer_form", json_string("foreach"));
+    form_set(r, "clip", json_real(form_number(r, "max_grad_norm", 1)));
+    if (form_true(r, "enable_activation_checkpointing", true))
+        form_set(r, "recompute", json_string("full"));
+    return form_end(r, p);
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
-    static const char *const engines[] = { "fsdp2", NULL }, *const kernels[] = { "auto", "liger_kernel", NULL };
+    static const char *const engines[] = { "fsdp2", "deepspeed", NULL }, *const kernels[] = { "auto", "liger_kernel", NULL };
     static const char *const attentions[] = { "sdpa", "flash_attention_2", "eager", NULL };
     struct form_reading r;
 
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
-    form_word(&r, "dist_config.name", engines, 0);
+    bool deepspeed = form_word(&r, "dist_config.name", engines, 0) == 1;
     if (form_word(&r, "kernel_config.name", kernels, 0) == 1)
         read_liger(&r, &p->model);
     int attention = form_word(&r, "flash_attn", attentions, 0);
@@ -119,15 +214,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         form_fail(&r, "cp_size: positions of one sample on several ranks are not planned of this form");
     if (p->model.experts > 0)
         form_fail(&r, "kernel_config: a mixture's kernels of this form are not planned");
-    read_sharing(&r, p, form_value(f->doc, "dist_config.name") && p->cluster.world_size > 1);
-    read_batch(&r, p);
-    form_set(&r, "kernels", json_string(attention == 2 ? "torch-eager" : "torch-sdpa"));
-    form_set(&r, "loss", json_string("fp32"));
-    form_set(&r, "optimizer_form", json_string("foreach"));
-    form_set(&r, "clip", json_real(form_number(&r, "max_grad_norm", 1)));
-    if (form_true(&r, "enable_activation_checkpointing", true))
-        form_set(&r, "recompute", json_string("full"));
-    int rc = form_end(&r, p);
+    struct batch b = read_batch(&r, p);
+    int rc = deepspeed ? end_deepspeed(&r, b, attention, p) : end(&r, b, attention, p);
     return rc < 0 ? -1 : form_bound(f, p, 3 * 4 * (double)p->micro_batch * (double)p->seq * (double)p->model.vocab,
                                     "loss: the model makes one of its own beside the trainer's, which copies the logits in fp32 twice", notes);
 }

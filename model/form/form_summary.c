@@ -35,7 +35,8 @@ static const char *sharing(const struct plan *p)
     if (p->dialect == DIALECT_DEEPSPEED)
         return stages[p->strategy];
     if (p->dialect == DIALECT_MEGATRON)
-        return p->strategy == STRAT_ZERO1 ? "Megatron-LM's distributed optimizer" : "Megatron-LM's DDP";
+        return p->strategy != STRAT_ZERO1 ? "Megatron-LM's DDP" : p->shard_group < plan_data_ranks(p) ? "several of Megatron-LM's distributed optimizers"
+             : "Megatron-LM's distributed optimizer";
     if (p->strategy == STRAT_FSDP)
         return p->dialect == DIALECT_TORCH_FSDP1 ? fsdp1[p->fsdp.sharding_strategy] : p->shard_group < plan_data_ranks(p) ? "FSDP2, hybrid" : "FSDP2";
     return p->cluster.world_size == 1 ? "one GPU" : "DDP";

@@ -182,7 +182,7 @@ static int check_muon(const struct plan *p, const char *where)
 
 /* bitsandbytes' optimizers, which a Trainer hands to deepspeed.initialize() (zero_allow_untested_optimizer, which accelerate sets): they step the
  * flat fp32 partitions, in one group where the Trainer has two, one without decay. */
-static int check_bnb(const struct plan *p, const char *where, const char *word)
+static int check_clients(const struct plan *p, const char *where, const char *word)
 {
     if (p->ds.offload_optimizer.device != OFFLOAD_NONE || p->ds.offload_param.device != OFFLOAD_NONE)
         return fail("%s: optimizer: %s beside deepspeed.offload_optimizer or offload_param: DeepSpeed asks for its DeepSpeedCPUAdam "
@@ -200,10 +200,10 @@ static int check_bnb(const struct plan *p, const char *where, const char *word)
 
 static int check_optimizer(const struct plan *p, const char *where, const char *word)
 {
-    if (optimizer_traits(p->optimizer)->by == BY_BITSANDBYTES)
-        return check_bnb(p, where, word);
+    if (optimizer_traits(p->optimizer)->by == BY_BITSANDBYTES || p->optimizer == OPTIMIZER_AO_ADAMW8 || p->optimizer == OPTIMIZER_AO_ADAMW4)
+        return check_clients(p, where, word);
     if (p->optimizer != OPTIMIZER_MUON)
-        return fail("%s: optimizer: DeepSpeed is planned with adamw, muon and bitsandbytes' so far, not with %s", where, word);
+        return fail("%s: optimizer: DeepSpeed is planned with adamw, muon, bitsandbytes' and torchao's of 8 and 4 bits so far, not with %s", where, word);
     if (optimizer_check_whole(p, where) < 0 || check_muon(p, where) < 0)
         return -1;
     return p->kernels == KERNELS_DPX ? optimizer_check_own(p, where, word) : 0;

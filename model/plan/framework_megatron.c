@@ -77,15 +77,17 @@ static void hierarchy(const struct plan *p, const struct mesh *m, struct plan_gr
     plan_groups_add(out, m, GROUP_CONTEXT_P2P, (struct group_rule){ .axes = MESH_AXIS(AXIS_CONTEXT), .over = run });
 }
 
-/* Megatron-LM's groups of the gradient norm (optimizer.py, get_grad_stats_parallel_group()): with the distributed optimizer all ranks,
- * else those that have parts of one model. */
+/* Megatron-LM's groups of the gradient norm (optimizer.py, get_grad_stats_parallel_group()): with the distributed optimizer all ranks, or
+ * those of an instance of it; else those that have parts of one model. */
 static void of_the_norm(const struct plan *p, const struct mesh *m, struct plan_groups *out)
 {
     unsigned copy = MESH_AXIS(AXIS_PIPE) | MESH_AXIS(AXIS_TENSOR), all = copy | MESH_AXIS(AXIS_REPLICA) | PLAN_SHARDED;
 
     if (m->size[AXIS_PIPE] * m->size[AXIS_TENSOR] == 1)
         return;
-    if (p->strategy == STRAT_ZERO1)
+    if (m->size[AXIS_REPLICA] > 1)
+        plan_groups_add(out, m, GROUP_INSTANCE, (struct group_rule){ .axes = copy | PLAN_SHARDED });
+    else if (p->strategy == STRAT_ZERO1)
         plan_groups_add(out, m, GROUP_WORLD, (struct group_rule){ .axes = all });
     else
         plan_groups_add(out, m, GROUP_MODEL, (struct group_rule){ .axes = copy });
@@ -97,12 +99,27 @@ static void copy_groups(const struct plan *p, const struct mesh *m, struct plan_
     of_the_norm(p, m, out);
 }
 
+/* Several instances of the distributed optimizer, num_distributed_optimizer_instances. */
+static int check_instances(const struct plan *p, const char *where)
+{
+    if (p->shard_group == plan_data_ranks(p))
+        return 0;
+    if (p->shard_group == 1)
+        return fail("%s: shard_group: 1: an instance of the distributed optimizer on one rank shards nothing: strategy ddp", where);
+    if (p->model.experts > 0)
+        return fail("%s: shard_group: several instances of the distributed optimizer are not planned for a mixture of experts yet", where);
+    if (p->parallel.virtual_stages > 1 && p->megatron.overlap_grad_reduce)
+        return fail("%s: shard_group: several instances of the distributed optimizer are not planned in an interleaved pipeline with "
+                    "megatron.overlap_grad_reduce yet", where);
+    return plan_scaled(p) ? fail("%s: shard_group: several instances of the distributed optimizer are not planned with 8- and 4-bit floats yet", where) : 0;
+}
+
 /* ---- the row ---- */
 
 /* Positions are dealt out in balance whatever the context's method (core/utils.py, get_batch_on_this_cp_rank()). */
 const struct framework framework_megatron = {
     .tool = &framework_megatron_tool, .units = OF_UNIT(UNIT_MODEL) | OF_UNIT(UNIT_BLOCK), .units_text = "",
-    .copy_groups = copy_groups, .experts_span_replicas = true, .biases_routers = true,
+    .group_is_choice = OF_STRATEGY(STRAT_ZERO1), .check_group = check_instances, .copy_groups = copy_groups, .experts_span_replicas = true, .biases_routers = true,
     .kernels = kernels, .reduce_dtype = reduce_dtype, .context_method = CONTEXT_RING, .balances_heads = true, .cuts_experts = true,
     .mixtures = MIXTURES_ANY, .check_experts = megatron_experts_check, .check_first = megatron_check, .check_train = check_train,
     .check_pipeline = megatron_check_pipeline, .runs_pipelines = true, .ends_alone = true,

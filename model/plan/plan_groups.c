@@ -36,7 +36,7 @@ int plan_groups_add(struct plan_groups *groups, const struct mesh *m, enum group
 {
     static const char *const names[NGROUP] = { "data", "shard", "replica", "reshard", "root_reshard", "secondary", "node", "across",
                                                "tensor", "context", "pipe", "tied", "model", "world", "stage", "context_a2a",
-                                               "context_p2p", "expert", "expert_data", "expert_tensor" };
+                                               "context_p2p", "expert", "expert_data", "expert_tensor", "instance" };
     struct mesh_group of = mesh_group(m, rule.axes);
     bool world = is == GROUP_DATA && mesh_ranks(&of) == mesh_world(m);
 

@@ -20,10 +20,11 @@
  * which the largest numbers of 8-bit floats are reduced (get_amax_reduction_group()), and the tokens of experts counted; GROUP_CONTEXT_A2A, GROUP_CONTEXT_P2P: of its
  * hierarchical context parallelism the ranks that exchange heads, and those that pass keys on; GROUP_EXPERT: ranks that share out the
  * experts of a block; GROUP_EXPERT_DATA: those that have the same of them, over which their gradients are reduced;
- * GROUP_EXPERT_TENSOR: both the former and the tensor-parallel ranks, where these cut experts. */
+ * GROUP_EXPERT_TENSOR: both the former and the tensor-parallel ranks, where these cut experts; GROUP_INSTANCE: of several instances of
+ * Megatron-LM's distributed optimizer the ranks of one, with all that compute its copies. */
 enum group { GROUP_DATA, GROUP_SHARD, GROUP_REPLICA, GROUP_RESHARD, GROUP_ROOT_RESHARD, GROUP_SECONDARY, GROUP_NODE, GROUP_ACROSS, GROUP_TENSOR,
              GROUP_CONTEXT, GROUP_PIPE, GROUP_TIED, GROUP_MODEL, GROUP_WORLD, GROUP_STAGE, GROUP_CONTEXT_A2A, GROUP_CONTEXT_P2P,
-             GROUP_EXPERT, GROUP_EXPERT_DATA, GROUP_EXPERT_TENSOR, NGROUP };
+             GROUP_EXPERT, GROUP_EXPERT_DATA, GROUP_EXPERT_TENSOR, GROUP_INSTANCE, NGROUP };
 
 /* Which ranks form an instance, in terms of the mesh. */
 struct group_rule {
@@ -45,7 +46,7 @@ struct plan_group {
 enum { PLAN_SHARDED = MESH_AXIS(AXIS_SHARD) | MESH_AXIS(AXIS_CONTEXT) };
 
 /* The groups that a plan's framework makes.  An entry's `u.coll.group` is an index of `group`. */
-enum { PLAN_GROUPS = 20 };
+enum { PLAN_GROUPS = 21 };
 struct plan_groups {
     int               n;
     struct plan_group group[PLAN_GROUPS];

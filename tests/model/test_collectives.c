@@ -514,7 +514,7 @@ int main(int argc, char **argv)
         { OFFLOAD "0.19.6", 38 },
         { OFFLOAD "0.19.8", 46 },
         { GRID "torch", 100 },
-        { MEGATRON, 258 },
+        { MEGATRON, 265 },
         { EXPERTS, 95 },
         { "../module/deepspeed", 9 },
         { "../module/torch", 23 },

@@ -89,7 +89,7 @@ static int read_as(const struct form *form, const struct form_file *f, const str
     else if (!model && !form->config)
         fail("%s: names no model", f->path);
     else if ((model ? model_load(model, &p->model) : load_described(form, f, &p->model)) == 0 && cluster_load(r->cluster, &p->cluster) == 0)
-        rc = form->read(f, p, notes);
+        rc = form_read(form, f, p, notes);
     fail_capture(NULL, 0);
     return rc;
 }
@@ -130,7 +130,7 @@ static void spell(const json_t *v, char out[512])
     else if (json_is_boolean(v))
         snprintf(out, 512, "%s", json_is_true(v) ? "true" : "false");
     else
-        snprintf(out, 512, "%g", json_number_value(v));
+        snprintf(out, 512, "%.10g", json_number_value(v));
 }
 
 static void check_plan(const struct row *r, const struct plan *p)

@@ -97,6 +97,32 @@ static void bytes_of_a_parameter(void **state)
     schedules_free(&s);
 }
 
+/* Each instance of the distributed optimizer has all states: 6 + 12 / (ranks of an instance), whatever their number.  A tensor-parallel instance's
+ * norm is over its ranks, and losses are averaged over those of all instances: of 16 ranks 2 x 4 and 8. */
+static void instances_have_all_states(void **state)
+{
+    struct schedules s = { 0 };
+    struct plan p;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        of(&p, "llama-3.1-8b", 4, i ? 64 : 16, STRAT_ZERO1);
+        p.shard_group = 8;
+        lowered(&p, 0, &s);
+        assert_close((double)states(&s) / (double)p.model.params, 7.5, 1e-4);
+        plan_free(&p);
+    }
+    of(&p, "llama-3.1-8b", 4, 16, STRAT_ZERO1);
+    cut(&p, 2, 1, 1, 1);
+    p.shard_group = 4;
+    lowered(&p, 0, &s);
+    assert_int_equal(sched_group_ranks(&s, GROUP_INSTANCE), 8);
+    assert_int_equal(sched_group_ranks(&s, GROUP_WORLD), 0);
+    assert_true(s.communicates >> plan_groups_find(&s.groups, GROUP_DATA) & 1);
+    plan_free(&p);
+    schedules_free(&s);
+}
+
 /* max(40,000,000, 1,000,000 d) elements: vector 33. */
 static void buckets_grow_with_the_ranks(void **state)
 {
@@ -397,6 +423,7 @@ static void a_plan_survives_its_command_line(void **state)
         cut(&p, k & 2 ? 2 : 1, k & 4 ? 2 : 1, k == 6 ? 2 : 1, 4);
         p.clip = 1;
         p.dropout = 0;
+        p.shard_group = k == 2 ? 4 : p.shard_group;     /* 2 tensor-parallel ranks, 8 data-parallel ones: 2 instances */
         p.megatron.overlap_grad_reduce = k & 2;
         p.megatron.overlap_param_gather = k == 2;
         p.megatron.check_for_nan_in_loss_and_grad = k < 3;
@@ -449,6 +476,7 @@ static void options_are_read_as_yaml_or_refused(void **state)
         { "--micro-batch-size 1 --seq-length 512 --bf16 --attention-backend unfused --context-parallel-size 2", "txt", "unfused is not modelled beside" },
         { "--micro-batch-size 3 --seq-length 512 --global-batch-size 100", "txt", "global_batch_size: 100" },
         { "8 --micro-batch-size 1", "txt", "expected an option" },
+        { "--micro-batch-size 1 --seq-length 512 --bf16 --use-distributed-optimizer --num-distributed-optimizer-instances 3", "txt", "num_distributed_optimizer_instances: 3 does not" },
         { "--micro-batch-size 99999999999999999999 --seq-length 512", "txt", "expected a number" },
         { "--micro-batch-size 1 --seq-length 512 ${GPT_ARGS[@]}", "txt", "options in a shell's variable" },
         { "--micro-batch-size 1 --seq-length 512 --optimizer sgd", "txt", "adam alone" },
@@ -654,7 +682,7 @@ int main(void)
         cmocka_unit_test(sections_with_8_bit_floats_are_read),
         cmocka_unit_test(vocabularies_are_filled_up),
         cmocka_unit_test(a_rank_has_its_part),
-        cmocka_unit_test(bytes_of_a_parameter),
+        cmocka_unit_test(bytes_of_a_parameter), cmocka_unit_test(instances_have_all_states),
         cmocka_unit_test(buckets_grow_with_the_ranks),
         cmocka_unit_test(one_bucket_off_the_critical_path),
         cmocka_unit_test(a_tensor_group_sends_ten_times_a_block),

@@ -153,6 +153,38 @@ static void plans_hold_what_tensors_need(void **state)
     assert_int_equal(states_in("fsdp", "adamw_torch_8bit", "fsdp"), (n - 65 * 4096) / 8 / 32 * 65 + 65 * 512 * 4 + 226 * 2 * 1024);
 }
 
+static int64_t in_512(int64_t bytes) { return (bytes + 511) / 512 * 512; }
+
+/* DeepSpeed steps a rank's eighth of all in fp32, one tensor: master weights, codes, a scale a block and two tables. */
+static void partitions_of_deepspeed_have_codes(void **state)
+{
+    static const struct { const char *optimizer; int64_t bits, block, table; } of[] = { { "adamw_torch_8bit", 8, 256, 1024 }, { "adamw_torch_4bit", 4, 128, 512 } };
+    const int64_t part = 8030261248 / 8;
+    struct schedules s = { 0 };
+    struct ledger l;
+    struct plan p;
+    char why[512];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        json_t *j = plan_of("zero2", of[i].optimizer);
+        json_object_set_new(j, "dialect", json_string("deepspeed"));
+        json_object_set_new(j, "precision", json_string("bf16"));
+        assert_int_equal(plan_from_json(j, "plan", &p), 0);
+        assert_int_equal(lower(&p, 0, &s), 0);
+        ledger_run(&s, &l);
+        assert_int_equal(l.persistent[CAT_OPTIMIZER], 4 * part + 2 * (in_512(part * of[i].bits / 8) + in_512(4 * part / of[i].block) + of[i].table));
+        plan_free(&p);
+        json_object_set_new(j, "deepspeed", json_pack("{s:{s:s}}", "offload_optimizer", "device", "cpu"));
+        fail_capture(why, sizeof why);
+        assert_int_equal(plan_from_json(j, "plan", &p), -1);
+        fail_capture(NULL, 0);
+        assert_non_null(strstr(why, "DeepSpeedCPUAdam"));
+        json_decref(j);
+    }
+    schedules_free(&s);
+}
+
 static void what_a_strategy_cannot_shard_is_refused(void **state)
 {
     static const char *const not_of_fsdp2[] = { "adafactor", "adamw_bnb_8bit", "lion_32bit", "lion_8bit" };
@@ -419,7 +451,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_are_those_that_the_packages_make),
         cmocka_unit_test(a_step_takes_what_pytorch_takes),
-        cmocka_unit_test(plans_hold_what_tensors_need),
+        cmocka_unit_test(plans_hold_what_tensors_need), cmocka_unit_test(partitions_of_deepspeed_have_codes),
         cmocka_unit_test(what_a_strategy_cannot_shard_is_refused),
         cmocka_unit_test(rounding_by_chance_needs_parameters_in_bf16),
         cmocka_unit_test(others_keep_part_of_the_master_weights),

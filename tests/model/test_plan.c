@@ -170,6 +170,11 @@ static void keys_of_another_cell_say_where_they_belong(void **state)
             "deepspeed.reduce_bucket_size: not an option");
     refuses("'strategy':'zero1','ddp':{'static_graph':true}", "ddp.static_graph");
     refuses("'strategy':'ddp','shard_group':8", "shard_group: ddp/torch has one group of all 16 ranks");
+    refuses("'strategy':'ddp','dialect':'megatron','shard_group':8", "shard_group: ddp/megatron has one group of all 16 ranks");
+    refuses("'strategy':'zero1','dialect':'megatron','shard_group':1", "an instance of the distributed optimizer on one rank shards nothing");
+    refuses("'strategy':'zero1','dialect':'megatron','precision':'bf16','shard_group':8,'megatron':{'fp8_format':'hybrid'}", "8- and 4-bit floats yet");
+    refuses("'strategy':'zero1','dialect':'megatron','precision':'bf16','shard_group':4,'megatron':{'overlap_grad_reduce':true},'accumulation':4,"
+            "'parallel':{'pipeline':2,'pipeline_schedule':'interleaved','virtual_stages':2}", "not planned in an interleaved pipeline");
     refuses("'strategy':'ddp','unit':'block'", "unit");
     refuses("'strategy':'zero1','dialect':'torch','dp':{'gather':'loss'}", "dp.gather");
 }
@@ -393,7 +398,7 @@ static void what_joins_two_options_is_checked(void **state)
     refuses("'strategy':'ddp','ddp':{'model_dtype':'bf16'}", "ddp.model_dtype");
     refuses("'strategy':'ddp','precision':'fp64'", "precision: expected \"fp32\"");
     refuses("'strategy':'ddp','optimizer':'lamb'", "optimizer: expected \"adamw\" or \"sgd\"");
-    refuses("'strategy':'zero2','optimizer':'sgd'", "planned with adamw, muon and bitsandbytes' so far, not with sgd");
+    refuses("'strategy':'zero2','optimizer':'sgd'", "planned with adamw, muon, bitsandbytes' and torchao's of 8 and 4 bits so far, not with sgd");
     refuses("'strategy':'ddp','deterministic':true", "deterministic: no framework sums in rank order");
     refuses("'strategy':'zero2','deepspeed':{'gradient_predivide_factor':2}", "reduce_scatter");
     refuses("'strategy':'zero1','precision':'fp16','deepspeed':{'check_grad_overflow':false}",

@@ -1,5 +1,6 @@
 /* Recipes of transformers, LLaMA-Factory, axolotl and torchtitan become the plans that they describe, and what of them is not
  * understood is listed with what it matters to. */
+#include "tests/model/plans.h"
 #include "tests/model/recipes.h"
 
 #include <stdio.h>
@@ -355,6 +356,18 @@ static void trls_recipe_trains_everything_unless_it_uses_peft(void **state)
     assert_int_equal(p.recompute, RECOMPUTE_FULL);
     assert_false(noted(&notes, "may matter"));
     plan_free(&p);
+    /* axolotl's float16: no autocast, and so no scale of the loss. */
+    assert_int_equal(read_recipe("base_model: gpt2\nsequence_len: 512\nmicro_batch_size: 2\nbf16: false\nfloat16: true\nattn_implementation: flash_attention_2\n"
+                                 "optimizer: adamw_bnb_8bit\n", NULL, "2xh100", 0, &p, &notes), 0);
+    assert_int_equal(p.precision, DT_FP16);
+    assert_int_equal(p.ddp.model_dtype, DT_FP16);
+    assert_false(noted(&notes, "float16"));
+    struct schedules s = { 0 };
+    lowered(&p, 0, &s);
+    for (int i = 0; i < s.nops; i++)
+        assert_string_not_equal(s.ops[i].what, "look for overflow");
+    schedules_free(&s);
+    plan_free(&p);
     /* QLoRA: TRL's rank, alpha and dropout where it says none; its quantiser's constants are not quantised again. */
     assert_int_equal(read_recipe("model_name_or_path: Qwen/Qwen2.5-7B\nuse_peft: true\nlora_target_modules: all-linear\nload_in_4bit: true\n"
                                  "max_length: 8192\nper_device_train_batch_size: 2\ndtype: bfloat16\n", NULL, "1xa100-80gb", 0, &p, &notes), 0);
@@ -424,7 +437,8 @@ static void preference_training_runs_pairs(void **state)
         { AX "grokfast_alpha: 0.98\n", "grokfast_alpha: a running mean" }, { HF "torch_compile: true\n", "torch_compile: a model" },
         { AX "plugins: [axolotl.integrations.grokfast.GrokfastPlugin]\n", "GrokfastPlugin: a running mean" },
         { AX "plugins: [axolotl.integrations.spectrum.SpectrumPlugin]\n", "SpectrumPlugin: weights that train" },
-        { AX "float16: true\n", "float16: a model in fp16 without autocast" }, { AX "tiled_mlp: true\n", "tiled_mlp: an MLP in tiles" },
+        { AX "bf16: false\nfloat16: true\nadapter: lora\nlora_target_linear: true\nattn_implementation: flash_attention_2\n", "float16: a model in fp16 without autocast" },
+        { AX "bf16: false\nfp16: true\nattn_implementation: flash_attention_2\n", "Attempting to unscale FP16 gradients" }, { AX "tiled_mlp: true\n", "tiled_mlp: an MLP in tiles" },
         { LF "use_asft_loss: true\n", "use_asft_loss: a reference model" }, { AX "fp32_norms: true\n", "fp32_norms: norms that stay" },
         { LF "tensor_model_parallel_size: 1\n", "tensor_model_parallel_size: LLaMA-Factory's training by Megatron-LM" },
         { "model_name_or_path: x\nmax_length: 512\nuse_unsloth: true\n", "use_unsloth: unsloth's kernels" },

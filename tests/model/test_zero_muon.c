@@ -174,7 +174,7 @@ static void what_is_not_modelled_is_refused_by_name(void **state)
         { STRAT_ZERO2, on_the_host, "offload_optimizer" },
         { STRAT_ZERO2, wide_sums, "grad_accum_dtype" },
         { STRAT_ZERO1, by_owner, "use_multi_rank_bucket_allreduce" },
-        { STRAT_ZERO1, by_rows, "adamw, muon and bitsandbytes' so far, not with adafactor" },
+        { STRAT_ZERO1, by_rows, "adamw, muon, bitsandbytes' and torchao's of 8 and 4 bits so far, not with adafactor" },
     };
     char why[512];
 

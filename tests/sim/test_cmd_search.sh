@@ -358,7 +358,7 @@ check 'search takes plans of the optimizer asked for alone, and names the strate
     "$B/dpxplan" search --all --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --micro-batch 4 --strategy ddp,zero2 --framework any --optimizer adafactor --no-grid \
         --json --top 1 2>&1 | tr -d '\n' | tr -s ' ' >"$tmp/said"
     says '"optimizer": "adafactor"'
-    says '{ "strategy": "zero2", "dialect": "deepspeed", "why": "optimizer: DeepSpeed is planned with adamw, muon and bitsandbytes'\'' so far, not with adafactor" }'
+    says '{ "strategy": "zero2", "dialect": "deepspeed", "why": "optimizer: DeepSpeed is planned with adamw, muon, bitsandbytes'\'' and torchao'\''s of 8 and 4 bits so far, not with adafactor" }'
     says_not '"strategy": "ddp", "dialect": "torch", "why"')"
 
 check 'search keeps the form asked for, and what has none falls away' "$(
@@ -379,7 +379,7 @@ check 'an optimizer that no strategy has is refused with its reason' "$(
     [ $? = 0 ] && says '^dpx: host memory of a node of l40s is not known: 179.95 GiB assumed, 2 times that of its GPUs; --host-memory' || cat "$tmp/said"
     # Of the reasons that cells give, what most of them say.
     "$B/dpxplan" search --all --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --strategy zero1,zero2,zero3 --dialect deepspeed --optimizer sgd >"$tmp/said" 2>&1
-    [ $? = 2 ] && says 'nothing to search: optimizer: DeepSpeed is planned with adamw, muon and bitsandbytes'\'' so far, not with sgd' || cat "$tmp/said"
+    [ $? = 2 ] && says 'nothing to search: optimizer: DeepSpeed is planned with adamw, muon, bitsandbytes'\'' and torchao'\''s of 8 and 4 bits so far, not with sgd' || cat "$tmp/said"
     "$B/dpxplan" search --all --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --lora 1000000 >"$tmp/said" 2>&1
     [ $? = 2 ] && says 'nothing to search: lora.rank: 1000000 is out of range' || cat "$tmp/said"
     "$B/dpxplan" search --all --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --grid --optimizer muon >"$tmp/said" 2>&1

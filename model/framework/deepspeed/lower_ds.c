@@ -478,12 +478,12 @@ int ds_states(struct ds *d, int64_t n, int *managed)
 {
     int64_t bytes[OPTIMIZER_PARTS], paged = optimizer_flat_paged(d->p, n), tables = d->has_tables ? 0 : round512(optimizer_tables(d->p)), sum = tables;
     int count = optimizer_flat_states(d->p, n, bytes), of;
-    bool bnb = optimizer_traits(d->p->optimizer)->by == BY_BITSANDBYTES;
+    bool codes = optimizer_traits(d->p->optimizer)->by != BY_TORCH;
 
     d->has_tables = true;
     for (int i = 0; i < count; i++)
         sum += round512(bytes[i]);
-    of = sched_buf(d->s, CAT_OPTIMIZER, bnb ? optimizer_states_title(d->p) : "exp_avg, exp_avg_sq", NULL, 0, 1, sum);
+    of = sched_buf(d->s, CAT_OPTIMIZER, codes ? optimizer_states_title(d->p) : "exp_avg, exp_avg_sq", NULL, 0, 1, sum);
     for (int i = 0; i < count; i++)
         sched_part(d->s, of, round512(bytes[i]));
     if (tables > 0)

@@ -53,7 +53,7 @@ static void describe_group(struct z12 *z)
     g->lone_part = z12_partition(z, HOLDS_PARAM, dt);
     g->master_part = z12_partition(z, HOLDS_PARAM, DT_FP32);
     sched_holds(s, g->master, z12_partition(z, HOLDS_MASTER, DT_FP32));
-    if (!z->host && !g->orthogonal && optimizer_traits(z->d.p->optimizer)->by != BY_BITSANDBYTES) {
+    if (!z->host && !g->orthogonal && optimizer_traits(z->d.p->optimizer)->by == BY_TORCH) {
         sched_holds(s, g->adam, z12_partition(z, HOLDS_EXP_AVG, DT_FP32));
         ds_flat_slices(&z->d, z->start, HOLDS_EXP_AVG_SQ, DT_FP32, left, g->part, round512(g->part * 4));
     }

@@ -197,7 +197,7 @@ static void describe_group(struct z3 *z, struct z3_group *g)
         sched_holds(z->d.s, g->master, g->as_p);
     else
         describe_files(z, g);
-    if (optimizer_traits(z->d.p->optimizer)->by == BY_BITSANDBYTES)     /* codes: no kernel of dpx's reads them */
+    if (optimizer_traits(z->d.p->optimizer)->by != BY_TORCH)     /* codes: no kernel of dpx's reads them */
         return;
     sched_holds(z->d.s, g->adam, g->as_m);
     if (g->host) {

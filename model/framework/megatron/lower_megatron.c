@@ -203,6 +203,8 @@ static void widen_gradients(struct mega *z)
 
 static enum group of_one_model(const struct mega *z)
 {
+    if (z->instances > 1)
+        return sched_group_ranks(z->s, GROUP_INSTANCE) > 0 ? GROUP_INSTANCE : GROUP_SHARD;
     return sched_group_ranks(z->s, GROUP_WORLD) > 0 ? GROUP_WORLD : z->sharded ? GROUP_DATA : GROUP_MODEL;
 }
 
@@ -313,6 +315,14 @@ static void share_embedding(struct mega *z)
                 sched_coll(z->s, STREAM_REDUCE, PHASE_INIT, COLL_ALL_REDUCE, GROUP_TIED, z->r.kept, RED_SUM, z->m->tensors[t].numel);
 }
 
+/* train_step() of training/training.py averages the last stage's loss over all data-parallel ranks, for the log: an entry that no list has, of
+ * a communicator that else only several instances of the optimizer do not have anyway. */
+static void log_losses(struct mega *z)
+{
+    if (z->instances > 1 && z->chunk[z->nchunks - 1].heads)
+        z->s->communicates |= 1u << plan_groups_find(&z->s->groups, GROUP_DATA);
+}
+
 /* Parameters are made, then moved into their buffer, tensor by tensor. */
 static void init(void *mega)
 {
@@ -342,6 +352,7 @@ static void init(void *mega)
         sched_act(z->s, ACT_W, z->chunk[c].params, 0, 0);
     }
     megatron_copy_params(z);
+    log_losses(z);
     const int codes[] = { z->weights, z->scales };
     for (int i = 0; i < 2; i++)
         if (codes[i] >= 0) {            /* likewise */
@@ -366,6 +377,7 @@ int lower_megatron(const struct local_model *local, struct schedules *s)
     const struct plan *p = local->plan;
     struct plan whole = *p;
     struct mega z = { .p = p, .local = local, .m = local->model, .s = s, .r = plan_recipe(p), .sharded = p->strategy == STRAT_ZERO1,
+                      .instances = local->data_ranks / local->shard_ranks,
                       .codes = p->megatron.fp8_param_gather && plan_scaled(p) };
     int rc;
 

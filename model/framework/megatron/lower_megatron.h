@@ -36,6 +36,7 @@ struct mega_chunk {
     int     *pending;               /* per bucket: gradients to come in this backward */
     bool    *reducing, *gathering;  /* its collective was issued */
     uint16_t *gathered;             /* its event */
+    bool     called;                /* a pipeline's schedule began its reductions (grad_sync_func), not hooks */
     bool     waits;                 /* this forward waits for gathers */
     bool     casts;                 /* it casts weights: the step's first */
 };
@@ -47,7 +48,8 @@ struct mega {
     const struct model *m;
     struct schedules  *s;
     struct recipe      r;
-    bool     sharded;               /* the distributed optimizer */
+    bool     sharded;               /* the distributed optimizer, */
+    int64_t  instances;             /* and how many of it */
     bool     codes;                 /* parameters of linear layers are kept in 8 bits */
     bool     hooks;                 /* buckets are reduced as soon as they are full, in this step's last backward */
     struct mega_chunk chunk[PLAN_MAX_CHUNKS], *at;      /* the one whose turn it is */
@@ -68,7 +70,7 @@ void megatron_close(struct mega *z);
 bool megatron_has(const struct mega_chunk *c, const struct tensor *t);
 /* Is the tensor experts that ranks share out, in buffers and with an optimizer of their own? */
 bool megatron_shares_out(const struct mega *z, int tensor);
-/* The ranks that share a bucket's gradients and states. */
+/* The ranks over which a bucket's gradients are reduced, of the distributed optimizer those of an instance, which share its states. */
 int64_t megatron_ranks(const struct mega *z, const struct mega_bucket *b);
 
 /* Elements of a parameter that this rank's optimizer has: its run of the bucket. */

@@ -29,12 +29,12 @@ bool megatron_shares_out(const struct mega *z, int tensor)
 
 int64_t megatron_ranks(const struct mega *z, const struct mega_bucket *b)
 {
-    return b->experts ? z->local->expert_data_ranks : z->local->data_ranks;
+    return b->experts ? z->local->expert_data_ranks : z->sharded ? z->local->shard_ranks : z->local->data_ranks;
 }
 
 static int64_t rank_of(const struct mega *z, const struct mega_bucket *b)
 {
-    return b->experts ? z->local->expert_data_rank : z->local->data_rank;
+    return b->experts ? z->local->expert_data_rank : z->local->shard_rank;
 }
 
 static int64_t bucket_end(const struct mega *z, const struct mega_bucket *b, int64_t at)

@@ -27,6 +27,7 @@ static void reduce_chunk(struct mega *z, int chunk)
     for (int b = 0; b < z->chunk[chunk].nbuckets; b++)
         if (!z->chunk[chunk].reducing[b])
             megatron_reduce(z, &z->chunk[chunk], b);
+    z->chunk[chunk].called = true;
 }
 
 static void gather_chunk(struct mega *z, int chunk)

@@ -2,7 +2,8 @@
  *
  * Sources (megatron-core 0.16.1): distributed/param_and_grad_buffer.py, _ParamAndGradBucketGroup; finalize_model_grads.py.  A
  * bucket's gradients are looked at (check_for_nan_in_grad), scaled by 1/ranks and summed, or averaged by the collective; what the
- * distributed optimizer shards is reduce-scattered in place, the buffer staying whole. */
+ * distributed optimizer shards is reduce-scattered in place, the buffer staying whole.  Of several instances of it (shard_group) each
+ * does so alone, and a rank's share is then summed over them, one bucket after the other on a stream of their own. */
 #include "model/framework/megatron/lower_megatron.h"
 
 /* The host reads what the device has computed. */
@@ -13,14 +14,17 @@ static void read_back(struct mega *z, enum phase phase, const char *why)
 
 static int64_t numel_of(const struct mega_chunk *c, int bucket) { return c->bucket[bucket].to - c->bucket[bucket].from; }
 
-static enum group group_of(const struct mega_chunk *c, int bucket) { return c->bucket[bucket].experts ? GROUP_EXPERT_DATA : GROUP_DATA; }
+static enum group group_of(const struct mega *z, const struct mega_chunk *c, int bucket)
+{
+    return c->bucket[bucket].experts ? GROUP_EXPERT_DATA : z->instances > 1 ? GROUP_SHARD : GROUP_DATA;
+}
 
 static void reduce_bucket(struct mega *z, struct mega_chunk *c, int bucket)
 {
     const struct megatron_options *o = &z->p->megatron;
     int64_t numel = numel_of(c, bucket), bytes = numel * dtype_bytes(z->r.grad), ranks = megatron_ranks(z, &c->bucket[bucket]);
     /* Experts' gradients have the tokens of all ranks that share them out in them: they are divided by as many as the others'. */
-    double scale = (o->ddp_average_in_collective ? (double)ranks : 1) / (double)z->local->data_ranks;
+    double scale = (o->ddp_average_in_collective ? (double)(ranks * z->instances) : 1) / (double)z->local->data_ranks;
 
     if (o->check_for_nan_in_loss_and_grad) {
         sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "norm of the bucket", bytes, 0);
@@ -37,8 +41,19 @@ static void reduce_bucket(struct mega *z, struct mega_chunk *c, int bucket)
     }
     if (ranks == 1)
         return;
-    sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE, z->sharded ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE, group_of(c, bucket), z->r.wire_reduce,
+    sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE, z->sharded ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE, group_of(z, c, bucket), z->r.wire_reduce,
                o->ddp_average_in_collective ? RED_AVG : RED_SUM, numel)->after = AFTER(STREAM_COMPUTE);
+    sched_of(z->s, "bucket", bucket, 0);
+    sched_act(z->s, ACT_RW, c->grads, 0, 0);
+}
+
+/* The rank's share of a bucket over the instances of the optimizer. */
+static void reduce_across(struct mega *z, struct mega_chunk *c, int bucket)
+{
+    if (z->instances == 1)
+        return;
+    sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_REPLICA, z->r.wire_reduce,
+               z->p->megatron.ddp_average_in_collective ? RED_AVG : RED_SUM, numel_of(c, bucket) / megatron_ranks(z, &c->bucket[bucket]));
     sched_of(z->s, "bucket", bucket, 0);
     sched_act(z->s, ACT_RW, c->grads, 0, 0);
 }
@@ -51,18 +66,23 @@ void megatron_reduce(struct mega *z, struct mega_chunk *c, int bucket)
     c->reducing[bucket] = true;
     for (int b = bucket; b < c->bucket[bucket].end; b++)
         reduce_bucket(z, c, b);
+    for (int b = bucket; b < c->bucket[bucket].end; b++)
+        reduce_across(z, c, b);
 }
 
-/* What is not under way is reduced, and all is waited for: finish_grad_sync(). */
+/* What is not under way is reduced, and all is waited for: finish_grad_sync().  Where no hook has counted yet (is_first_batch), and behind a
+ * pipeline's first stage none ever does, it begins every reduction unless a handle says that the schedule has; of several instances there is no
+ * handle, and what the schedule began is reduced, and scaled, a second time (recorded). */
 static void finish_reductions(struct mega *z)
 {
     for (int i = 0; i < z->nchunks; i++) {
         struct mega_chunk *c = &z->chunk[i];
         for (int b = 0; b < c->nbuckets; b++) {
-            if (!c->reducing[b])
+            if (!c->reducing[b] || (z->instances > 1 && c->called))
                 megatron_reduce(z, c, b);
             c->reducing[b] = false;
         }
+        c->called = false;
     }
     sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await buckets")->after = AFTER(STREAM_REDUCE);
 }
@@ -73,7 +93,7 @@ static void gather_bucket(struct mega *z, struct mega_chunk *c, int bucket, enum
     bool codes = c->bucket[bucket].codes && plan_scaled(z->p) != SCALED_MXFP8;
     int64_t numel = numel_of(c, bucket);
 
-    sched_coll(z->s, STREAM_GATHER, phase, COLL_ALL_GATHER, group_of(c, bucket), codes ? DT_UINT8 : z->r.wire_gather, RED_NONE,
+    sched_coll(z->s, STREAM_GATHER, phase, COLL_ALL_GATHER, group_of(z, c, bucket), codes ? DT_UINT8 : z->r.wire_gather, RED_NONE,
                codes ? dtype_scaled_bytes(plan_scaled(z->p), numel) : numel)->after = AFTER(STREAM_COMPUTE);
     sched_of(z->s, "bucket", bucket, 0);
     sched_act(z->s, ACT_RW, c->bucket[bucket].codes && !codes ? c->grads : c->params, 0, 0);

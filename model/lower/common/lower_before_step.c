@@ -4,13 +4,15 @@
  * notes whether one is not finite, before they are clipped; step() reads that note and calls the optimizer, or does not.  Of DTensors
  * the note, one fp32 number, is reduced to its largest over the ranks that have different gradients (torch/distributed/tensor/
  * _dispatch.py, found_inf_reduce_handler).  The papers say "loss scaling" and no more: theirs is the same, with the division in the
- * optimizer's kernel, as in all of dpx's. */
+ * optimizer's kernel, as in all of dpx's.  A model whose weights themselves are in fp16 trains without it: GradScaler refuses its gradients. */
 #include "model/lower/common/lower_internal.h"
 
 /* Of states in other memories it is planned without: dpxrun refuses it. */
 static bool scales_loss(const struct plan *p)
 {
-    return p->precision == DT_FP16 && p->ds.offload_optimizer.device == OFFLOAD_NONE;
+    bool whole = p->ddp.model_dtype == DT_FP16 && p->kernels != KERNELS_DPX && !plan_has_wide_adapters(p);
+
+    return p->precision == DT_FP16 && p->ds.offload_optimizer.device == OFFLOAD_NONE && !whole;
 }
 
 uint8_t lower_guard(const struct plan *p) { return scales_loss(p) ? OPF_GUARDED : 0; }

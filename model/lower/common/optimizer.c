@@ -44,19 +44,6 @@ int64_t optimizer_paged(const struct plan *p, const struct tensor *t)
     return optimizer_traits(p->optimizer)->states * (optimizer_in_8_bits(p, t, t->numel) ? t->numel : 4 * t->numel);
 }
 
-int optimizer_flat_states(const struct plan *p, int64_t n, int64_t bytes[OPTIMIZER_PARTS])
-{
-    if (optimizer_traits(p->optimizer)->by == BY_BITSANDBYTES)
-        return bnb_states(p, is_bnb_in_8_bits(p->optimizer) && n >= BNB_LEAST, n, bytes);
-    bytes[0] = bytes[1] = 4 * n;
-    return 2;
-}
-
-int64_t optimizer_flat_paged(const struct plan *p, int64_t n)
-{
-    return is_paged(p, n) ? optimizer_traits(p->optimizer)->states * (is_bnb_in_8_bits(p->optimizer) ? n : 4 * n) : 0;
-}
-
 static int ao_states(int64_t n, int64_t e, int block, int bits, int codes, int64_t *bytes)
 {
     bool narrow = n >= AO_LEAST && n % block == 0;
@@ -70,6 +57,21 @@ static int ao_states(int64_t n, int64_t e, int block, int bits, int codes, int64
         }
     }
     return at;
+}
+
+int optimizer_flat_states(const struct plan *p, int64_t n, int64_t bytes[OPTIMIZER_PARTS])
+{
+    if (optimizer_traits(p->optimizer)->by == BY_BITSANDBYTES)
+        return bnb_states(p, is_bnb_in_8_bits(p->optimizer) && n >= BNB_LEAST, n, bytes);
+    if (p->optimizer == OPTIMIZER_AO_ADAMW8 || p->optimizer == OPTIMIZER_AO_ADAMW4)
+        return p->optimizer == OPTIMIZER_AO_ADAMW8 ? ao_states(n, 4, AO_BLOCK_8, 8, AO_CODES_8, bytes) : ao_states(n, 4, AO_BLOCK_4, 4, AO_CODES_4, bytes);
+    bytes[0] = bytes[1] = 4 * n;
+    return 2;
+}
+
+int64_t optimizer_flat_paged(const struct plan *p, int64_t n)
+{
+    return is_paged(p, n) ? optimizer_traits(p->optimizer)->states * (is_bnb_in_8_bits(p->optimizer) ? n : 4 * n) : 0;
 }
 
 /* torch.optim.Adafactor: of a matrix one number a row and one a column. */

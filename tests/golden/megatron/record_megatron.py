@@ -109,6 +109,20 @@ class OnCPU(TorchFunctionMode):
 torch.cuda.current_device = lambda: "cpu"      # in backward the mode above is not asked
 torch.cuda.synchronize = lambda *a, **k: None
 torch.cuda.set_device = lambda *a, **k: None
+
+
+class Stream:
+    """Of several instances of the optimizer: the CPU does one thing after another."""
+
+    def __init__(self, *a, **k):
+        pass
+
+    def wait_stream(self, other):
+        pass
+
+
+torch.cuda.Stream, torch.cuda.stream = Stream, lambda s: contextlib.nullcontext()
+torch.cuda.current_stream = torch.cuda.default_stream = Stream
 torch.cuda.get_rng_state = lambda *a, **k: torch.get_rng_state()
 torch.Tensor.cuda = lambda self, *a, **k: self
 kind = torch.Tensor.type
@@ -216,8 +230,9 @@ class Run:
         t, pipe, virtual = sizes_of(case)
         self.plan, self.options = plan, plan["megatron"]
         context, _, hierarchy = context_of(case)
+        instances = case["world"] // (t * pipe * plan["shard_group"]) if "shard_group" in plan else 1
         mpu.initialize_model_parallel(t, pipe, virtual if virtual > 1 else None, context_parallel_size=context,
-                                      hierarchical_context_parallel_sizes=hierarchy)
+                                      hierarchical_context_parallel_sizes=hierarchy, num_distributed_optimizer_instances=instances)
         levels = mpu.get_hierarchical_context_parallel_groups(check_initialized=False) if hierarchy else None
         for name, group in (("model", mpu.get_model_parallel_group()), ("tied", mpu.get_embedding_group(check_initialized=False)), ("pipe", mpu.get_pipeline_model_parallel_group()),
                             ("data", mpu.get_data_parallel_group()), ("data", mpu.get_data_parallel_group(with_context_parallel=True)),
@@ -225,6 +240,10 @@ class Run:
                             ("context_a2a", levels and levels[0]), ("context_p2p", levels and levels[1])):
             if group is not None and not isinstance(group, int):
                 names[group] = "world" if name == "data" and group.size() == case["world"] else name
+        if instances > 1:       # the last first: without tensor and pipeline parallelism an instance is the ranks of a shard
+            names[mpu.get_intra_distributed_optimizer_instance_group()] = "instance" if t * pipe > 1 else "shard"
+            names[mpu.get_inter_distributed_optimizer_instance_group()] = "replica"
+            names[mpu.get_data_parallel_group(with_context_parallel=True, partial_data_parallel=True)] = "shard"
         self.config = config = config_of(case)
         tensor_parallel.model_parallel_cuda_manual_seed(1, force_reset_rng=True)
         self.vocab = padded(model["vocab_size"], t)
@@ -246,7 +265,7 @@ class Run:
         overlap, gather = self.options.get("overlap_grad_reduce", False), self.options.get("overlap_param_gather", False)
         ddp = dict(grad_reduce_in_fp32=plan["reduce_dtype"] == "fp32", overlap_grad_reduce=overlap, overlap_param_gather=gather,
                    use_distributed_optimizer=sharded, bucket_size=self.options.get("ddp_bucket_size"),
-                   average_in_collective=self.options.get("ddp_average_in_collective", False),
+                   average_in_collective=self.options.get("ddp_average_in_collective", False), num_distributed_optimizer_instances=instances,
                    pad_buckets_for_high_nccl_busbw=self.options.get("ddp_pad_buckets_for_high_nccl_busbw", False))
         self.model = [DistributedDataParallel(config, DistributedDataParallelConfig(**ddp), chunk, disable_bucketing=i > 0) for i, chunk in enumerate(chunks)]
         opt = OptimizerConfig(optimizer="adam", lr=1e-4, bf16=config.bf16, params_dtype=config.params_dtype, use_distributed_optimizer=sharded,
@@ -464,6 +483,24 @@ def context_cases():
                accumulation=4, **REDUCED)
 
 
+def instances(name, what, world, shard, **more):
+    case = make(name, what, world, **more, **REDUCED)
+    case["plan"]["shard_group"] = shard
+    return case
+
+
+def instance_cases():
+    """--num-distributed-optimizer-instances: states are sharded within an instance, their gradients summed over instances."""
+    on = {"overlap_grad_reduce": True, "ddp_bucket_size": 12000}
+    yield instances("zero1-d4-i2", "2 instances of 2 ranks", 4, 2)
+    yield instances("zero1-d6-i2-overlap", "2 of 3 ranks: buckets are filled up for 3", 6, 3, **on)
+    yield instances("zero1-d6-i3-avg", "3 of 2 ranks; the collectives average, 2 micro-steps", 6, 2, accumulation=2, ddp_average_in_collective=True, **on)
+    yield instances("zero1-d4-i2-gather", "overlap_param_gather", 4, 2, overlap_param_gather=True, **on)
+    yield instances("zero1-t2-sp-d4-i2-gather", "with tensor and sequence parallelism", 8, 2, grid=tp(2), overlap_param_gather=True, **on)
+    yield instances("zero1-1f1b-p2-m4-d4-i2-tied", "of a pipeline, tied embedding", 8, 2, model=TIED, grid=pp(2), layers=4, accumulation=4, **on)
+    yield instances("zero1-d4-i2-token", "calculate_per_token_loss", 4, 2, calculate_per_token_loss=True)
+
+
 def own_cases():
     """Blocks that no class of transformers has (megatron_gpt)."""
     bare, gated, normed = dict(OWN, add_bias_linear=False), dict(OWN, gated_linear_unit=True, hidden_act="silu"), dict(OWN, qk_layernorm=True)
@@ -477,7 +514,7 @@ def own_cases():
                ddp_bucket_size=12000, **REDUCED)
 
 
-FILES = {"own": own_cases, "tensor": tensor_cases, "buckets": bucket_cases, "pipeline": pipeline_cases, "again": again_cases, "layouts": layout_cases, "context": context_cases}
+FILES = {"own": own_cases, "tensor": tensor_cases, "buckets": bucket_cases, "pipeline": pipeline_cases, "again": again_cases, "layouts": layout_cases, "context": context_cases, "instances": instance_cases}
 
 
 def main():
