@@ -210,11 +210,21 @@ static bool add_own(struct model *to, const struct model *from, const struct mod
     return fits;
 }
 
-/* Of an embedding A has a column for each token. */
-static bool add_lora(struct model *to, const struct model *from, const struct module *of, int64_t rank)
+int64_t training_part_columns(const struct model *m, int parts)
+{
+    int64_t kv = m->kv_heads * m->head_dim;
+
+    return (parts & PART_Q ? m->heads * m->head_dim : 0) + (parts & PART_K ? kv : 0) + (parts & PART_V ? kv : 0);
+}
+
+static int parts_of(int parts) { return !!(parts & PART_Q) + !!(parts & PART_K) + !!(parts & PART_V); }
+
+/* Of an embedding A has a column for each token; of parts of a fused layer, rows for each part, and B rows for their columns alone. */
+static bool add_lora(struct model *to, const struct model *from, const struct module *of, const struct training *as)
 {
     const struct tensor *base = &from->tensors[of->first];
-    bool table = base->role == ROLE_TOKENS;
+    bool table = base->role == ROLE_TOKENS, cut = base->role == ROLE_QKV && as->qkv_parts;
+    int64_t rank = as->rank;
     int64_t out = base->shape[base->in_out != table], in = base->shape[base->in_out == table];
     bool fits = add_own(to, from, of, "base_layer", ADAPTER_NONE, true);
 
@@ -222,7 +232,7 @@ static bool add_lora(struct model *to, const struct model *from, const struct mo
         struct tensor t = *base;
         t.adapter = i ? ADAPTER_LORA_B : ADAPTER_LORA_A;
         t.in_out = t.frozen = false;
-        t.shape[0] = i ? out : rank;
+        t.shape[0] = i ? (cut ? training_part_columns(from, as->qkv_parts) : out) : (cut ? parts_of(as->qkv_parts) * rank : rank);
         t.shape[1] = i ? rank : in;
         snprintf(t.name, sizeof t.name, table ? "base_model.model.%.60s.lora_embedding_%c" : "base_model.model.%.64s.lora_%c.weight", of->name, i ? 'B' : 'A');
         add_module(to, of, table ? (i ? "lora_embedding_B" : "lora_embedding_A") : i ? "lora_B.default" : "lora_A.default");
@@ -271,15 +281,13 @@ static bool add_wrapped(struct model *to, const struct model *from, const struct
 
 static bool add_as(struct model *to, const struct model *from, const struct module *of, enum fate fate, const struct training *t)
 {
-    int64_t rank = t->rank;
-
     switch (fate) {
     case FATE_WRAPPED:
         return add_wrapped(to, from, of, t);
     case FATE_STAYS:
         return add_own(to, from, of, "", ADAPTER_NONE, true);
     case FATE_ADAPTED:
-        return add_lora(to, from, of, rank);
+        return add_lora(to, from, of, t);
     case FATE_COPIED:
         break;
     }
@@ -303,7 +311,7 @@ static int adapt(struct model *m, const struct training *t, const char *where)
     const char *said = t->target_modules[0] || t->target_parameters[0] ? t->target_modules : training_usual_targets(m->family);
     char targets[TRAINING_LIST];
     struct model to = *m;
-    bool fits = true, any = false;
+    bool fits = true, any = false, fused = false;
 
     if (!said)
         return fail("%s: lora.target_modules: PEFT has no default for %s: name the modules, or \"all-linear\"", where, m->family);
@@ -328,11 +336,14 @@ static int adapt(struct model *m, const struct training *t, const char *where)
             to.block0 = to.ntensors;
         fits = add_as(&to, m, of, fate, t) && fits;
         any |= (fate == FATE_ADAPTED && of->block >= 0) || fate == FATE_WRAPPED;
+        fused |= fate == FATE_ADAPTED && m->tensors[of->first].role == ROLE_QKV;
         count_of_block(&to, m, of, to.ntensors - before);
     }
-    if (!to.tensors || !to.modules || !fits || !any) {
+    if (!to.tensors || !to.modules || !fits || !any || (t->qkv_parts && !fused)) {
         free(to.tensors);
         free(to.modules);
+        if (t->qkv_parts && !fused)
+            return fail("%s: lora.qkv_parts: no layer that has an adapter is q, k and v in one", where);
         return fail(!fits ? "%s: lora.rank: %lld makes more than 2^60 parameters" : any ? "%s: out of memory for adapters (%lld)"
                     : "%s: lora.target_modules: none of them is in the blocks: not supported yet (rank %lld)", where, (long long)t->rank);
     }

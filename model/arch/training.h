@@ -39,6 +39,9 @@ const char *training_usual_targets(const char *family);
  * 0, or -1 where they do not fit; nothing is reported. */
 int training_linear_names(const struct model *m, bool children, char out[TRAINING_LIST]);
 
+/* litgpt's adapters of parts of a layer that is q, k and v in one (lora.qkv_parts): their columns. */
+int64_t training_part_columns(const struct model *m, int parts);
+
 /* "NF4", "int8". */
 const char *training_base_name(enum base_dtype base);
 

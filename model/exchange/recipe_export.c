@@ -83,6 +83,8 @@ static int put_adapters(const struct recipe_out *r)
 
     if (t->narrow)
         return refuse(r, "lora.narrow", "its adapters are in fp32");
+    if (t->qkv_parts)
+        return refuse(r, "lora.qkv_parts", "its adapters are of whole layers");
     if (t->target_parameters[0])
         return refuse(r, "lora.target_parameters", "write lora_target_parameters by hand");
     if (!targets)

@@ -86,6 +86,7 @@ struct module {
 enum { TRAINING_LIST = 256 };
 
 /* What trains: plan.json's "train" and "lora", PEFT's words and defaults. */
+enum qkv_parts { PART_Q = 1, PART_K = 2, PART_V = 4 };
 enum dropout_position { DROPOUT_PRE, DROPOUT_POST };
 
 struct training {
@@ -97,6 +98,7 @@ struct training {
     char    modules_to_save[TRAINING_LIST];
     enum base_dtype base;                   /* "base_dtype" */
     bool    narrow;                         /* adapters in the model's 16 bits, computed without autocast */
+    int     qkv_parts;                      /* enum qkv_parts, added up: litgpt's adapters of a fused layer's parts; 0: of the layer */
     bool    bridge;                         /* adapters are Megatron-Bridge's, of GPTModel's layers: names are linear_qkv and so on */
     int     dropout_position;               /* enum dropout_position: bridge alone */
     bool    a2a_experimental;               /* likewise */

@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "model/exchange/unread.h"
+#include "model/family/family.h"
 #include "model/form/form_bound.h"
 #include "model/form/form_rows.h"
 
@@ -78,16 +79,29 @@ static void read_adapters(struct form_reading *r, const struct model *m)
         { "lora_projection", { "o_proj" }, false }, { "lora_mlp", { "gate_proj", "up_proj", "down_proj" }, false },
     };
     static const char *const phis[][2] = { { "o_proj", "dense" }, { "gate_proj", "fc1" }, { "down_proj", "fc2" }, { "up_proj", NULL } };
+    static const char *const fused[][2] = { { "o_proj", "dense" }, { "gate_proj", "dense_h_to_4h" }, { "down_proj", "dense_4h_to_h" }, { "up_proj", NULL } };
     json_t *targets = json_array();
+    int parts = 0;
 
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         for (int k = 0; form_true(r, of[i].key, of[i].usual) && k < 3 && of[i].modules[k]; k++) {
             const char *name = of[i].modules[k];
             for (int j = 0; !strcmp(m->family, "phi") && j < 4 && name; j++)        /* Phi-2's names */
                 name = !strcmp(name, phis[j][0]) ? phis[j][1] : name;
+            for (int j = 0; family_for(m)->fused_qkv && j < 4 && name; j++)         /* Falcon's and GPT-NeoX's */
+                name = !strcmp(name, fused[j][0]) ? fused[j][1] : name;
+            if (family_for(m)->fused_qkv && i < 3) {
+                parts |= 1 << i;
+                name = NULL;
+            }
             if (name)
                 json_array_append_new(targets, json_string(name));
         }
+    if (parts) {
+        static const char *const words[] = { "layer", "q", "k", "q+k", "v", "q+v", "k+v", "q+k+v" };
+        json_array_append_new(targets, json_string("query_key_value"));
+        form_set(r, "lora.qkv_parts", json_string(words[parts]));
+    }
     if (form_true(r, "lora_head", false))
         json_array_append_new(targets, json_string("lm_head"));
     form_set(r, "train", json_string("lora"));

@@ -81,6 +81,7 @@ static const char *const fp4_words[]       = { "none", "e2m1", NULL };
 static const char *const train_words[]     = { "patterns of tensor names", "all", "lora", NULL };
 static const char *const target_words[]    = { "names of modules", "", "all-linear", NULL };
 static const char *const layer_words[]     = { "names of layers", "", NULL };
+static const char *const parts_words[]     = { "layer", "q", "k", "q+k", "v", "q+v", "k+v", "q+k+v", NULL };
 static const char *const position_words[]  = { "pre", "post", NULL };
 static const char *const module_words[]    = { "names of modules", NULL };
 static const char *const parameter_words[] = { "names of parameters", NULL };
@@ -260,6 +261,8 @@ static const struct knob rows[] = {
       .about = "get_peft_model()'s: adapters beside weights in 4 bits are in fp32; TRL gives false, PEFT's own default is true" },
     { "lora", "narrow", BOOL(train.narrow, false), .cells = DDP_TORCH | FSDP2, IDLE(narrow), .label = ", adapters in 16 bits",
       NOT_ACCELERATE(false), .about = "adapters in the model's 16 bits, computed without autocast: torchtune's, litgpt's and Automodel's; PEFT's are in fp32 under autocast" },
+    { "lora", "qkv_parts", WORD(train.qkv_parts, parts_words, 0), .cells = DDP_TORCH | FSDP2, IDLE(fused_parts), .label = ", adapters of %s",
+      NOT_ACCELERATE(0), .about = "litgpt's adapters of a layer that is q, k and v in one: A for each of these parts, B for their columns; layer: one of the whole layer, as PEFT has it" },
     { "lora", "dropout_position", WORD(train.dropout_position, position_words, DROPOUT_PRE), .cells = MEGATRON, IDLE(lora),
       .about = "dropout on what adapters read (pre), or on what they add (post)" },
     { "lora", "a2a_experimental", BOOL(train.a2a_experimental, false), .cells = MEGATRON, IDLE(lora),

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "model/arch/training.h"
+#include "model/family/family.h"
 #include "model/plan/attention.h"
 #include "model/plan/framework.h"
 #include "model/plan/loss_check.h"
@@ -244,6 +245,8 @@ bool knob_idle_narrow(const struct plan *p)
 {
     return knob_idle_lora(p) || (p->strategy == STRAT_FSDP ? p->fsdp.model_dtype : p->ddp.model_dtype) < 0;
 }
+
+bool knob_idle_fused_parts(const struct plan *p) { return knob_idle_lora(p) || !family_for(&p->model)->fused_qkv; }
 
 bool knob_idle_fp8(const struct plan *p) { return p->megatron.fp8_format == FP8_OFF; }
 

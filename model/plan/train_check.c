@@ -18,7 +18,7 @@ static bool same_training(const struct training *a, const struct training *b)
         return false;
     if (training_is_all(a) || !training_is_lora(a))
         return !strcmp(a->what, b->what);
-    return training_is_lora(b) && a->rank == b->rank && !strcmp(a->target_modules, b->target_modules)
+    return training_is_lora(b) && a->rank == b->rank && a->qkv_parts == b->qkv_parts && !strcmp(a->target_modules, b->target_modules)
         && !strcmp(a->target_parameters, b->target_parameters)
         && !strcmp(a->modules_to_save, b->modules_to_save);
 }
@@ -213,6 +213,9 @@ int train_check(const struct plan *p, const char *where)
         return -1;
     if (check_ends(p, where) < 0)
         return -1;
+    if (p->train.qkv_parts && ((p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_EAGER) ||
+                               (p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL)))
+        return fail("%s: lora.qkv_parts: planned with kernels torch-sdpa and torch-eager, and recompute none and full", where);
     /* Of a block that is recomputed the input leaves, whatever trains: also the first one's, which needs no gradient (tests/golden/offload). */
     if (p->activation_offload != OFFLOAD_NOTHING || (p->recompute == RECOMPUTE_OFFLOAD && p->kernels == KERNELS_DPX))
         return fail("%s: train: adapters and frozen weights beside offloaded activations are not supported yet", where);

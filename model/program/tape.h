@@ -81,6 +81,7 @@ enum node_kind {
     NODE_PUT,           /* tape_put.c */
     NODE_FLOAT8, NODE_FLOAT8_BACK,      /* tape_float8.c */
     NODE_CLAMP,         /* tape_qat.c */
+    NODE_ADAPTER_PARTS, NODE_SPREAD,    /* tape_adapter.c */
 };
 
 /* What a linear layer's kernels are called: GEMM("mlp down") also names its dX, dW and db. */
@@ -140,6 +141,8 @@ struct node {
     struct gemm_names names;                /* of a linear layer */
     struct te_node te;
     struct float8_layer float8;
+    int64_t     columns[3];             /* of an adapter's parts (tape_adapter.c); each by a product of its own: they are joined */
+    bool        joins;
 };
 
 /* A gather whose products are in parts (tape_parts.h): its store, 0: none; the first kernel behind it. */

@@ -68,7 +68,7 @@ static struct node *begin(struct tape *t, enum node_kind kind, const struct head
     return n;
 }
 
-var op_actor_chunks(struct tape *t, const struct head_loss *h, var labels)
+var tape_actor_chunks(struct tape *t, const struct head_loss *h, var labels)
 {
     enum dtype dt = tape_var_dtype(t, h->x);
     int64_t rows = tape_var_numel(t, h->x) / h->k;
@@ -169,7 +169,7 @@ static void kernel_forward(struct tape *t, const struct head_loss *h, int64_t ro
         tape_unref(t, of[i]);
 }
 
-var op_actor_kernel(struct tape *t, const struct head_loss *h, var labels, int64_t ranks)
+var tape_actor_kernel(struct tape *t, const struct head_loss *h, var labels, int64_t ranks)
 {
     int64_t rows = tape_var_numel(t, h->x) / h->k;
 

@@ -9,10 +9,10 @@ enum { ACTOR_CHUNK = 512, ACTOR_READS = 1024, ACTOR_COLUMNS = 9504 };     /* row
 
 /* FusedLinearForPPOFunction (utils/experimental/torch_functional.py): ACTOR_CHUNK rows of logits at a time by PyTorch's operations in fp32, and again in
  * backward. */
-var  op_actor_chunks(struct tape *t, const struct head_loss *h, var labels);
+var  tape_actor_chunks(struct tape *t, const struct head_loss *h, var labels);
 /* LinearCrossEntropy (utils/kernel/): Triton's kernel keeps three numbers a row; backward makes ACTOR_COLUMNS of the vocabulary's columns of the
  * logits' gradient at a time.  Where `ranks` share the vocabulary three all-reduces join what they have; 0: its group is none. */
-var  op_actor_kernel(struct tape *t, const struct head_loss *h, var labels, int64_t ranks);
+var  tape_actor_kernel(struct tape *t, const struct head_loss *h, var labels, int64_t ranks);
 
 /* ChunkedLogProbFunction (trl/kernels/chunked_logprob.py of 1.15 and 1.16): LOGPROB_ROWS x LOGPROB_COLUMNS logits at a time, folded into sums of
  * rows by Triton's kernel; backward makes each tile once more, its gradient in its place, and adds both products to sums in fp32. */

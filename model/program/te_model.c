@@ -465,7 +465,7 @@ static var actor_losses(struct torch_model *b, const struct te_linear *l, var x,
     struct tape *t = b->t;
     var all = b->sequence && b->ranks > 1 ? te_move(t, TE_GATHER, x, b->ranks) : tape_hold(t, x);
     struct head_loss h = { .names = &l->names, .name = "actor loss", .x = all, .w = l->weight[0], .n = l->n, .k = l->k };
-    var loss = op_actor_kernel(t, &h, labels, b->ranks);
+    var loss = tape_actor_kernel(t, &h, labels, b->ranks);
 
     t->module = -1;
     tape_drop(t, all);

@@ -236,7 +236,7 @@ static var actor_loss(struct torch_model *b, var n)
     struct tape *t = b->t;
     var labels = op_new(t, "rolled ids", KC_COPY, b->tokens, DT_INT64);
     struct head_loss h = of_head(b, "actor loss", n);
-    var loss = b->p->loss == LOSS_ACTOR_CHUNKS ? op_actor_chunks(t, &h, labels) : op_actor_kernel(t, &h, labels, 0);
+    var loss = b->p->loss == LOSS_ACTOR_CHUNKS ? tape_actor_chunks(t, &h, labels) : tape_actor_kernel(t, &h, labels, 0);
 
     t->module = -1;
     tape_drop(t, labels);

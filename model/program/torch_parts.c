@@ -1,8 +1,10 @@
 /* torch_parts.c -- linear layers and norms on the tape. */
+#include "model/arch/training.h"
 #include "model/program/torch_parts.h"
 
 #include <string.h>
 
+#include "model/program/tape_adapter.h"
 #include "model/program/tape_collective.h"
 #include "model/plan/float8.h"
 #include "model/plan/liger.h"
@@ -230,6 +232,29 @@ var torch_adapter_product(struct torch_model *b, enum tensor_role role, int64_t 
     return y;
 }
 
+/* litgpt/lora.py, LoRAQKVLinear: a convolution of each part's columns, and zeros in the place of the others'.  *beside: what has a name until the layer
+ * returns. */
+static var add_parts(struct torch_model *b, var x, int64_t n, var *beside)
+{
+    struct tape *t = b->t;
+    int which = b->p->train.qkv_parts, tensor = torch_piece_part(b->m, b->block, ROLE_QKV, false, ADAPTER_LORA_B);
+    int64_t kv = b->m->kv_heads * b->m->head_dim, columns[3] = { b->m->heads * b->m->head_dim, kv, kv };
+    struct adapter_parts of = { .names = GEMM("adapter B"), .rank = b->p->train.rank, .grouped = b->m->heads == b->m->kv_heads };
+
+    for (int i = 0; i < 3; i++)
+        if (which >> i & 1)
+            of.columns[of.n++] = columns[i];
+    t->module = torch_piece_module(b->m, b->block, ROLE_QKV, ADAPTER_LORA_B);
+    var w = half_of(b, tensor, training_part_columns(b->m, which) * of.rank, ROLE_QKV, ADAPTER_LORA_B), in = torch_bf16_if_autocast(b, x);
+    var y = tape_adapter_parts(t, &of, in, w);
+    tape_drop(t, in);
+    tape_drop(t, w);
+    *beside = y;
+    if (of.n == 3)
+        return tape_hold(t, y);
+    return tape_spread(t, "adapter columns", y, b->tokens * n, training_part_columns(b->m, which));
+}
+
 /* peft/tuners/lora/layer.py, Linear.forward: result = result + lora_B(lora_A(dropout(x))) * scaling, x cast to the dtype of
  * lora_A's weight, and the sum to the result's; lora/bnb.py (`packed`) casts neither under autocast.  Where that dtype is not the one in
  * which lora_A computes (plan_adapter_input()), autocast casts x back. */
@@ -246,10 +271,15 @@ static var add_adapter(struct torch_model *b, var result, var x, int64_t n, int6
     if (!packed && b->adapter_dt != b->param_dt)
         y = tmp(t, y, op_cast(t, y, b->param_dt));
     y = tmp(t, y, half_adapter(b, GEMM("adapter A"), y, rank, k, role, ADAPTER_LORA_A));
-    y = tmp(t, y, half_adapter(b, GEMM("adapter B"), y, n, rank, role, ADAPTER_LORA_B));
+    var parts = 0;
+    if (role == ROLE_QKV && b->p->train.qkv_parts)
+        y = tmp(t, y, add_parts(b, y, n, &parts));
+    else
+        y = tmp(t, y, half_adapter(b, GEMM("adapter B"), y, n, rank, role, ADAPTER_LORA_B));
     y = tmp(t, y, op_mul_const(t, "adapter scale", y, 0));
     var sum = op_add(t, "adapter add", result, y);
     tape_drop(t, y);
+    tape_drop(t, parts);
     if (!packed)
         sum = tmp(t, sum, op_cast(t, sum, tape_var_dtype(t, result)));
     tape_stay_whole(t, sum);

@@ -217,6 +217,11 @@ static int say_optimizer(const struct plan *p, char *to, size_t size)
     return snprintf(to, size, "%s", optimizer_traits(p->optimizer)->words);
 }
 
+static int say_parts(const struct plan *p, char *to, size_t size)
+{
+    return snprintf(to, size, "adapters of %s alone in the layer that is q, k and v", knob_find("lora", "qkv_parts", knob_cell(p))->words[p->train.qkv_parts]);
+}
+
 /* ---- the table ---- */
 
 static const char *const losses[] = {
@@ -301,6 +306,7 @@ static const struct part parts[] = {
     { "lora", "autocast_adapter_dtype", false, .format = "adapters in fp32" },
     { "lora", "dropout_position", false, .format = "dropout on what adapters add" },
     { "lora", "a2a_experimental", false, .format = "adapters exchange columns for positions" },
+    { "lora", "qkv_parts", false, .say = say_parts },
     { "lora", "narrow", false, .format = "adapters in 16 bits" },
     { "parallel", "loss_parallel", false, .format = "whole logits for the loss" },
     { "parallel", "async_tensor", false, .format = "products overlap their collectives" },

@@ -12,6 +12,7 @@
 #include "model/plan/elsewhere.h"
 #include "model/plan/knob.h"
 #include "model/plan/liger.h"
+#include "model/plan/loss_check.h"
 #include "model/plan/optimizer_choice.h"
 #include "sim/search/enumerate.h"
 
@@ -97,7 +98,7 @@ static bool loss_without_logits(struct plan *p)
     enum loss_kind usual;
     const char *lacks;
 
-    if (!knob_find("", "loss", knob_cell(p)) || p->loss == LOSS_FUSED_LINEAR || p->loss == LOSS_CUT ||
+    if (!knob_find("", "loss", knob_cell(p)) || loss_reads_head(p->loss) ||
         !liger_usual(&p->model, &kernels, &usual, &lacks) || usual != LOSS_FUSED_LINEAR)
         return false;
     p->loss = LOSS_FUSED_LINEAR;

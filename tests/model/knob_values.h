@@ -10,7 +10,7 @@
 #include "model/plan/knob.h"
 
 static char said[1024];
-static struct model llama, mixtral;
+static struct model llama, mixtral, neox;      /* neox: its layers are q, k and v in one */
 static struct cluster cluster, node;       /* two nodes of 8; one: DataParallel is one process */
 
 /* ---- plans to try a knob in ---- */
@@ -194,7 +194,9 @@ static void take_model(struct plan *p)
 
     t.bridge = p->train.bridge = p->dialect == DIALECT_MEGATRON && !training_is_all(&t);
 
-    if (t.target_parameters[0]) {               /* which only a mixture of experts has */
+    if (!strcmp(t.target_modules, "query_key_value")) {
+        assert_int_equal(model_with_layers(&neox, 2, &m), 0);
+    } else if (t.target_parameters[0]) {               /* which only a mixture of experts has */
         struct model whole;
         assert_int_equal(model_load("mixtral-8x7b", &whole), 0);
         assert_int_equal(model_with_layers(&whole, 2, &m), 0);
@@ -268,6 +270,10 @@ static void for_training(const struct knob *k, int s, int d, struct plan *plain)
         plain->kernels = KERNELS_TORCH_SDPA;
     if (of_training(k) && strcmp(k->name, "train"))
         strcpy(plain->train.what, "lora");
+    if (k->offset == offsetof(struct plan, train.qkv_parts)) {
+        plain->model = neox;
+        strcpy(plain->train.target_modules, "query_key_value");
+    }
     if (k->offset == offsetof(struct plan, train.base) && s == STRAT_FSDP)
         plain->fsdp.model_dtype = plain->precision = DT_BF16;
     if (of_training(k) && d == DIALECT_TORCH_FSDP1)
@@ -374,7 +380,7 @@ static bool knob_models_load(void)
 {
     struct model whole;
 
-    if (model_load("mixtral-8x7b", &mixtral) < 0 || model_load("llama-3.1-8b", &whole) < 0 || model_with_layers(&whole, 6, &llama) < 0 ||
+    if (model_load("mixtral-8x7b", &mixtral) < 0 || model_load("pythia-160m", &neox) < 0 || model_load("llama-3.1-8b", &whole) < 0 || model_with_layers(&whole, 6, &llama) < 0 ||
         cluster_load("2x8xh100", &cluster) < 0 || cluster_load("8xh100", &node) < 0)
         return false;
     model_free(&whole);

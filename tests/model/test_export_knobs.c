@@ -126,5 +126,6 @@ int main(void)
     json_decref(notes);
     model_free(&llama);
     model_free(&mixtral);
+    model_free(&neox);
     return rc;
 }

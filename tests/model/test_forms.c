@@ -489,7 +489,7 @@ static void recipes_of_pictures_and_diffusion_are_refused(void **state)
         { "verl.sh", "python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.model.path=a/b data.image_key=images\n",
           "data.image_key" },
         { "verl.sh", "python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.model.path=a/b "
-          "actor_rollout_ref.model.use_fused_kernels=True actor_rollout_ref.model.fused_kernel_options.impl_backend=cuda\n", "impl_backend" },
+          "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 actor_rollout_ref.model.use_fused_kernels=True actor_rollout_ref.model.fused_kernel_options.impl_backend=cuda\n", "impl_backend" },
         { "verl.sh", "torchrun --nproc-per-node=8 -m verl.trainer.sft_trainer data.train_batch_size=96 model.path=a/b engine.strategy=fsdp2 optim.lr=1e-5\n",
           "verl.trainer.sft_trainer" },
         { "verl.yaml", "actor_rollout_ref:\n  model:\n    path: llama-3.1-8b\n  actor:\n    ppo_mini_batch_size: 256\n    strategy: fsdp\n",

@@ -364,5 +364,6 @@ int main(void)
     rc = cmocka_run_group_tests_name("model/knobs", tests, NULL, NULL);
     model_free(&llama);
     model_free(&mixtral);
+    model_free(&neox);
     return rc;
 }
