@@ -82,6 +82,18 @@ static int check_context(const struct plan *p, const char *where)
     return 0;
 }
 
+/* A stage is a model of its own, of which FSDP2 has the units; its experts are dealt out within the stage. */
+static int check_pipeline(const struct plan *p, const char *where)
+{
+    if (p->strategy != STRAT_FSDP || p->dialect != DIALECT_TORCH)
+        return fail("%s: parallel.pipeline: stages of a mixture of experts are planned for fsdp in dialect torch, and in dialect megatron", where);
+    if (p->parallel.expert > 1 && plan_torch_before(p, 2015))
+        return fail("%s: framework_version: experts of other ranks are a part of a stage's unit since PyTorch 2.15: not planned before", where);
+    if (is_llama4(&p->model) || p->model.moe_every > 1)
+        return fail("%s: parallel.pipeline: %s: stages of layers that differ by turns are not planned yet", where, p->model.family);
+    return 0;
+}
+
 /* Of transformers' layers. */
 static int check_transformers(const struct plan *p, const char *where)
 {
@@ -89,8 +101,10 @@ static int check_transformers(const struct plan *p, const char *where)
         return fail("%s: fp8: experts in 8-bit floats are not planned yet", where);
     if (p->kernels == KERNELS_TORCH_COMPILE)
         return fail("%s: kernels: experts in compiled blocks are not planned yet: torch-sdpa or torch-eager", where);
-    if (p->parallel.tensor > 1 || p->parallel.pipeline > 1)
-        return fail("%s: parallel: tensor and pipeline parallelism of a mixture of experts are not planned yet", where);
+    if (p->parallel.tensor > 1)
+        return fail("%s: parallel.tensor: tensor parallelism of a mixture of experts is not planned yet", where);
+    if (p->parallel.pipeline > 1 && check_pipeline(p, where) < 0)
+        return -1;
     return p->parallel.context > 1 ? check_context(p, where) : 0;
 }
 
