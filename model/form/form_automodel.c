@@ -244,6 +244,8 @@ static void read_pipeline(struct form_reading *r, const struct plan *p, int64_t 
     form_set(r, "micro_batch", json_integer(each));
     form_set(r, "accumulation", json_integer(local / each * steps));
     form_set(r, "parallel.virtual_stages", json_integer(stages_of_rank(r, p, axis(r, "distributed.pp_size"), !strcmp(ours[schedule], "interleaved"))));
+    form_set(r, "parallel.first_stage_less_layers", json_integer(0));       /* generate_hf_model_fqn_per_model_part() */
+    form_set(r, "parallel.last_stage_less_layers", json_integer(0));
     check_reductions(r, steps);
 }
 

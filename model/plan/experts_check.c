@@ -89,6 +89,9 @@ static int check_pipeline(const struct plan *p, const char *where)
         return fail("%s: parallel.pipeline: stages of a mixture of experts are planned for fsdp in dialect torch, and in dialect megatron", where);
     if (p->parallel.expert > 1 && plan_torch_before(p, 2015))
         return fail("%s: framework_version: experts of other ranks are a part of a stage's unit since PyTorch 2.15: not planned before", where);
+    if (pipeline_splits(p->parallel.pipeline_schedule))
+        return fail("%s: parallel.pipeline_schedule: %s computes weights' gradients apart, which is not planned of a mixture of experts yet", where,
+                    pipeline_name(p->parallel.pipeline_schedule));
     if (is_llama4(&p->model) || p->model.moe_every > 1)
         return fail("%s: parallel.pipeline: %s: stages of layers that differ by turns are not planned yet", where, p->model.family);
     return 0;

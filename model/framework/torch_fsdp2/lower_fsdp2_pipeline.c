@@ -62,12 +62,20 @@ static void gather(struct fsdp2 *f, struct at u)
     f->stage.unit[u.position + 1].coming = true;
 }
 
+/* What a stage without a head hands on is its last unit's output, too, whose hook comes before the root's: it is gathered in its own turn. */
 static void ask(struct fsdp2 *f, struct at u)
 {
+    bool own = !f->walk.heads && u.position == f->walk.unit1 - 1;
+
     if (there(f, u) || coming(f, u))
         return;
     with_event_of(f, u);
-    fsdp2_prefetch_with_experts(f, u, PHASE_BACKWARD);
+    if (own && fsdp2_with_experts(f, u)) {
+        fsdp2_unshard(f, u, PHASE_BACKWARD, false, true);
+        fsdp2_unshard(f, fsdp2_experts(u), PHASE_BACKWARD, false, true);
+    } else {
+        fsdp2_prefetch_with_experts(f, u, PHASE_BACKWARD);
+    }
     f->stage.unit[u.position + 1].coming = true;
 }
 

@@ -151,7 +151,7 @@ total_norm = torch.nn.utils.get_total_norm
 
 def noted_total_norm(grads, *args, **more):
     global expert_norm
-    expert_norm = "ep" in grads[0].device_mesh.mesh_dim_names
+    expert_norm = bool(grads) and "ep" in grads[0].device_mesh.mesh_dim_names
     try:
         return total_norm(grads, *args, **more)
     finally:

@@ -69,6 +69,13 @@ def meshes(case):
     return dense, sparse
 
 
+def clip(parameters, most, pipe):
+    """torchtitan 0.2.2's clip_grad_norm_() of one mesh."""
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters], 2.0).full_tensor() ** 2.0
+    dist.all_reduce(norm, op=dist.ReduceOp.SUM, group=pipe)
+    torch.nn.utils.clip_grads_with_norm_(parameters, most, norm ** 0.5)
+
+
 class Run:
     def __init__(self, case):
         self.plan, plan = case["plan"], case["plan"]
@@ -117,8 +124,7 @@ class Run:
             if plan["parallel"].get("expert", 1) > 1:
                 titan.clip_grad_norm([p for m in self.parts for p in m.parameters()], plan["clip"], 2.0, False, None, self.mesh["pp"])
             else:
-                from record_collectives import clip_grad_norm
-                clip_grad_norm([p for m in self.parts for p in m.parameters()], plan["clip"], self.pipe)
+                clip([p for m in self.parts for p in m.parameters()], plan["clip"], self.pipe)
         self.optimizer.step()
         self.optimizer.zero_grad()
 
@@ -159,10 +165,11 @@ def recording(case):
 
 def cases():
     def make(name, what, model, world, pipe, kind, expert=1, virtual=1, layers=4, **more):
-        plan = {"dpx_plan": 1, "model": dict(model, num_hidden_layers=layers), "cluster": f"{max(1, world // 8)}x{min(world, 8)}xh100", "strategy": "fsdp",
+        plan = {"dpx_plan": 1, "model": dict(model, num_hidden_layers=layers), "cluster": f"{-(-world // 8)}x{world // -(-world // 8)}xh100", "strategy": "fsdp",
                 "dialect": "torch", "kernels": "torch-eager", "unit": "block", "seq": 16, "micro_batch": 2, "accumulation": 4, "sync_every_micro_step": False,
                 "precision": "bf16", "reduce_dtype": "fp32", "clip": None, "recompute": "none", "fsdp": {"reshard_after_forward": False},
-                "parallel": {"expert": expert, "pipeline": pipe, "pipeline_schedule": kind, "virtual_stages": virtual}}
+                "parallel": {"expert": expert, "pipeline": pipe, "pipeline_schedule": kind, "virtual_stages": virtual,
+                             "first_stage_less_layers": 0, "last_stage_less_layers": 0}}
         plan.update({k: v for k, v in more.items() if k != "flushes"})
         if "flushes" in more:
             plan["parallel"]["pipeline_flushes"] = more["flushes"]
