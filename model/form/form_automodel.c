@@ -249,6 +249,19 @@ static void read_pipeline(struct form_reading *r, const struct plan *p, int64_t 
     check_reductions(r, steps);
 }
 
+/* apply_cp() gives Transformer Engine's attention its ring (p2p); "magi" deals positions out by the work they are. */
+static void read_context(struct form_reading *r)
+{
+    const char *attn = form_text(r, "model.backend.attn", "");
+
+    if (axis(r, "distributed.cp_size") <= 1 || axis(r, "distributed.ep_size") <= 1)
+        return;
+    if (!strcmp(attn, "magi"))
+        form_fail(r, "model.backend.attn: magi's exchange of keys and values under cp_size is not planned: te is");
+    form_set(r, "parallel.context_method", json_string("ring"));
+    notes_add(r->notes, "distributed.cp_size: Transformer Engine's ring of keys and values is planned as PyTorch's, with PyTorch's kernels");
+}
+
 static void read_batch(struct form_reading *r, const struct plan *p, int64_t dp)
 {
     int64_t local = form_count(r, "step_scheduler.local_batch_size", 1);
@@ -535,6 +548,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         read_reshard(&r);
     }
     read_batch(&r, p, ddp ? read_no_mesh(&r, p) : read_mesh(&r, p));
+    read_context(&r);
     read_length(&r, p);
     read_kernels(&r);
     read_float8(&r);

@@ -74,9 +74,11 @@ static int check_kinds(const struct plan *p, const char *where)
 static int check_context(const struct plan *p, const char *where)
 {
     bool verls = p->dialect == DIALECT_TORCH_FSDP1 && p->parallel.context_method == CONTEXT_ULYSSES;
-    bool planned = p->strategy == STRAT_FSDP && (p->dialect == DIALECT_TORCH || verls) && p->parallel.expert <= 1;
+    bool ring = p->dialect == DIALECT_TORCH && p->parallel.context_method != CONTEXT_ULYSSES, planned = p->strategy == STRAT_FSDP && (ring || verls);
 
-    if (!planned || !family_for(&p->model)->autoep || model_blocks_differ(&p->model))
+    if (planned && ring && p->parallel.expert > 1)
+        return 0;
+    if (!planned || p->parallel.expert > 1 || !family_for(&p->model)->autoep || model_blocks_differ(&p->model))
         return fail("%s: parallel.context: of a mixture of experts context parallelism is planned for mixtral and qwen3_moe with experts in every block, "
                     "under fsdp/torch and Ulysses of fsdp/torch-fsdp1 without parallel.expert", where);
     return 0;
