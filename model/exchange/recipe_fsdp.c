@@ -125,7 +125,7 @@ static int64_t size_of(const struct recipe_fsdp *of, const char *key)
 static json_t *mesh(const struct recipe_fsdp *of)
 {
     int64_t tensor = size_of(of, "tensor_parallel_size"), replicate = size_of(of, "dp_replicate_size"), shard = size_of(of, "dp_shard_size");
-    int64_t rest = of->ranks / tensor;
+    int64_t expert = size_of(of, "expert_parallel_size"), rest = of->ranks / tensor / expert;
 
     if (of->form != RECIPE_AXOLOTL || (tensor == 1 && replicate == 1 && shard == 1))
         return NULL;
@@ -133,6 +133,7 @@ static json_t *mesh(const struct recipe_fsdp *of)
         shard = rest > replicate ? rest / replicate : 1;
     else if (replicate == 1)
         replicate = rest > shard ? rest / shard : 1;
+    shard *= expert;                /* ranks with other experts take other samples, and share all else (monkeypatch/accelerate/parallelism_config.py) */
     return json_pack("{s:I, s:I, s:I}", "parallelism_config_tp_size", (json_int_t)tensor, "parallelism_config_dp_replicate_size",
                      (json_int_t)replicate, "parallelism_config_dp_shard_size", (json_int_t)shard);
 }

@@ -607,12 +607,30 @@ static int check_trains(const struct import *in)
     return 0;
 }
 
+/* axolotl's ExpertParallelPlugin beside FSDP2: as torchtitan's experts, a rank's are sharded over the dp_shard ranks that have the same
+ * (integrations/expert_parallel/plugin.py, fully_shard_experts()).  Alone it leaves experts to no wrapper. */
+static bool shares_experts(const struct import *in)
+{
+    return in->form == RECIPE_AXOLOTL && count_of(in, "expert_parallel_size", 1) > 1 && count_of(in, "dp_shard_size", 1) > 1 &&
+           count_of(in, "tensor_parallel_size", 1) <= 1 && count_of(in, "context_parallel_size", 1) <= 1;
+}
+
+/* Before accelerate's units are chosen. */
+static void read_experts(const struct import *in)
+{
+    if (!shares_experts(in))
+        return;
+    in->p->parallel.expert = count_of(in, "expert_parallel_size", 1);
+    notes_add(in->notes, "expert_parallel_size: routers, experts and their exchange are planned as torchtitan computes them: axolotl's exchange is DeepEP's, "
+              "experts are transformers'");
+}
+
 /* Ranks that share more than FSDP2's mesh does are another plan: refused, as a mesh is without FSDP2. */
 static int refuse_mesh(const struct import *in)
 {
     static const struct { const char *key, *why; } never[] = {
         { "context_parallel_size", "ranks would share positions" }, { "sequence_parallel_degree", "ranks would share positions" },
-        { "expert_parallel_size", "ranks would share experts" }, { "expert_model_parallel_size", "ranks would share experts" },
+        { "expert_model_parallel_size", "ranks would share experts" },
         { "tensor_model_parallel_size", "ranks would share tensors" }, { "pipeline_model_parallel_size", "ranks would share layers" },
     }, meshes[] = {
         { "tensor_parallel_size", "ranks would share tensors" }, { "dp_shard_size", "ranks would share shards" },
@@ -623,6 +641,9 @@ static int refuse_mesh(const struct import *in)
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         if (count_of(in, never[i].key, 1) > 1)
             return fail("%s: %s: %s, which is not modelled of a recipe", in->where, never[i].key, never[i].why);
+    if (count_of(in, "expert_parallel_size", 1) > 1 && (!mesh || in->p->parallel.expert <= 1))
+        return fail("%s: expert_parallel_size: planned beside FSDP2 (fsdp_version 2) with dp_shard_size alone: without it axolotl leaves each rank's experts to "
+                    "no wrapper", in->where);
     for (size_t i = 0; !mesh && i < sizeof meshes / sizeof *meshes; i++)
         if (count_of(in, meshes[i].key, 1) > 1)
             return fail("%s: %s: %s: planned of axolotl with fsdp_version 2 alone", in->where, meshes[i].key, meshes[i].why);
@@ -663,14 +684,16 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     if (launch && shares)
         return fail("%s: %s: the recipe and accelerate's config (%s) both say who shares what: give one", where,
                     value(&in, SAYS_DEEPSPEED) ? "deepspeed" : "fsdp", by);
-    if (launch)
+    if (launch) {
         rc = read_launch(&in, launch, by, narrow);
-    else if (value(&in, SAYS_DEEPSPEED))
+    } else if (value(&in, SAYS_DEEPSPEED)) {
         rc = read_deepspeed(&in);
-    else if (words[0] || (value(&in, SAYS_FSDP_CONFIG) && in.form == RECIPE_AXOLOTL))
+    } else if (words[0] || (value(&in, SAYS_FSDP_CONFIG) && in.form == RECIPE_AXOLOTL)) {
+        read_experts(&in);
         rc = read_fsdp(&in, words);
-    else
+    } else {
         rc = read_ddp(&in, narrow);
+    }
     if (rc == 0 && pure && p->dialect == DIALECT_DEEPSPEED)
         return fail("%s: pure_bf16: a model in bf16 that DeepSpeed takes for one in fp32 is not modelled: bf16", where);
     if (pure && p->strategy == STRAT_FSDP)

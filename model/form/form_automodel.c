@@ -220,11 +220,10 @@ static int64_t stages_of_rank(struct form_reading *r, const struct plan *p, int6
 }
 
 /* Without the outer model the root is no FSDP module: Automodel's own hooks reduce with the step's last backward (fsdp_mixin.py). */
-static void check_reductions(struct form_reading *r, int64_t steps)
+static void read_reductions(struct form_reading *r)
 {
-    if (steps > 1 && axis(r, "distributed.ep_size") > 1 && !form_true(r, "distributed.moe.wrap_outer_model", true))
-        form_fail(r, "distributed.moe.wrap_outer_model: false reduces gradients once a step, over %lld runs of the schedule, which is not planned: true is",
-                  (long long)steps);
+    if (axis(r, "distributed.ep_size") > 1 && !form_true(r, "distributed.moe.wrap_outer_model", true))
+        form_set(r, "parallel.pipeline_reduce_last", json_true());
     if (!form_true(r, "distributed.defer_fsdp_grad_sync", true))
         form_fail(r, "distributed.defer_fsdp_grad_sync: gradients that a stage reduces after each micro-batch are not planned: true is");
 }
@@ -246,7 +245,7 @@ static void read_pipeline(struct form_reading *r, const struct plan *p, int64_t 
     form_set(r, "parallel.virtual_stages", json_integer(stages_of_rank(r, p, axis(r, "distributed.pp_size"), !strcmp(ours[schedule], "interleaved"))));
     form_set(r, "parallel.first_stage_less_layers", json_integer(0));       /* generate_hf_model_fqn_per_model_part() */
     form_set(r, "parallel.last_stage_less_layers", json_integer(0));
-    check_reductions(r, steps);
+    read_reductions(r);
 }
 
 /* apply_cp() gives Transformer Engine's attention its ring (p2p); "magi" deals positions out by the work they are. */

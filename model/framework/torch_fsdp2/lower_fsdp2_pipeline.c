@@ -6,6 +6,9 @@
  * resharded after forward; gradients are added up unsharded and reduced once, after the stage's last backward
  * (finalize_backward(): the last unit first; 2.9's post-backward hooks: the root first).
  *
+ * With parallel.pipeline_reduce_last a stage's module is none of FSDP's, and NeMo Automodel drives the units within (components/moe/fsdp_mixin.py):
+ * each is gathered by its first forward and stays until gradients are reduced, behind the step's last backward.
+ *
  * Each chunk of a rank is a model of its own: its root has the embedding, the head or nothing.  Experts that other ranks share are a
  * part of their block's unit (lower_fsdp2_experts.c): gathered behind the rest, reduced before it, and there when it is. */
 #include <stdlib.h>
@@ -148,6 +151,9 @@ static void drop(struct fsdp2 *f, struct at u)
 
 /* ---- passes ---- */
 
+/* Are gradients those of all runs of the schedule? */
+static bool once(const struct fsdp2 *f) { return f->p->parallel.pipeline_reduce_last; }
+
 static void begin_pass(void *fsdp2)
 {
     struct fsdp2 *f = fsdp2;
@@ -156,7 +162,7 @@ static void begin_pass(void *fsdp2)
     each_unit(f, await_for_stage);
     f->stage.first_gather = true;       /* _root_pre_forward: the gather streams wait for the current one */
     if (!f->walk.forward)
-        fsdp2_finds_unsharded(f, stage_ports_passed(o, PIPE_BACKWARD, f->walk.chunk) + stage_ports_passed(o, PIPE_WEIGHT, f->walk.chunk) > 0);
+        fsdp2_finds_unsharded(f, (once(f) && f->walk.flush > 0) || stage_ports_passed(o, PIPE_BACKWARD, f->walk.chunk) + stage_ports_passed(o, PIPE_WEIGHT, f->walk.chunk) > 0);
 }
 
 static void pre_forward(void *fsdp2, struct at u)
@@ -222,7 +228,7 @@ static void post_backward(void *fsdp2, struct at u)
 static void reduce_one(struct fsdp2 *f, struct at u, struct at *prev)
 {
     f->reduce = true;
-    f->has_sharded = f->walk.flush > 0;         /* those of the schedule before */
+    f->has_sharded = f->walk.flush > 0 && !once(f);         /* those of the schedule before */
     const struct at *before = prev->c != NUC ? prev : NULL;
 
     fsdp2_finds_unsharded(f, true);
@@ -280,7 +286,10 @@ static void await_reduction(struct fsdp2 *f)
 static void stage_act(void *fsdp2, const struct pipeline_act *a)
 {
     struct fsdp2 *f = fsdp2;
+    bool last = f->walk.flush + 1 >= f->p->parallel.pipeline_flushes;
 
+    if (once(f) && (a->verb == PIPE_UNSHARD || a->verb == PIPE_RESHARD || !last))       /* PyTorch sees no FSDP module */
+        return;
     switch ((enum pipeline_verb)a->verb) {
     case PIPE_UNSHARD:     each_unit(f, ask_for_stage); break;
     case PIPE_RESHARD:     each_unit(f, drop); break;
