@@ -615,14 +615,14 @@ static bool shares_experts(const struct import *in)
            count_of(in, "tensor_parallel_size", 1) <= 1 && count_of(in, "context_parallel_size", 1) <= 1;
 }
 
-/* Before accelerate's units are chosen. */
 static void read_experts(const struct import *in)
 {
-    if (!shares_experts(in))
+    if (!shares_experts(in) || in->p->strategy != STRAT_FSDP || in->p->dialect != DIALECT_TORCH)
         return;
     in->p->parallel.expert = count_of(in, "expert_parallel_size", 1);
-    notes_add(in->notes, "expert_parallel_size: routers, experts and their exchange are planned as torchtitan computes them: axolotl's exchange is DeepEP's, "
-              "experts are transformers'");
+    in->p->fsdp.root_units = ROOT_TOGETHER;
+    notes_add(in->notes, "expert_parallel_size: routers, experts and their exchange are planned as torchtitan computes them, embedding and head in the root: "
+              "axolotl's exchange is DeepEP's, its experts are transformers'");
 }
 
 /* Ranks that share more than FSDP2's mesh does are another plan: refused, as a mesh is without FSDP2. */
@@ -644,6 +644,9 @@ static int refuse_mesh(const struct import *in)
     if (count_of(in, "expert_parallel_size", 1) > 1 && (!mesh || in->p->parallel.expert <= 1))
         return fail("%s: expert_parallel_size: planned beside FSDP2 (fsdp_version 2) with dp_shard_size alone: without it axolotl leaves each rank's experts to "
                     "no wrapper", in->where);
+    if (in->p->parallel.expert > 1 && in->p->parallel.expert * count_of(in, "dp_shard_size", 1) != in->p->cluster.world_size)
+        return fail("%s: expert_parallel_size %" PRId64 " x dp_shard_size %" PRId64 " are not the cluster's %" PRId64 " GPUs, as axolotl wants them to be", in->where,
+                    in->p->parallel.expert, count_of(in, "dp_shard_size", 1), in->p->cluster.world_size);
     for (size_t i = 0; !mesh && i < sizeof meshes / sizeof *meshes; i++)
         if (count_of(in, meshes[i].key, 1) > 1)
             return fail("%s: %s: %s: planned of axolotl with fsdp_version 2 alone", in->where, meshes[i].key, meshes[i].why);
@@ -689,8 +692,8 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     } else if (value(&in, SAYS_DEEPSPEED)) {
         rc = read_deepspeed(&in);
     } else if (words[0] || (value(&in, SAYS_FSDP_CONFIG) && in.form == RECIPE_AXOLOTL)) {
-        read_experts(&in);
         rc = read_fsdp(&in, words);
+        read_experts(&in);
     } else {
         rc = read_ddp(&in, narrow);
     }
