@@ -185,6 +185,8 @@ static int64_t read_mesh(struct form_reading *r, const struct plan *p)
     form_set(r, "parallel.pipeline", json_integer(pp));
     if (tp > 1)
         form_set(r, "parallel.sequence", json_boolean(form_true(r, "distributed.sequence_parallel", false)));
+    if (dp * cp * tp % ep)
+        form_fail(r, "distributed.ep_size: %lld does not divide the %lld GPUs of a stage", (long long)ep, (long long)(dp * cp * tp));
     if (ep > 1)
         form_set(r, "parallel.expert", json_integer(ep));
     form_set(r, "shard_group", json_integer(dp / replicate * cp));
