@@ -566,6 +566,9 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     if (p->parallel.expert > 1)
         notes_add(notes, "distributed.ep_size: routers and experts are planned as torchtitan computes them, embedding and head in one unit: Automodel's are its own "
                   "(components/moe), in units of their own");
+    if (p->parallel.expert > 1 && p->parallel.expert == p->cluster.world_size / p->parallel.pipeline)
+        notes_add(notes, "distributed.ep_size: experts that a rank has alone are in no FSDP unit of Automodel's: the plan gathers a second copy of them, which is "
+                  "more memory than that");
     if (!ddp && p->fsdp.root_units != ROOT_TOGETHER)
         notes_add(notes, "fsdp.root_units \"embed-head\": units of their own since 27 August 2026; for an earlier release set \"together\"");
     return trains == 0 || trains == p->model.trainable ? 0
