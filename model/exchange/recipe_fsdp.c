@@ -114,12 +114,14 @@ static void set_policy(const struct recipe_fsdp *of, json_t *to)
 
 /* ---- axolotl's mesh ---- */
 
-static int64_t size_of(const struct recipe_fsdp *of, const char *key)
+static int64_t size_in(const json_t *config, const char *key)
 {
-    const json_t *v = json_object_get(of->config, key);
+    const json_t *v = json_object_get(config, key);
 
     return json_is_integer(v) && json_integer_value(v) > 1 ? (int64_t)json_integer_value(v) : 1;
 }
+
+static int64_t size_of(const struct recipe_fsdp *of, const char *key) { return size_in(of->config, key); }
 
 /* The sizes as axolotl fills them in; NULL: none is asked for. */
 static json_t *mesh(const struct recipe_fsdp *of)
@@ -155,4 +157,30 @@ json_t *recipe_fsdp_document(const struct recipe_fsdp *of)
     if (sizes)
         json_object_set_new(doc, "parallelism_config", sizes);
     return doc;
+}
+
+void recipe_fsdp_experts(const json_t *config, enum recipe_form form, struct plan *p, struct notes *notes)
+{
+    int64_t n = size_in(config, "expert_parallel_size");
+    bool alone = size_in(config, "tensor_parallel_size") == 1 && size_in(config, "context_parallel_size") == 1;
+
+    if (form != RECIPE_AXOLOTL || n == 1 || size_in(config, "dp_shard_size") == 1 || !alone || p->strategy != STRAT_FSDP || p->dialect != DIALECT_TORCH)
+        return;
+    p->parallel.expert = n;
+    p->fsdp.root_units = ROOT_TOGETHER;
+    notes_add(notes, "expert_parallel_size: routers, experts and their exchange are planned as torchtitan computes them, embedding and head in the root: axolotl's "
+              "exchange is DeepEP's, its experts are transformers'");
+}
+
+int recipe_fsdp_check_experts(const json_t *config, const char *where, bool meshes, const struct plan *p)
+{
+    int64_t n = size_in(config, "expert_parallel_size"), shard = size_in(config, "dp_shard_size");
+
+    if (n > 1 && (!meshes || p->parallel.expert <= 1))
+        return fail("%s: expert_parallel_size: planned beside FSDP2 (fsdp_version 2) with dp_shard_size alone: without it axolotl leaves each rank's experts to "
+                    "no wrapper", where);
+    if (n > 1 && n * shard != p->cluster.world_size)
+        return fail("%s: expert_parallel_size %" PRId64 " x dp_shard_size %" PRId64 " are not the cluster's %" PRId64 " GPUs, as axolotl wants them to be", where, n,
+                    shard, p->cluster.world_size);
+    return 0;
 }

@@ -353,6 +353,7 @@ static int read_fsdp(const struct import *in, const char *words)
     int rc = doc ? accelerate_read(doc, in->where, in->p, in->notes) : -1;
 
     json_decref(doc);
+    recipe_fsdp_experts(in->config, in->form, in->p, in->notes);
     return rc;
 }
 
@@ -607,24 +608,6 @@ static int check_trains(const struct import *in)
     return 0;
 }
 
-/* axolotl's ExpertParallelPlugin beside FSDP2: as torchtitan's experts, a rank's are sharded over the dp_shard ranks that have the same
- * (integrations/expert_parallel/plugin.py, fully_shard_experts()).  Alone it leaves experts to no wrapper. */
-static bool shares_experts(const struct import *in)
-{
-    return in->form == RECIPE_AXOLOTL && count_of(in, "expert_parallel_size", 1) > 1 && count_of(in, "dp_shard_size", 1) > 1 &&
-           count_of(in, "tensor_parallel_size", 1) <= 1 && count_of(in, "context_parallel_size", 1) <= 1;
-}
-
-static void read_experts(const struct import *in)
-{
-    if (!shares_experts(in) || in->p->strategy != STRAT_FSDP || in->p->dialect != DIALECT_TORCH)
-        return;
-    in->p->parallel.expert = count_of(in, "expert_parallel_size", 1);
-    in->p->fsdp.root_units = ROOT_TOGETHER;
-    notes_add(in->notes, "expert_parallel_size: routers, experts and their exchange are planned as torchtitan computes them, embedding and head in the root: "
-              "axolotl's exchange is DeepEP's, its experts are transformers'");
-}
-
 /* Ranks that share more than FSDP2's mesh does are another plan: refused, as a mesh is without FSDP2. */
 static int refuse_mesh(const struct import *in)
 {
@@ -641,12 +624,8 @@ static int refuse_mesh(const struct import *in)
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         if (count_of(in, never[i].key, 1) > 1)
             return fail("%s: %s: %s, which is not modelled of a recipe", in->where, never[i].key, never[i].why);
-    if (count_of(in, "expert_parallel_size", 1) > 1 && (!mesh || in->p->parallel.expert <= 1))
-        return fail("%s: expert_parallel_size: planned beside FSDP2 (fsdp_version 2) with dp_shard_size alone: without it axolotl leaves each rank's experts to "
-                    "no wrapper", in->where);
-    if (in->p->parallel.expert > 1 && in->p->parallel.expert * count_of(in, "dp_shard_size", 1) != in->p->cluster.world_size)
-        return fail("%s: expert_parallel_size %" PRId64 " x dp_shard_size %" PRId64 " are not the cluster's %" PRId64 " GPUs, as axolotl wants them to be", in->where,
-                    in->p->parallel.expert, count_of(in, "dp_shard_size", 1), in->p->cluster.world_size);
+    if (recipe_fsdp_check_experts(in->config, in->where, mesh, in->p) < 0)
+        return -1;
     for (size_t i = 0; !mesh && i < sizeof meshes / sizeof *meshes; i++)
         if (count_of(in, meshes[i].key, 1) > 1)
             return fail("%s: %s: %s: planned of axolotl with fsdp_version 2 alone", in->where, meshes[i].key, meshes[i].why);
@@ -687,16 +666,14 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     if (launch && shares)
         return fail("%s: %s: the recipe and accelerate's config (%s) both say who shares what: give one", where,
                     value(&in, SAYS_DEEPSPEED) ? "deepspeed" : "fsdp", by);
-    if (launch) {
+    if (launch)
         rc = read_launch(&in, launch, by, narrow);
-    } else if (value(&in, SAYS_DEEPSPEED)) {
+    else if (value(&in, SAYS_DEEPSPEED))
         rc = read_deepspeed(&in);
-    } else if (words[0] || (value(&in, SAYS_FSDP_CONFIG) && in.form == RECIPE_AXOLOTL)) {
+    else if (words[0] || (value(&in, SAYS_FSDP_CONFIG) && in.form == RECIPE_AXOLOTL))
         rc = read_fsdp(&in, words);
-        read_experts(&in);
-    } else {
+    else
         rc = read_ddp(&in, narrow);
-    }
     if (rc == 0 && pure && p->dialect == DIALECT_DEEPSPEED)
         return fail("%s: pure_bf16: a model in bf16 that DeepSpeed takes for one in fp32 is not modelled: bf16", where);
     if (pure && p->strategy == STRAT_FSDP)
