@@ -624,12 +624,10 @@ static int refuse_mesh(const struct import *in)
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         if (count_of(in, never[i].key, 1) > 1)
             return fail("%s: %s: %s, which is not modelled of a recipe", in->where, never[i].key, never[i].why);
-    if (recipe_fsdp_check_experts(in->config, in->where, mesh, in->p) < 0)
-        return -1;
     for (size_t i = 0; !mesh && i < sizeof meshes / sizeof *meshes; i++)
         if (count_of(in, meshes[i].key, 1) > 1)
             return fail("%s: %s: %s: planned of axolotl with fsdp_version 2 alone", in->where, meshes[i].key, meshes[i].why);
-    return 0;
+    return recipe_fsdp_check_experts(in->config, in->where, mesh, in->p);
 }
 
 int recipe_read_launched(const json_t *config, const char *where, const json_t *launch, const char *by, struct plan *p, struct notes *notes)
