@@ -174,8 +174,11 @@ void recipe_fsdp_experts(const json_t *config, enum recipe_form form, struct pla
 
 int recipe_fsdp_check_experts(const json_t *config, const char *where, bool meshes, const struct plan *p)
 {
+    const json_t *said = json_object_get(config, "expert_parallel_size");
     int64_t n = size_in(config, "expert_parallel_size"), shard = size_in(config, "dp_shard_size");
 
+    if (said && !json_is_integer(said) && !json_is_null(said))
+        return fail("%s: expert_parallel_size: expected a number", where);
     if (n > 1 && (!meshes || p->parallel.expert <= 1))
         return fail("%s: expert_parallel_size: planned beside FSDP2 (fsdp_version 2) with dp_shard_size alone: without it axolotl leaves each rank's experts to "
                     "no wrapper", where);
