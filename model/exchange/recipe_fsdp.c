@@ -114,18 +114,20 @@ static void set_policy(const struct recipe_fsdp *of, json_t *to)
 
 /* ---- axolotl's mesh ---- */
 
-static int64_t size_of(const struct recipe_fsdp *of, const char *key)
+static int64_t size_in(const json_t *config, const char *key)
 {
-    const json_t *v = json_object_get(of->config, key);
+    const json_t *v = json_object_get(config, key);
 
     return json_is_integer(v) && json_integer_value(v) > 1 ? (int64_t)json_integer_value(v) : 1;
 }
+
+static int64_t size_of(const struct recipe_fsdp *of, const char *key) { return size_in(of->config, key); }
 
 /* The sizes as axolotl fills them in; NULL: none is asked for. */
 static json_t *mesh(const struct recipe_fsdp *of)
 {
     int64_t tensor = size_of(of, "tensor_parallel_size"), replicate = size_of(of, "dp_replicate_size"), shard = size_of(of, "dp_shard_size");
-    int64_t rest = of->ranks / tensor;
+    int64_t expert = size_of(of, "expert_parallel_size"), rest = of->ranks / tensor / expert;
 
     if (of->form != RECIPE_AXOLOTL || (tensor == 1 && replicate == 1 && shard == 1))
         return NULL;
@@ -133,6 +135,7 @@ static json_t *mesh(const struct recipe_fsdp *of)
         shard = rest > replicate ? rest / replicate : 1;
     else if (replicate == 1)
         replicate = rest > shard ? rest / shard : 1;
+    shard *= expert;                /* ranks with other experts take other samples, and share all else (monkeypatch/accelerate/parallelism_config.py) */
     return json_pack("{s:I, s:I, s:I}", "parallelism_config_tp_size", (json_int_t)tensor, "parallelism_config_dp_replicate_size",
                      (json_int_t)replicate, "parallelism_config_dp_shard_size", (json_int_t)shard);
 }
@@ -154,4 +157,33 @@ json_t *recipe_fsdp_document(const struct recipe_fsdp *of)
     if (sizes)
         json_object_set_new(doc, "parallelism_config", sizes);
     return doc;
+}
+
+void recipe_fsdp_experts(const json_t *config, enum recipe_form form, struct plan *p, struct notes *notes)
+{
+    int64_t n = size_in(config, "expert_parallel_size");
+    bool alone = size_in(config, "tensor_parallel_size") == 1 && size_in(config, "context_parallel_size") == 1;
+
+    if (form != RECIPE_AXOLOTL || n == 1 || size_in(config, "dp_shard_size") == 1 || !alone || p->strategy != STRAT_FSDP || p->dialect != DIALECT_TORCH)
+        return;
+    p->parallel.expert = n;
+    p->fsdp.root_units = ROOT_TOGETHER;
+    notes_add(notes, "expert_parallel_size: routers, experts and their exchange are planned as torchtitan computes them, embedding and head in the root: axolotl's "
+              "exchange is DeepEP's, its experts are transformers'");
+}
+
+int recipe_fsdp_check_experts(const json_t *config, const char *where, bool meshes, const struct plan *p)
+{
+    const json_t *said = json_object_get(config, "expert_parallel_size");
+    int64_t n = size_in(config, "expert_parallel_size"), shard = size_in(config, "dp_shard_size");
+
+    if (said && !json_is_integer(said) && !json_is_null(said))
+        return fail("%s: expert_parallel_size: expected a number", where);
+    if (n > 1 && (!meshes || p->parallel.expert <= 1))
+        return fail("%s: expert_parallel_size: planned beside FSDP2 (fsdp_version 2) with dp_shard_size alone: without it axolotl leaves each rank's experts to "
+                    "no wrapper", where);
+    if (n > 1 && n * shard != p->cluster.world_size)
+        return fail("%s: expert_parallel_size %" PRId64 " x dp_shard_size %" PRId64 " are not the cluster's %" PRId64 " GPUs, as axolotl wants them to be", where, n,
+                    shard, p->cluster.world_size);
+    return 0;
 }

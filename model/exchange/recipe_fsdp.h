@@ -24,4 +24,10 @@ struct recipe_fsdp {
 /* accelerate's document for accelerate_read(); NULL where it is refused, reported. */
 json_t *recipe_fsdp_document(const struct recipe_fsdp *of);
 
+/* axolotl's ExpertParallelPlugin beside FSDP2, once that is read: as torchtitan's experts, a rank's are sharded over the dp_shard ranks that have the
+ * same (integrations/expert_parallel/plugin.py, fully_shard_experts()).  Alone it leaves experts to no wrapper: that is refused, 0 or -1 reported;
+ * `meshes`: a recipe's sizes make FSDP2's mesh. */
+void recipe_fsdp_experts(const json_t *config, enum recipe_form form, struct plan *p, struct notes *notes);
+int  recipe_fsdp_check_experts(const json_t *config, const char *where, bool meshes, const struct plan *p);
+
 #endif

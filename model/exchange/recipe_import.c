@@ -356,6 +356,7 @@ static int read_fsdp(const struct import *in, const char *words)
     int rc = doc ? accelerate_read(doc, in->where, in->p, in->notes) : -1;
 
     json_decref(doc);
+    recipe_fsdp_experts(in->config, in->form, in->p, in->notes);
     return rc;
 }
 
@@ -635,7 +636,7 @@ static int refuse_mesh(const struct import *in)
 {
     static const struct { const char *key, *why; } never[] = {
         { "context_parallel_size", "ranks would share positions" }, { "sequence_parallel_degree", "ranks would share positions" },
-        { "expert_parallel_size", "ranks would share experts" }, { "expert_model_parallel_size", "ranks would share experts" },
+        { "expert_model_parallel_size", "ranks would share experts" },
         { "tensor_model_parallel_size", "ranks would share tensors" }, { "pipeline_model_parallel_size", "ranks would share layers" },
     }, meshes[] = {
         { "tensor_parallel_size", "ranks would share tensors" }, { "dp_shard_size", "ranks would share shards" },
@@ -649,7 +650,7 @@ static int refuse_mesh(const struct import *in)
     for (size_t i = 0; !mesh && i < sizeof meshes / sizeof *meshes; i++)
         if (count_of(in, meshes[i].key, 1) > 1)
             return fail("%s: %s: %s: planned of axolotl with fsdp_version 2 alone", in->where, meshes[i].key, meshes[i].why);
-    return 0;
+    return recipe_fsdp_check_experts(in->config, in->where, mesh, in->p);
 }
 
 int recipe_read_launched(const json_t *config, const char *where, const json_t *launch, const char *by, struct plan *p, struct notes *notes)

@@ -121,7 +121,7 @@ static int of_factory(const json_t *config, const char *where, struct plan *p, s
 /* Others than these do with a step what is not known here. */
 static void list_plugins(const json_t *config, struct notes *notes)
 {
-    static const char *const known[] = { "liger", "cut_cross_entropy", "kernels.KernelsPlugin", "swanlab" };
+    static const char *const known[] = { "liger", "cut_cross_entropy", "kernels.KernelsPlugin", "swanlab", "expert_parallel" };
     const json_t *list = json_object_get(config, "plugins"), *v;
     size_t i;
 

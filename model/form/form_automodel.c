@@ -65,10 +65,9 @@ static const struct form_row rows[] = {
     { "distributed.patch_is_packed_sequence", ROW_SILENT, NULL }, { "distributed.reshard_after_forward", ROW_READ, NULL },
     { "distributed.pipeline.pp_schedule", ROW_READ, NULL }, { "distributed.pipeline.pp_microbatch_size", ROW_READ, NULL },
     { "distributed.pipeline.layers_per_stage", ROW_READ, NULL }, { "distributed.pipeline.scale_grads_in_schedule", ROW_SILENT, NULL },
-    { "distributed.pipeline.round_virtual_stages_to_pp_multiple", ROW_SILENT, NULL },
+    { "distributed.pipeline.round_virtual_stages_to_pp_multiple", ROW_READ, NULL },
     { "distributed.pipeline.patch_inner_model", ROW_SILENT, NULL }, { "distributed.pipeline.patch_causal_lm_model", ROW_SILENT, NULL },
-    { "distributed.moe.reshard_after_forward", ROW_MATTERS, "experts stay gathered or not" },
-    { "distributed.moe.wrap_outer_model", ROW_SILENT, NULL },
+    { "distributed.moe.reshard_after_forward", ROW_READ, NULL }, { "distributed.moe.wrap_outer_model", ROW_READ, NULL },
     { "distributed.moe.ignore_router_for_ac", ROW_MATTERS, "routers are not recomputed" },
     { "distributed.offload_policy._target_", ROW_READ, NULL }, { "distributed.offload_policy.pin_memory", ROW_SILENT, NULL },
     { "parallelizer.activation_checkpointing", ROW_REFUSED, "recompute in the place of older recipes is not read: distributed.activation_checkpointing is" },
@@ -186,6 +185,8 @@ static int64_t read_mesh(struct form_reading *r, const struct plan *p)
     form_set(r, "parallel.pipeline", json_integer(pp));
     if (tp > 1)
         form_set(r, "parallel.sequence", json_boolean(form_true(r, "distributed.sequence_parallel", false)));
+    if (dp * cp * tp % ep)
+        form_fail(r, "distributed.ep_size: %lld does not divide the %lld GPUs of a stage", (long long)ep, (long long)(dp * cp * tp));
     if (ep > 1)
         form_set(r, "parallel.expert", json_integer(ep));
     form_set(r, "shard_group", json_integer(dp / replicate * cp));
@@ -203,11 +204,37 @@ static int64_t read_no_mesh(struct form_reading *r, const struct plan *p)
     return p->cluster.world_size;
 }
 
-static void read_pipeline(struct form_reading *r, int64_t local, int64_t steps)
+/* calculate_virtual_stages(): as many stages as layers_per_stage makes, rounded to a multiple of the ranks; else one a rank, of looped schedules two. */
+static int64_t stages_of_rank(struct form_reading *r, const struct plan *p, int64_t ranks, bool looped)
+{
+    static const char *const ways[] = { "none", "up", "down", NULL };
+    int64_t per = form_count(r, "distributed.pipeline.layers_per_stage", 0), stages = per > 0 ? ceil_div(p->model.layers, per) : ranks * (looped ? 2 : 1);
+    int way = form_word(r, "distributed.pipeline.round_virtual_stages_to_pp_multiple", ways, 0);
+
+    if (stages % ranks && way == 0)
+        form_fail(r, "distributed.pipeline.layers_per_stage: %lld makes %lld stages, which do not divide by %lld ranks (round_virtual_stages_to_pp_multiple "
+                  "is not given)", (long long)per, (long long)stages, (long long)ranks);
+    stages = (stages / ranks + (way == 1 && stages % ranks > 0)) * ranks;
+    if (looped ? stages < 2 * ranks : stages != ranks)
+        form_fail(r, "distributed.pipeline.layers_per_stage: %lld makes %lld stages of %lld ranks: 1f1b and gpipe have one a rank, interleaved1f1b two at "
+                  "least", (long long)per, (long long)stages, (long long)ranks);
+    return stages / ranks;
+}
+
+/* Without the outer model the root is no FSDP module: Automodel's own hooks reduce with the step's last backward (fsdp_mixin.py). */
+static void read_reductions(struct form_reading *r)
+{
+    if (axis(r, "distributed.ep_size") > 1 && !form_true(r, "distributed.moe.wrap_outer_model", true))
+        form_set(r, "parallel.pipeline_reduce_last", json_true());
+    if (!form_true(r, "distributed.defer_fsdp_grad_sync", true))
+        form_fail(r, "distributed.defer_fsdp_grad_sync: gradients that a stage reduces after each micro-batch are not planned: true is");
+}
+
+static void read_pipeline(struct form_reading *r, const struct plan *p, int64_t local, int64_t steps)
 {
     static const char *const words[] = { "1f1b", "interleaved1f1b", "gpipe", "1F1B", "Interleaved1F1B", "GPipe", NULL };
     static const char *const ours[] = { "1f1b", "interleaved", "gpipe", "1f1b", "interleaved", "gpipe" };
-    int64_t each = form_count(r, "distributed.pipeline.pp_microbatch_size", 1), per = form_count(r, "distributed.pipeline.layers_per_stage", 0);
+    int64_t each = form_count(r, "distributed.pipeline.pp_microbatch_size", 1);
     int schedule = form_word(r, "distributed.pipeline.pp_schedule", words, 0);
 
     form_set(r, "parallel.pipeline_schedule", json_string(ours[schedule]));
@@ -217,11 +244,26 @@ static void read_pipeline(struct form_reading *r, int64_t local, int64_t steps)
         form_fail(r, "distributed.pipeline.pp_microbatch_size: %lld samples do not divide by %lld", (long long)local, (long long)each);
     form_set(r, "micro_batch", json_integer(each));
     form_set(r, "accumulation", json_integer(local / each * steps));
-    if (per > 0)
-        notes_add(r->notes, "distributed.pipeline.layers_per_stage is not in the plan: stages are as even as they can be");
+    form_set(r, "parallel.virtual_stages", json_integer(stages_of_rank(r, p, axis(r, "distributed.pp_size"), !strcmp(ours[schedule], "interleaved"))));
+    form_set(r, "parallel.first_stage_less_layers", json_integer(0));       /* generate_hf_model_fqn_per_model_part() */
+    form_set(r, "parallel.last_stage_less_layers", json_integer(0));
+    read_reductions(r);
 }
 
-static void read_batch(struct form_reading *r, int64_t dp)
+/* apply_cp() gives Transformer Engine's attention its ring (p2p); "magi" deals positions out by the work they are. */
+static void read_context(struct form_reading *r)
+{
+    const char *attn = form_text(r, "model.backend.attn", "");
+
+    if (axis(r, "distributed.cp_size") <= 1 || axis(r, "distributed.ep_size") <= 1)
+        return;
+    if (!strcmp(attn, "magi"))
+        form_fail(r, "model.backend.attn: magi's exchange of keys and values under cp_size is not planned: te is");
+    form_set(r, "parallel.context_method", json_string("ring"));
+    notes_add(r->notes, "distributed.cp_size: Transformer Engine's ring of keys and values is planned as PyTorch's, with PyTorch's kernels");
+}
+
+static void read_batch(struct form_reading *r, const struct plan *p, int64_t dp)
 {
     int64_t local = form_count(r, "step_scheduler.local_batch_size", 1);
     int64_t global = form_count(r, "step_scheduler.global_batch_size", 32);      /* StepSchedulerConfig */
@@ -231,7 +273,7 @@ static void read_batch(struct form_reading *r, int64_t dp)
         form_fail(r, "step_scheduler.global_batch_size: %lld is not a multiple of local_batch_size %lld x %lld data-parallel ranks", (long long)global,
                   (long long)local, (long long)dp);
     } else if (at_least_one(axis(r, "distributed.pp_size")) > 1) {
-        read_pipeline(r, local, steps);
+        read_pipeline(r, p, local, steps);
     } else {
         form_set(r, "micro_batch", json_integer(local));
         form_set(r, "accumulation", json_integer(steps));
@@ -459,6 +501,19 @@ static void note_attention(const struct form_file *f, const struct plan *p, stru
                   "(torch-eager) keep them, which is planned: more memory and time than that", said ? "" : ": not given", p->model.family);
 }
 
+/* MoEParallelizerConfig's own is false; FSDP2Config's, where it is given, goes over it (infrastructure.py). */
+static void read_reshard(struct form_reading *r)
+{
+    static const char all[] = "distributed.reshard_after_forward", experts[] = "distributed.moe.reshard_after_forward";
+    bool mixture = axis(r, "distributed.ep_size") > 1, stated = form_value(r->file->doc, all) && !json_is_null(form_value(r->file->doc, all));
+    bool own = form_true(r, experts, false);
+
+    if (stated || mixture)
+        form_set(r, "fsdp.reshard_after_forward", json_boolean(stated ? form_true(r, all, true) : own));
+    if (mixture && !stated && !form_value(r->file->doc, experts))
+        notes_add(r->notes, "%s: not given: with ep_size a mixture's weights stay gathered after forward (MoEParallelizerConfig)", experts);
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     static const char *const strategies[] = { "fsdp2", "ddp", NULL };
@@ -491,10 +546,10 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         form_set(&r, "reduce_dtype", json_string(form_word(&r, "distributed.mp_policy.reduce_dtype", policies, 3) > 2 ? "fp32" : "bf16"));
         if (strstr(form_text(&r, "distributed.offload_policy._target_", ""), "CPUOffloadPolicy"))
             form_set(&r, "fsdp.cpu_offload", json_true());
-        if (form_value(f->doc, "distributed.reshard_after_forward"))
-            form_set(&r, "fsdp.reshard_after_forward", json_boolean(form_true(&r, "distributed.reshard_after_forward", true)));
+        read_reshard(&r);
     }
-    read_batch(&r, ddp ? read_no_mesh(&r, p) : read_mesh(&r, p));
+    read_batch(&r, p, ddp ? read_no_mesh(&r, p) : read_mesh(&r, p));
+    read_context(&r);
     read_length(&r, p);
     read_kernels(&r);
     read_float8(&r);
@@ -511,6 +566,9 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     if (p->parallel.expert > 1)
         notes_add(notes, "distributed.ep_size: routers and experts are planned as torchtitan computes them, embedding and head in one unit: Automodel's are its own "
                   "(components/moe), in units of their own");
+    if (p->parallel.expert > 1 && p->parallel.expert == p->cluster.world_size / p->parallel.pipeline)
+        notes_add(notes, "distributed.ep_size: experts that a rank has alone are in no FSDP unit of Automodel's: the plan gathers a second copy of them, which is "
+                  "more memory than that");
     if (!ddp && p->fsdp.root_units != ROOT_TOGETHER)
         notes_add(notes, "fsdp.root_units \"embed-head\": units of their own since 27 August 2026; for an earlier release set \"together\"");
     return trains == 0 || trains == p->model.trainable ? 0

@@ -74,11 +74,28 @@ static int check_kinds(const struct plan *p, const char *where)
 static int check_context(const struct plan *p, const char *where)
 {
     bool verls = p->dialect == DIALECT_TORCH_FSDP1 && p->parallel.context_method == CONTEXT_ULYSSES;
-    bool planned = p->strategy == STRAT_FSDP && (p->dialect == DIALECT_TORCH || verls) && p->parallel.expert <= 1;
+    bool ring = p->dialect == DIALECT_TORCH && p->parallel.context_method != CONTEXT_ULYSSES, planned = p->strategy == STRAT_FSDP && (ring || verls);
 
-    if (!planned || !family_for(&p->model)->autoep || model_blocks_differ(&p->model))
+    if (planned && ring && p->parallel.expert > 1)
+        return 0;
+    if (!planned || p->parallel.expert > 1 || !family_for(&p->model)->autoep || model_blocks_differ(&p->model))
         return fail("%s: parallel.context: of a mixture of experts context parallelism is planned for mixtral and qwen3_moe with experts in every block, "
                     "under fsdp/torch and Ulysses of fsdp/torch-fsdp1 without parallel.expert", where);
+    return 0;
+}
+
+/* A stage is a model of its own, of which FSDP2 has the units; its experts are dealt out within the stage. */
+static int check_pipeline(const struct plan *p, const char *where)
+{
+    if (p->strategy != STRAT_FSDP || p->dialect != DIALECT_TORCH)
+        return fail("%s: parallel.pipeline: stages of a mixture of experts are planned for fsdp in dialect torch, and in dialect megatron", where);
+    if (p->parallel.expert > 1 && plan_torch_before(p, 2015))
+        return fail("%s: framework_version: experts of other ranks are a part of a stage's unit since PyTorch 2.15: not planned before", where);
+    if (pipeline_splits(p->parallel.pipeline_schedule))
+        return fail("%s: parallel.pipeline_schedule: %s computes weights' gradients apart, which is not planned of a mixture of experts yet", where,
+                    pipeline_name(p->parallel.pipeline_schedule));
+    if (is_llama4(&p->model) || p->model.moe_every > 1)
+        return fail("%s: parallel.pipeline: %s: stages of layers that differ by turns are not planned yet", where, p->model.family);
     return 0;
 }
 
@@ -89,8 +106,10 @@ static int check_transformers(const struct plan *p, const char *where)
         return fail("%s: fp8: experts in 8-bit floats are not planned yet", where);
     if (p->kernels == KERNELS_TORCH_COMPILE)
         return fail("%s: kernels: experts in compiled blocks are not planned yet: torch-sdpa or torch-eager", where);
-    if (p->parallel.tensor > 1 || p->parallel.pipeline > 1)
-        return fail("%s: parallel: tensor and pipeline parallelism of a mixture of experts are not planned yet", where);
+    if (p->parallel.tensor > 1)
+        return fail("%s: parallel.tensor: tensor parallelism of a mixture of experts is not planned yet", where);
+    if (p->parallel.pipeline > 1 && check_pipeline(p, where) < 0)
+        return -1;
     return p->parallel.context > 1 ? check_context(p, where) : 0;
 }
 

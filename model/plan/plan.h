@@ -263,6 +263,7 @@ struct parallel_options {
     enum pipeline_kind pipeline_schedule;
     int64_t virtual_stages;         /* chunks of a rank of the pipe */
     int64_t pipeline_flushes;       /* times that a step runs the schedule, each with its share of the micro-steps; at most 1: once */
+    bool    pipeline_reduce_last;   /* gradients are reduced behind the last of these alone, and units stay until then */
     int64_t first_stage_less, last_stage_less;  /* blocks fewer, in place of the embedding and of the head */
     int64_t expert;                 /* ranks that share out the experts of each block; 1: none */
     int64_t expert_tensor;          /* tensor-parallel ranks that cut each expert: one, or all of them */

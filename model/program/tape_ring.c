@@ -11,7 +11,7 @@ struct run {
     struct tape   *t;
     struct ring    r;
     enum dtype     dt;
-    int64_t        nq, nkv;             /* elements of q, and of k and v together */
+    int64_t        n[3], nkv, nout;     /* elements of q, k and v; of k and v together; of the output, whose heads are as wide as v's */
     int            kv[2];               /* a rank's own k and v, copied; 0: not */
     int            all, next, view;     /* what all ranks sent; what the neighbour sent; what has arrived of that */
     int            used[2];             /* what the last step that computed has read */
@@ -71,8 +71,8 @@ static int collective(struct tape *t, const char *name, enum coll_op op, enum dt
 static void begin(struct run *u)
 {
     for (int i = 0; i < 2 && !u->r.one_kv_head; i++) {
-        moves(u->t, "contiguous keys, values", KC_COPY, u->nkv * dtype_bytes(u->dt));
-        u->kv[i] = tape_new(u->t, u->nkv / 2, u->dt);
+        moves(u->t, "contiguous keys, values", KC_COPY, 2 * u->n[1 + i] * dtype_bytes(u->dt));
+        u->kv[i] = tape_new(u->t, u->n[1 + i], u->dt);
     }
 }
 
@@ -146,7 +146,7 @@ struct merge { int out, lse; };         /* in fp32, of the steps so far */
 static void merge(struct run *u, struct merge *m, int out, int lse, bool half)
 {
     struct tape *t = u->t;
-    int64_t n = half ? u->nq / 2 : u->nq, rows = half ? u->r.lse_numel / 2 : u->r.lse_numel;
+    int64_t n = half ? u->nout / 2 : u->nout, rows = half ? u->r.lse_numel / 2 : u->r.lse_numel;
 
     (void)lse;                          /* read alone */
     int less = computed(t, "merge lse", rows, 2), share_of = computed(t, "merge lse", rows, 1);
@@ -163,7 +163,7 @@ static void merge(struct run *u, struct merge *m, int out, int lse, bool half)
     tape_unref(t, log);
     if (half) {
         rebind(t, &m->lse, computed(t, "merge lse", u->r.lse_numel, 1));
-        rebind(t, &m->out, computed(t, "merge outputs", u->nq, 1));
+        rebind(t, &m->out, computed(t, "merge outputs", u->nout, 1));
         tape_unref(t, total);
         tape_unref(t, sum);
     } else {
@@ -184,8 +184,8 @@ static struct results attend(struct run *u, int64_t i)
     struct results out;
 
     square(u, i, k);
-    k->bytes = (2 * u->nq / parts + u->nkv / (half_keys(u, i) ? 2 : 1)) * dtype_bytes(u->dt);
-    out.out = tape_new(t, u->nq / parts, u->dt);
+    k->bytes = ((u->n[0] + u->nout) / parts + u->nkv / (half_keys(u, i) ? 2 : 1)) * dtype_bytes(u->dt);
+    out.out = tape_new(t, u->nout / parts, u->dt);
     out.lse = tape_new(t, u->r.lse_numel / parts, DT_FP32);
     for (int s = 0; s < 2; s++)
         out.state[s] = tape_new(t, 1, DT_INT64);
@@ -219,7 +219,7 @@ static struct results go_round(struct run *u)
         made = attend(u, i);
         let_go(t, &now);
         now = made;
-        int64_t n = half_queries(u, i) ? u->nq / 2 : u->nq;
+        int64_t n = half_queries(u, i) ? u->nout / 2 : u->nout;
         int wide = cast(t, now.out, n, u->dt, DT_FP32);
         if (i > 0) {
             merge(u, &m, wide, now.lse, half_queries(u, i));
@@ -229,7 +229,7 @@ static struct results go_round(struct run *u)
             out.state[1] = share(t, now.state[1]);
         }
     }
-    out.out = cast(t, m.out, u->nq, DT_FP32, u->dt);
+    out.out = cast(t, m.out, u->nout, DT_FP32, u->dt);
     out.lse = m.lse;
     tape_unref(t, m.out);
     let_go(t, &now);
@@ -255,10 +255,19 @@ static struct results kept(struct run *u)
     return out;
 }
 
+/* Heads of v may be narrower than those of q and k. */
+static void measure(struct run *u)
+{
+    u->nkv = u->n[1] + u->n[2];
+    u->nout = u->n[0] / u->n[1] * u->n[2];
+}
+
 var tape_ring_attention(struct tape *t, const var in[3], const struct ring *r)
 {
-    struct run u = { .t = t, .r = *r, .dt = tape_var_dtype(t, in[0]), .nq = tape_var_numel(t, in[0]),
-                     .nkv = 2 * tape_var_numel(t, in[1]) };
+    struct run u = { .t = t, .r = *r, .dt = tape_var_dtype(t, in[0]),
+                     .n = { tape_var_numel(t, in[0]), tape_var_numel(t, in[1]), tape_var_numel(t, in[2]) } };
+
+    measure(&u);
     struct results out = t->cached && !t->stopped ? kept(&u) : go_round(&u);
     struct node *n = tape_node(t, NODE_RING, "attention", KC_ATTENTION);
 
@@ -271,7 +280,7 @@ var tape_ring_attention(struct tape *t, const var in[3], const struct ring *r)
         tape_edge(t, n, in[i]);
         tape_save_var(t, n, in[i]);
     }
-    var y = tape_var(t, out.out, u.nq, u.dt, t->nnodes - 1, 0);
+    var y = tape_var(t, out.out, u.nout, u.dt, t->nnodes - 1, 0);
     n = &t->nodes[t->nnodes - 1];
     const int saved[] = { out.out, out.lse, out.state[0], out.state[1] };
     for (int i = 0; i < 4; i++)
@@ -298,9 +307,8 @@ static void step_back(struct run *u, struct grads *g, int64_t i)
 
     if (idle(u, i)) {
         for (int j = 0; j < 3; j++) {
-            int64_t n = j ? u->nkv / 2 : u->nq;
-            moves(t, "zero gradients", KC_ELEMENTWISE, 4 * n);
-            rebind(t, &g->step[j], tape_new(t, n, DT_FP32));
+            moves(t, "zero gradients", KC_ELEMENTWISE, 4 * u->n[j]);
+            rebind(t, &g->step[j], tape_new(t, u->n[j], DT_FP32));
         }
         return;
     }
@@ -309,9 +317,9 @@ static void step_back(struct run *u, struct grads *g, int64_t i)
     rebind(t, &g->lse, lse);
     struct kernel *k = tape_kernel(t, i == 0 ? "attention" : "attention of others", KC_ATTENTION);
     square(u, i, k);
-    k->bytes = 2 * (u->nq / qs + u->nkv / ks) * dtype_bytes(u->dt);
+    k->bytes = ((u->n[0] + u->nout) / qs + 2 * u->nkv / ks) * dtype_bytes(u->dt);
     for (int j = 0; j < 3; j++)
-        made[j] = tape_new(t, j ? u->nkv / 2 / ks : u->nq / qs, u->dt);
+        made[j] = tape_new(t, u->n[j] / (j ? ks : qs), u->dt);
     if (u->r.scratch + u->r.keys)
         tape_unref(t, tape_alloc(t, u->r.scratch / qs + u->r.keys / ks, 1, MEM_TEMPORARIES));
     for (int j = 0; j < 3; j++)
@@ -322,7 +330,7 @@ static void step_back(struct run *u, struct grads *g, int64_t i)
 static void add(struct run *u, struct grads *g, int j, bool half)
 {
     struct tape *t = u->t;
-    int64_t n = j ? u->nkv / 2 : u->nq, of = half ? n / 2 : n;
+    int64_t n = u->n[j], of = half ? n / 2 : n;
 
     moves(t, "add gradients", KC_ELEMENTWISE, of * (8 + dtype_bytes(u->dt)));
     if (half)
@@ -347,7 +355,7 @@ static void hand_on(struct run *u, struct grads *g, bool first)
     int flat[2] = { 0, 0 };
 
     for (int j = 0; j < 2 && first && !u->r.one_kv_head; j++)   /* they lie as keys and values do, by positions */
-        flat[j] = computed(t, "flatten gradients", u->nkv / 2, 1);
+        flat[j] = computed(t, "flatten gradients", u->n[1 + j], 1);
     g->joined = computed(t, "join gradients", u->nkv, 1);
     tape_unref(t, flat[0]);
     tape_unref(t, flat[1]);
@@ -362,9 +370,8 @@ static void go_round_back(struct run *u, struct grads *g)
     int joined = 0;
 
     for (int j = 0; j < 3; j++) {
-        int64_t n = j ? u->nkv / 2 : u->nq;
-        moves(t, "zero gradients", KC_ELEMENTWISE, 4 * n);
-        g->sum[j] = tape_new(t, n, DT_FP32);
+        moves(t, "zero gradients", KC_ELEMENTWISE, 4 * u->n[j]);
+        g->sum[j] = tape_new(t, u->n[j], DT_FP32);
     }
     begin(u);
     for (int64_t i = 0; i < u->r.ranks; i++) {
@@ -383,15 +390,16 @@ static void go_round_back(struct run *u, struct grads *g)
 
 void tape_run_ring(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
-    struct run u = { .t = t, .dt = n->edges[0].dt, .nq = n->edges[0].numel, .nkv = 2 * n->edges[1].numel,
+    struct run u = { .t = t, .dt = n->edges[0].dt, .n = { n->edges[0].numel, n->edges[1].numel, n->edges[2].numel },
                      .r = { .ranks = n->m, .place = n->n, .rotates = n->batch & ROTATES, .balanced = n->batch & BALANCED,
                             .one_kv_head = n->batch & ONE_KV_HEAD, .lse_numel = n->k, .scratch = n->work, .keys = n->keys, .flops = n->flops } };
     struct grads g = { 0 };
 
     t->module = n->module;
     t->half = n->half;
+    measure(&u);
     go_round_back(&u, &g);
-    out[0] = cast(t, g.sum[0], u.nq, DT_FP32, u.dt);
+    out[0] = cast(t, g.sum[0], u.n[0], DT_FP32, u.dt);
     tape_unref(t, g.sum[0]);
     tape_needs(t, g.sent);
     out[1] = cast(t, g.moving, u.nkv, DT_FP32, u.dt);

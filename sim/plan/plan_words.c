@@ -122,10 +122,11 @@ static int say_pipeline(const struct plan *p, char *to, size_t size)
         [PIPELINE_GPIPE] = "GPipe", [PIPELINE_1F1B] = "1F1B", [PIPELINE_INTERLEAVED] = "interleaved 1F1B", [PIPELINE_LOOPED_BFS] = "looped breadth-first",
         [PIPELINE_ZB1P] = "zero-bubble", [PIPELINE_ZBV] = "zero-bubble V", [PIPELINE_DUALPIPEV] = "DualPipeV",
     };
-    char chunks[40] = "", flushes[40] = "";
+    char chunks[40] = "", flushes[60] = "";
 
     if (p->parallel.pipeline_flushes > 1)
-        snprintf(flushes, sizeof flushes, ", run %" PRId64 " times a step", p->parallel.pipeline_flushes);
+        snprintf(flushes, sizeof flushes, ", run %" PRId64 " times a step%s", p->parallel.pipeline_flushes,
+                 p->parallel.pipeline_reduce_last ? ", reduced once" : "");
     if (p->parallel.virtual_stages > 1)
         snprintf(chunks, sizeof chunks, ", %" PRId64 " chunks a %s", p->parallel.virtual_stages, gpu_word(p, 1));
     return snprintf(to, size, "a pipeline of %" PRId64 " stages (%s%s%s)", p->parallel.pipeline, order[p->parallel.pipeline_schedule], chunks, flushes);
@@ -273,6 +274,7 @@ static const struct part parts[] = {
     { "parallel", "pipeline_schedule", true, .format = SAID },
     { "parallel", "virtual_stages", true, .format = SAID },
     { "parallel", "pipeline_flushes", true, .format = SAID },
+    { "parallel", "pipeline_reduce_last", true, .format = SAID },
     { "parallel", "expert", true, .say = say_expert },
     { "parallel", "expert_imbalance", true, .format = SAID },
     { "", "shard_group", true, .format = "sharded in groups of %g" },

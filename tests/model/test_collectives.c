@@ -515,7 +515,7 @@ int main(int argc, char **argv)
         { OFFLOAD "0.19.8", 46 },
         { GRID "torch", 100 },
         { MEGATRON, 265 },
-        { EXPERTS, 95 },
+        { EXPERTS, 111 },
         { "../module/deepspeed", 9 },
         { "../module/torch", 23 },
     };

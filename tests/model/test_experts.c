@@ -137,7 +137,17 @@ static void what_is_not_planned_is_refused_by_name(void **state)
     q = p;
     q.parallel.context = 2;
     q.parallel.expert = 2;
+    assert_int_equal(plan_check(&q, "plan"), 0);
+    q.parallel.context_method = CONTEXT_ULYSSES;
     refused(&q, "parallel.context", "without parallel.expert");
+    q = p;
+    q.parallel.pipeline = 2;
+    q.accumulation = 4;
+    q.sync_every_micro_step = false;
+    q.shard_group = 4;
+    assert_int_equal(plan_check(&q, "plan"), 0);
+    q.parallel.pipeline_schedule = PIPELINE_ZB1P;
+    refused(&q, "parallel.pipeline_schedule", "weights' gradients apart");
     model_free(&p.model);
     plan_moe(&p, "olmoe-1b-7b", 8);
     p.parallel.context = 2;

@@ -198,6 +198,29 @@ static void each_flush_gathers_and_reduces(void **state)
         }
 }
 
+/* Reduced once: each unit is gathered and reduced once a step, however often the schedule runs. */
+static void what_is_reduced_last_is_gathered_once(void **state)
+{
+    static const struct { enum pipeline_kind kind; int chunks; } of[] = { { PIPELINE_GPIPE, 1 }, { PIPELINE_1F1B, 1 }, { PIPELINE_INTERLEAVED, 2 } };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        for (int flushes = 1; flushes <= 3; flushes++) {
+            struct plan p;
+            piped(&p, 0, 8, 2, of[i].kind, of[i].chunks, 4 * flushes, 2);
+            p.parallel.pipeline_flushes = flushes;
+            p.parallel.pipeline_reduce_last = true;
+            sound(&p, "reduced last");
+            for (int stage = 0; stage < 2; stage++) {
+                assert_int_equal(counted(&p, 2 * stage, COLL_ALL_GATHER), 5);
+                assert_int_equal(counted(&p, 2 * stage, COLL_REDUCE_SCATTER), 5);
+            }
+            p.shard_group = 1;
+            sound(&p, "reduced last, DDP's");
+            plan_free(&p);
+        }
+}
+
 static int64_t peak_of(const struct plan *p, int64_t rank)
 {
     struct schedules s = { 0 };
@@ -224,6 +247,8 @@ static void gradients_of_the_flush_before_are_there(void **state)
     p.parallel.pipeline_flushes = 2;
     int64_t twice = peak_of(&p, 0);
     assert_true(llabs(twice - once - grads) <= 1 << 20);
+    p.parallel.pipeline_reduce_last = true;     /* then there are none */
+    assert_int_equal(peak_of(&p, 0), once);
     plan_free(&p);
 }
 
@@ -596,6 +621,7 @@ int main(void)
         cmocka_unit_test(a_tied_embedding_is_added_up_as_shards),
         cmocka_unit_test(the_longest_step_has_an_event_for_each_message),
         cmocka_unit_test(each_flush_gathers_and_reduces),
+        cmocka_unit_test(what_is_reduced_last_is_gathered_once),
         cmocka_unit_test(gradients_of_the_flush_before_are_there),
         cmocka_unit_test(what_does_not_exist_is_refused_by_name),
     };

@@ -84,9 +84,46 @@ static void no_plan_needs_less(void **state)
     print_message("%lld plans, a bound is %.2f of the truth\n", (long long)seen.n, seen.sum / (double)seen.n);
 }
 
+/* Stages of mixtures, whose experts the stage's ranks share out or have whole; a first stage without experts. */
+static void no_stage_of_a_mixture_needs_less(void **state)
+{
+    static const struct { const char *model; int64_t layers; } models[] = { { "mixtral-8x7b", 4 }, { "moonlight-16b-a3b", 5 } };
+    static const struct { enum pipeline_kind kind; int chunks; } of[] = { { PIPELINE_GPIPE, 1 }, { PIPELINE_1F1B, 1 }, { PIPELINE_INTERLEAVED, 2 } };
+    struct seen seen = { 0 };
+
+    (void)state;
+    for (int i = 0; i < 2 * 3 * 3 * 2; i++) {
+        struct model whole;
+        struct plan p;
+        assert_int_equal(model_load(models[i % 2].model, &whole), 0);
+        memset(&p, 0, sizeof p);
+        assert_int_equal(model_with_layers(&whole, models[i % 2].layers, &p.model), 0);
+        assert_int_equal(cluster_load("1x8xh100", &p.cluster), 0);
+        plan_defaults(&p, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+        p.kernels = KERNELS_TORCH_SDPA;
+        p.seq = 256;
+        p.micro_batch = 1;
+        p.parallel.pipeline = 2;
+        p.parallel.pipeline_schedule = of[i / 2 % 3].kind;
+        p.parallel.virtual_stages = of[i / 2 % 3].chunks;
+        p.parallel.first_stage_less = p.parallel.last_stage_less = 0;
+        p.parallel.expert = (int64_t)1 << i / 6 % 3;
+        p.recompute = i / 18 % 2 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+        p.accumulation = 4;
+        p.shard_group = 4;
+        p.sync_every_micro_step = false;
+        plan_resolve(&p);
+        assert_int_equal(plan_check(&p, "plan"), 0);
+        below(&p, &seen);
+        model_free(&p.model);
+        model_free(&whole);
+    }
+    assert_int_equal(seen.n, 36);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(no_plan_needs_less) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(no_stage_of_a_mixture_needs_less), cmocka_unit_test(no_plan_needs_less) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,7 +45,7 @@ typedef int64_t fsdp2_room(int64_t bytes);
 /* A stage's units, by position + 1, roots first and last; what it holds (lower_fsdp2_pipeline.c). */
 struct fsdp2_stage {
     bool old;                       /* PyTorch before 2.15 */
-    struct { bool there, coming; uint16_t gathered; } *unit;
+    struct { bool there, coming; uint16_t gathered, experts; } *unit;
     struct at held;                 /* unit whose all-gather's output is still there; held.c NUC: none */
     bool first_gather;              /* of this forward: after the optimizer, or what came before */
 };
@@ -111,7 +111,7 @@ static inline int64_t fsdp2_kept_ranks(const struct fsdp2 *f, enum unit_class c)
 }
 
 /* The ranks that share a unit, this rank's place among them, and their group; are there units of experts? */
-static inline bool fsdp2_has_experts(const struct fsdp2 *f) { return f->walk.map.of_class[UC_EXPERTS] > 0; }
+static inline bool fsdp2_has_experts(const struct fsdp2 *f) { return f->p->parallel.expert > 1; }
 static inline int64_t fsdp2_ranks(const struct fsdp2 *f, enum unit_class c)
 {
     return c == UC_EXPERTS ? f->local->expert_data_ranks : f->nshard;

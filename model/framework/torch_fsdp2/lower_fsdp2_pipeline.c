@@ -6,13 +6,18 @@
  * resharded after forward; gradients are added up unsharded and reduced once, after the stage's last backward
  * (finalize_backward(): the last unit first; 2.9's post-backward hooks: the root first).
  *
- * Each chunk of a rank is a model of its own: its root has the embedding, the head or nothing. */
+ * With parallel.pipeline_reduce_last a stage's module is none of FSDP's, and NeMo Automodel drives the units within (components/moe/fsdp_mixin.py):
+ * each is gathered by its first forward and stays until gradients are reduced, behind the step's last backward.
+ *
+ * Each chunk of a rank is a model of its own: its root has the embedding, the head or nothing.  Experts that other ranks share are a
+ * part of their block's unit (lower_fsdp2_experts.c): gathered behind the rest, reduced before it, and there when it is. */
 #include <stdlib.h>
 
 #include "base/room.h"
 #include "model/framework/torch_fsdp2/lower_fsdp2.h"
 
 static bool there(const struct fsdp2 *f, struct at u) { return f->stage.unit[u.position + 1].there; }
+static bool coming(const struct fsdp2 *f, struct at u) { return f->stage.unit[u.position + 1].coming; }
 
 /* ---- gathers ---- */
 
@@ -23,6 +28,12 @@ static void with_event_of(struct fsdp2 *f, struct at u)
     if (!*gathered)
         *gathered = sched_event(f->s);
     f->ev_gather = *gathered;
+    if (!fsdp2_with_experts(f, u))
+        return;
+    gathered = &f->stage.unit[u.position + 1].experts;
+    if (!*gathered)
+        *gathered = sched_event(f->s);
+    f->ev_gather_experts = *gathered;
 }
 
 static void now(struct fsdp2 *f, struct at u, bool is_there)
@@ -31,19 +42,43 @@ static void now(struct fsdp2 *f, struct at u, bool is_there)
     f->stage.unit[u.position + 1].coming = false;
 }
 
+static void release(struct fsdp2 *f, struct at u)
+{
+    if (u.c != NUC && fsdp2_ranks(f, u.c) > 1)
+        fsdp2_release(f, u);
+}
+
 static void release_held(struct fsdp2 *f)
 {
-    if (f->stage.held.c != NUC && f->nshard > 1)
-        fsdp2_release(f, f->stage.held);
+    release(f, f->stage.held);
     f->stage.held.c = NUC;
 }
 
+/* All of a unit, on its way to its forward. */
+static void gather(struct fsdp2 *f, struct at u)
+{
+    with_event_of(f, u);
+    fsdp2_unshard(f, u, PHASE_FORWARD, f->stage.first_gather, false);
+    if (fsdp2_with_experts(f, u))
+        fsdp2_unshard(f, fsdp2_experts(u), PHASE_FORWARD, false, false);
+    f->stage.first_gather = false;
+    f->stage.unit[u.position + 1].coming = true;
+}
+
+/* What a stage without a head hands on is its last unit's output, too, whose hook comes before the root's: it is gathered in its own turn. */
 static void ask(struct fsdp2 *f, struct at u)
 {
-    if (there(f, u) || f->stage.unit[u.position + 1].coming)
+    bool own = !f->walk.heads && u.position == f->walk.unit1 - 1;
+
+    if (there(f, u) || coming(f, u))
         return;
     with_event_of(f, u);
-    fsdp2_unshard(f, u, PHASE_BACKWARD, false, true);
+    if (own && fsdp2_with_experts(f, u)) {
+        fsdp2_unshard(f, u, PHASE_BACKWARD, false, true);
+        fsdp2_unshard(f, fsdp2_experts(u), PHASE_BACKWARD, false, true);
+    } else {
+        fsdp2_prefetch_with_experts(f, u, PHASE_BACKWARD);
+    }
     f->stage.unit[u.position + 1].coming = true;
 }
 
@@ -54,6 +89,8 @@ static void gather_again(struct fsdp2 *f, struct at u)
     ask(f, u);
     with_event_of(f, u);
     fsdp2_regather(f, u);
+    if (fsdp2_with_experts(f, u))
+        fsdp2_regather(f, fsdp2_experts(u));
     now(f, u, true);
 }
 
@@ -67,25 +104,36 @@ static void each_unit(struct fsdp2 *f, void (*each)(struct fsdp2 *f, struct at u
         each(f, walk_at(&f->walk, i, 0));
 }
 
+/* The part whose gathered copy is still there. */
+static struct at copy_out(struct fsdp2 *f, struct at u)
+{
+    with_event_of(f, u);
+    fsdp2_copy_out(f, u, PHASE_FORWARD, false);
+    if (!fsdp2_with_experts(f, u))
+        return u;
+    release(f, u);
+    fsdp2_copy_out(f, fsdp2_experts(u), PHASE_FORWARD, false);
+    return fsdp2_experts(u);
+}
+
 static void ask_for_stage(struct fsdp2 *f, struct at u)
 {
     if (there(f, u))
         return;
     f->copy_in = STREAM_COMPUTE;
-    with_event_of(f, u);
-    fsdp2_unshard(f, u, PHASE_FORWARD, false, false);
+    f->stage.first_gather = false;
+    gather(f, u);
     f->copy_in = STREAM_COPY_IN;
-    f->stage.unit[u.position + 1].coming = true;
 }
 
 static void await_for_stage(struct fsdp2 *f, struct at u)
 {
-    if (!f->stage.unit[u.position + 1].coming)
+    struct at last;
+
+    if (!coming(f, u))
         return;
-    with_event_of(f, u);
-    fsdp2_copy_out(f, u, PHASE_FORWARD, false);
-    if (f->nshard > 1)
-        fsdp2_release(f, u);
+    last = copy_out(f, u);
+    release(f, last);
     now(f, u, true);
 }
 
@@ -96,10 +144,15 @@ static void drop(struct fsdp2 *f, struct at u)
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "reshard");
     walk_name(&f->walk, u);
     sched_act(f->s, ACT_FREE, f->fam[u.c].unsharded, u.i, u.by);
+    if (fsdp2_with_experts(f, u))
+        sched_act(f->s, ACT_FREE, f->fam[UC_EXPERTS].unsharded, u.i, u.by);
     f->stage.unit[u.position + 1].there = false;
 }
 
 /* ---- passes ---- */
+
+/* Are gradients those of all runs of the schedule? */
+static bool once(const struct fsdp2 *f) { return f->p->parallel.pipeline_reduce_last; }
 
 static void begin_pass(void *fsdp2)
 {
@@ -109,22 +162,24 @@ static void begin_pass(void *fsdp2)
     each_unit(f, await_for_stage);
     f->stage.first_gather = true;       /* _root_pre_forward: the gather streams wait for the current one */
     if (!f->walk.forward)
-        fsdp2_finds_unsharded(f, stage_ports_passed(o, PIPE_BACKWARD, f->walk.chunk) + stage_ports_passed(o, PIPE_WEIGHT, f->walk.chunk) > 0);
+        fsdp2_finds_unsharded(f, (once(f) && f->walk.flush > 0) || stage_ports_passed(o, PIPE_BACKWARD, f->walk.chunk) + stage_ports_passed(o, PIPE_WEIGHT, f->walk.chunk) > 0);
 }
 
 static void pre_forward(void *fsdp2, struct at u)
 {
     struct fsdp2 *f = fsdp2;
+    bool root = u.c == f->walk.root.c;
+    int next = root ? f->walk.unit0 : u.position + 1;
 
-    if (u.c == NUC || there(f, u))
-        return;
-    with_event_of(f, u);
-    fsdp2_unshard(f, u, PHASE_FORWARD, f->stage.first_gather, false);
-    f->stage.first_gather = false;
-    release_held(f);
-    fsdp2_copy_out(f, u, PHASE_FORWARD, false);
-    f->stage.held = u;
-    f->stage.unit[u.position + 1].there = true;
+    if (u.c != NUC && !there(f, u)) {
+        if (!coming(f, u))
+            gather(f, u);
+        release_held(f);
+        f->stage.held = copy_out(f, u);
+        now(f, u, true);
+    }
+    if (fsdp2_has_experts(f) && next < f->walk.unit1 && !there(f, walk_at(&f->walk, next, 0)) && !coming(f, walk_at(&f->walk, next, 0)))
+        gather(f, walk_at(&f->walk, next, 0));      /* prefetched by lists */
 }
 
 static void post_forward(void *fsdp2, struct at u)
@@ -137,6 +192,8 @@ static void post_forward(void *fsdp2, struct at u)
     if (u.c == NUC || !(root ? f->root_reshard : f->reshard))
         return;
     fsdp2_reshard(f, u);
+    if (fsdp2_with_experts(f, u))
+        fsdp2_reshard(f, fsdp2_experts(u));
     f->stage.unit[u.position + 1].there = false;
 }
 
@@ -159,8 +216,11 @@ static void post_backward(void *fsdp2, struct at u)
 {
     struct fsdp2 *f = fsdp2;
 
-    if (u.c != NUC && f->walk.part != INPUT_PART)
-        fsdp2_accumulate(f, u);
+    if (u.c == NUC || f->walk.part == INPUT_PART)
+        return;
+    if (fsdp2_with_experts(f, u))
+        fsdp2_accumulate(f, fsdp2_experts(u));
+    fsdp2_accumulate(f, u);
 }
 
 /* ---- reduction ---- */
@@ -168,9 +228,15 @@ static void post_backward(void *fsdp2, struct at u)
 static void reduce_one(struct fsdp2 *f, struct at u, struct at *prev)
 {
     f->reduce = true;
-    f->has_sharded = f->walk.flush > 0;         /* those of the schedule before */
+    f->has_sharded = f->walk.flush > 0 && !once(f);         /* those of the schedule before */
+    const struct at *before = prev->c != NUC ? prev : NULL;
+
     fsdp2_finds_unsharded(f, true);
-    fsdp2_post_backward(f, u, prev->c != NUC ? prev : NULL);
+    if (fsdp2_with_experts(f, u)) {
+        fsdp2_post_backward(f, fsdp2_experts(u), before);
+        before = NULL;
+    }
+    fsdp2_post_backward(f, u, before);
     f->stage.unit[u.position + 1].there = false;
     if (f->size[u.c].trained > 0)
         *prev = u;
@@ -197,6 +263,8 @@ static void free_reduced(struct fsdp2 *f, struct at u)
 {
     if (f->size[u.c].trained > 0)
         sched_act(f->s, ACT_FREE, f->fam[u.c].rs_out, u.i, 0);
+    if (fsdp2_with_experts(f, u))
+        sched_act(f->s, ACT_FREE, f->fam[UC_EXPERTS].rs_out, u.i, 0);
 }
 
 /* FSDPState.wait_for_gradient_reduction. */
@@ -208,6 +276,8 @@ static void await_reduction(struct fsdp2 *f)
         AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
     if (held.c != NUC)
         sched_act(f->s, ACT_FREE, f->fam[held.c].rs_in, held.i, 0);
+    if (held.c != NUC && fsdp2_with_experts(f, held))
+        sched_act(f->s, ACT_FREE, f->fam[UC_EXPERTS].rs_in, held.i, 0);
     if (f->hybrid && (f->cast_grads || f->has_sharded))
         each_unit(f, free_reduced);
     f->stage.held.c = NUC;
@@ -216,7 +286,10 @@ static void await_reduction(struct fsdp2 *f)
 static void stage_act(void *fsdp2, const struct pipeline_act *a)
 {
     struct fsdp2 *f = fsdp2;
+    bool last = f->walk.flush + 1 >= f->p->parallel.pipeline_flushes;
 
+    if (once(f) && (a->verb == PIPE_UNSHARD || a->verb == PIPE_RESHARD || !last))       /* PyTorch sees no FSDP module */
+        return;
     switch ((enum pipeline_verb)a->verb) {
     case PIPE_UNSHARD:     each_unit(f, ask_for_stage); break;
     case PIPE_RESHARD:     each_unit(f, drop); break;

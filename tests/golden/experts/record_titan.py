@@ -151,7 +151,7 @@ total_norm = torch.nn.utils.get_total_norm
 
 def noted_total_norm(grads, *args, **more):
     global expert_norm
-    expert_norm = "ep" in grads[0].device_mesh.mesh_dim_names
+    expert_norm = bool(grads) and "ep" in grads[0].device_mesh.mesh_dim_names
     try:
         return total_norm(grads, *args, **more)
     finally:
@@ -219,14 +219,20 @@ def wrap(case, model):
             shared.add(group)
         names[group] = name
     hybrid = world > shard
-    dense, efsdp, ep_mesh = dense["dp_replicate", "fsdp"] if hybrid else dense["fsdp"], sparse["dp_replicate", "efsdp"] if hybrid else sparse["efsdp"], sparse["ep"]
+    dense, efsdp = dense["dp_replicate", "fsdp"] if hybrid else dense["fsdp"], sparse["dp_replicate", "efsdp"] if hybrid else sparse["efsdp"]
+    return wrap_units(plan, model, block_list(model), dense, efsdp, sparse["ep"])
+
+
+def wrap_units(plan, model, blocks, dense, efsdp, ep_mesh):
+    """Of a model, or a stage of one, with its blocks."""
+    hybrid, ep, shard = dense.ndim > 1, ep_mesh.size(), dense.size(-1)
 
     def info(mesh):
         return HSDPMeshInfo(mesh=mesh, replicate_mesh_dim=0, shard_mesh_dim=1) if hybrid else FSDPMeshInfo(mesh=mesh, shard_mesh_dim=0)
 
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32 if plan["reduce_dtype"] == "fp32" else torch.bfloat16, cast_forward_inputs=False)
     reshard = plan.get("fsdp", {}).get("reshard_after_forward", True)
-    blocks, dense_info, sparse_info = block_list(model), info(dense), info(efsdp)
+    dense_info, sparse_info = info(dense), info(efsdp)
     for i, block in enumerate(blocks):
         hf_name = next(n for n in ("mlp", "block_sparse_moe") if hasattr(block, n))
         own, placement = set(), Shard(0)

@@ -120,7 +120,7 @@ kernels = torch.library.Library("aten", "IMPL")
 def flash(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
     state = torch.empty(2, dtype=torch.int64)
     lse = torch.zeros(q.shape[:3], dtype=torch.float32)
-    return torch.zeros_like(q), lse, None, None, q.shape[2], k.shape[2], state, torch.empty((), dtype=torch.int64), q.new_empty(0)
+    return q.new_zeros(*q.shape[:3], v.shape[3]), lse, None, None, q.shape[2], k.shape[2], state, torch.empty((), dtype=torch.int64), q.new_empty(0)
 
 
 def flash_backward(grad_out, q, k, v, out, lse, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, seed, offset, *, scale=None):
