@@ -242,14 +242,12 @@ static void rank_columns(const struct phases_layout *l, int n, struct column c[L
     c[COLUMN_WAITS].rank = others ? 2 : 0;
 }
 
-static void print_layout(struct columns *t, const struct phases *p, const struct phases_layout *l)
+static void print_layout(struct columns *t, const struct phases_layout *l)
 {
-    int64_t all = p->cluster.world_size + (role_is_apart(&p->plan.role[p->engine]) ? p->engine_cluster.world_size : 0);
+    char how[40];
 
-    if (l->apart)
-        columns_cell(t, "%" PRId64 " + %" PRId64 " apart", all - l->engine_gpus, l->engine_gpus);
-    else
-        columns_cell(t, "together");
+    snprintf(how, sizeof how, l->apart ? "%" PRId64 " + %" PRId64 " apart" : "together", l->trainer_gpus, l->engine_gpus);
+    columns_cell(t, "%s%s%s", how, *l->others ? ", " : "", l->others);
     columns_cell(t, "%s", duration_text(l->iteration.s).s);
     cell_interval(t, &l->iteration);
     columns_cell(t, "%.0f %%", 100 * l->idle);
@@ -276,7 +274,7 @@ static void print_layouts(const struct phases *p, FILE *to)
     struct columns *t = columns_new(c, LAYOUT_COLUMNS);
     for (int i = 0; i < n; i++) {
         if (i < LAYOUTS_SHOWN)
-            print_layout(t, p, &l[i]);
+            print_layout(t, &l[i]);
         json_decref(l[i].doc);
     }
     columns_print(t, to, page_width(stdout));

@@ -565,11 +565,6 @@ int phases_answer(const struct phases_asked *a, struct phases *out)
         phases_free(out);
         return EXIT_MISUSE;
     }
-    if (a->search && out->plan.nplaces > 1) {
-        phases_free(out);
-        fail("%s: --search tries layouts of one set of GPUs: give a plan without \"places\"", out->where);
-        return EXIT_MISUSE;
-    }
     if (a->search && (out->engine < 0 || !phases_all_gpus(out, &(struct cluster){ .nodes = 0 }))) {
         phases_free(out);
         fail("%s: --search tries an engine beside the trainers and apart: give a plan with an engine whose GPUs and theirs are one node, or nodes of one size", out->where);

@@ -69,7 +69,8 @@ static json_t *layouts_json(const struct phases *p)
     int tried, n = phases_search(p, l, &tried);
 
     for (int i = 0; i < n; i++)
-        json_array_append_new(rows, json_pack("{s:s, s:b, s:I, s:I, s:f, s:i, s:s, s:I, s:I, s:o, s:f, s:I, s:o}", "layout", l[i].apart ? "apart" : "together", "tight", l[i].tight, "engine_gpus",
+        json_array_append_new(rows, json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:f, s:i, s:s, s:I, s:I, s:o, s:f, s:I, s:o}", "layout", l[i].apart ? "apart" : "together", "others", l[i].others, "tight",
+                                              l[i].tight, "trainer_gpus", (json_int_t)l[i].trainer_gpus, "engine_gpus",
                                               (json_int_t)l[i].engine_gpus, "tensor", (json_int_t)l[i].tensor, "share", l[i].share, "sleep", l[i].sleep,
                                               "between", role_where_name(l[i].between), "micro_batch_times", (json_int_t)l[i].update_times,
                                               "forward_micro_batch_times", (json_int_t)l[i].forward_times, "iteration", cost_json(&l[i].iteration), "idle", l[i].idle,

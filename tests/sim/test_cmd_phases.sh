@@ -329,12 +329,32 @@ print(json.dumps(d))' >"$tmp/places.json"
     holds "phase['reference']['times'] == 2 * phase['log-probs']['times']"
     says 'no role is on "third"' "$tmp/places.json" --set places.third=2xh100
     says 'place: must be a name of "places"' "$tmp/places.json" --set roles.actor.place=nowhere
-    says 'tries layouts of one set of GPUs' "$tmp/places.json" --search
     says 'with_before' demo/grpo.json --set 'phases=[{"update":"actor","with_before":true}]'
     says 'beside: must be a role on the same GPUs' "$tmp/places.json" --set 'phases=[{"update":"actor","beside":"reference"},{"generate":"engine"}]'
     says 'frees_gradients' demo/grpo.json --set roles.reference.frees_gradients=true
 }
 check 'padding left out, and roles on GPUs of their own' "$(unpadded_and_places)"
+
+# Six GPUs train, two have the reference (seven would not divide a step's 96 samples): all layouts are of eight GPUs and of the same samples a step, and a layout is what its plan is asked alone.
+places_searched() {
+    sed 's/"cluster": "8xh100"/"cluster": "6xh100", "places": { "other": "2xh100" }/; s/"infer": "actor"/"infer": "actor", "place": "other"/
+         s/"micro_batch": 4, "accumulation": 8/"micro_batch": 4, "accumulation": 4/; s/"name": "reference"/"name": "reference", "with_before": true/' demo/grpo.json >"$tmp/places.json"
+    ask "$tmp/places.json" 0 --set roles.engine.tensor=1 --search
+    holds "{l['others'] for l in d['search']['fit']} == {'other on 2', 'other on 4', 'all roles'}"
+    holds "[l['iteration']['s'] for l in d['search']['fit']] == sorted(l['iteration']['s'] for l in d['search']['fit'])"
+    holds "all(l['trainer_gpus'] + (l['engine_gpus'] if l['layout'] == 'apart' else 0) + (int(l['others'][-1]) if 'on' in l['others'] else 0) == 8 for l in d['search']['fit'])"
+    holds "all(0 <= l['idle'] < 1 and (l['idle'] > 0 or l['others'] == 'all roles') for l in d['search']['fit'])"
+    holds "all(l['trainer_gpus'] * l['plan']['roles']['actor']['train']['micro_batch'] * l['plan']['roles']['actor']['train']['accumulation'] == 6 * 4 * 4 for l in d['search']['fit'])"
+    for others in 'other on 4' 'all roles'; do
+        ask "$tmp/places.json" 0 --set roles.engine.tensor=1 --search
+        python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); l = next(l for l in d["search"]["fit"] if l["others"] == sys.argv[2]); print(json.dumps(l["plan"])); print(l["iteration"]["s"], l["needed_bytes"], file=sys.stderr)' \
+            "$tmp/doc" "$others" >"$tmp/layout.json" 2>"$tmp/layout"
+        ask "$tmp/layout.json" 0
+        [ "$(figure "'%s %s' % (d['iteration']['s'], phase[d['largest']]['needed_bytes'])")" = "$(cat "$tmp/layout")" ] || echo "the layout $others is another plan alone"
+        holds "('places' in d['plan']) == ('$others' != 'all roles')"
+    done
+}
+check 'layouts of roles with GPUs of their own' "$(places_searched)"
 
 refusals() {
     says 'neither a phase plan' demo/8b-fsdp.json
