@@ -49,8 +49,15 @@ static void print_engine(const struct phases *p, FILE *to)
     const struct engine *e = &r->engine;
     const struct engine_memory *m = &p->served;
 
-    fprintf(to, "  %s: %s of %s over %" PRId64 " GPU%s%s, %s %g.\n", r->name, engine_kind_name(e->kind), p->engine_model.name, e->tensor, e->tensor == 1 ? "" : "s",
-            role_is_apart(r) ? " of its own" : "", engine_share_name(e->kind), e->share);
+    fprintf(to, "  %s: %s of %s over %" PRId64 " GPU%s%s", r->name, engine_kind_name(e->kind), p->engine_model.name, engine_ranks(e), engine_ranks(e) == 1 ? "" : "s",
+            role_is_apart(r) ? " of its own" : "");
+    if (e->pipeline > 1)
+        fprintf(to, " (%" PRId64 " stages)", e->pipeline);
+    if (e->expert > 1)
+        fprintf(to, ", experts shared out over %" PRId64, e->expert);
+    if (e->codes != CODES_NONE)
+        fprintf(to, ", weights in %s", engine_codes_name(e->codes));
+    fprintf(to, ", %s %g.\n", engine_share_name(e->kind), e->share);
     fprintf(to, "    Awake %s: %s of weights, %s of KV cache for %" PRId64 " tokens, %s outside PyTorch", size_text(m->awake).s, size_text(m->weights).s,
             size_text(m->kv).s, m->kv_tokens, size_text(m->outside).s);
     if (m->graphs)

@@ -284,7 +284,7 @@ static int serve(struct phases *p, const int64_t own[])
 static void do_generate(struct phases *p, int k)
 {
     const struct engine *e = &p->plan.role[p->engine].engine;
-    int64_t engines = p->engine_cluster.world_size / e->tensor, samples = samples_of(p, &p->plan.step[k]);
+    int64_t engines = p->engine_cluster.world_size / engine_ranks(e), samples = samples_of(p, &p->plan.step[k]);
     char why[sizeof p->no_generation] = "";
     struct fail_sink before = fail_divert(why, sizeof why);
     int rc = generate(e, &p->served, &p->engine_model, &p->engine_cluster, ceil_div(samples, engines), samples, p->plan.of_prompt, p->plan.prompt, &p->plan.response,

@@ -9,6 +9,7 @@
 #include "sim/phases/forward.h"
 #include "sim/phases/generate.h"
 #include "sim/phases/handover.h"
+#include "sim/phases/engine_weights.h"
 #include "sim/phases/moments.h"
 
 static struct model llama;
@@ -36,6 +37,15 @@ static struct engine usual(enum engine_kind kind)
 
     engine_fill(&e, &eight.gpu);
     return e;
+}
+
+/* Elements of a rank: weights of two bytes each. */
+static int64_t engine_params(const struct model *m, int64_t tensor)
+{
+    struct engine e = engine_usual(ENGINE_VLLM);
+
+    e.tensor = tensor;
+    return engine_weights(&e, m, 0) / 2;
 }
 
 /* vLLM 0.33's arg_utils.py, and by hand what memory_hook.py of SGLang 0.5.23 leaves of an H100's 81,559 MiB: 512 + 1.5 x 8192 + 128 + 2 x 256 +
