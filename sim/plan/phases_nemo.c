@@ -213,7 +213,7 @@ static const struct { const char *section, *keys; } known[] = {
                             "dp_replicate_size custom_parallel_plan automodel_kwargs lora_cfg env_vars clear_cache_every_n_steps defer_fsdp_grad_sync moe_parallelizer checkpoint " },
     { "policy.generation.vllm_cfg", " async_engine precision kv_cache_dtype logprobs_mode tensor_parallel_size pipeline_parallel_size expert_parallel_size "
                                     "gpu_memory_utilization max_model_len enforce_eager use_tqdm use_deep_gemm num_last_layers_in_bf16 num_first_layers_in_bf16 "
-                                    "enable_vllm_metrics_logger vllm_metrics_logger_interval http_refit_api_key_env_var reset_encoder_cache_after_weight_update "
+                                    "is_mx quantization_ignored_layer_kws pow2_weight_scaling_factors pow2_activation_scaling_factors enable_vllm_metrics_logger vllm_metrics_logger_interval http_refit_api_key_env_var reset_encoder_cache_after_weight_update "
                                     "http_refit_server_port zmq_refit_server_port expose_http_server skip_tokenizer_init load_format http_server_serving_chat_kwargs " },
 };
 
@@ -390,25 +390,35 @@ static int64_t engine_gpus(struct importing *in, const struct cluster *c)
     return gpus;
 }
 
+/* Weights in blocks of fp8 (models/generation/vllm/quantization/fp8.py: FP8_BLOCK_QUANT_KWARGS). */
+static bool narrow(struct importing *in) { return !strcmp(import_text(in, VLLM "precision", "bfloat16"), "fp8"); }
+
 static int engine_refuses(struct importing *in)
 {
     if (strcmp(import_text(in, GEN "backend", "vllm"), "vllm") != 0)
         return fail("%s: " GEN "backend: %.20s: vllm is planned of NeMo-RL", in->f->path, import_text(in, GEN "backend", ""));
-    if (import_count(in, VLLM "pipeline_parallel_size", 1, 1) > 1 || import_count(in, VLLM "expert_parallel_size", 1, 1) > 1)
-        return fail("%s: " VLLM "*_parallel_size: an engine with pipeline or expert parallelism is not planned: tensor parallelism is", in->f->path);
+    static const char *const some[] = { "num_first_layers_in_bf16", "num_last_layers_in_bf16" };
+    for (size_t i = 0; i < 2; i++) {
+        char path[80];
+        snprintf(path, sizeof path, VLLM "%s", some[i]);
+        if (narrow(in) && import_count(in, path, 0, 0) > 0)
+            return fail("%s: %s: layers that stay in bf16 beside others in fp8 are not planned: all in one are", in->f->path, path);
+    }
+    if (narrow(in) && (import_flag(in, VLLM "is_mx", false) || json_array_size(form_value(in->f->doc, VLLM "quantization_ignored_layer_kws"))))
+        return fail("%s: " VLLM "is_mx, quantization_ignored_layer_kws: of an engine's fp8 blocks of 128 x 128 in all layers are planned", in->f->path);
     const char *cache = import_text(in, VLLM "kv_cache_dtype", "auto");
     if (strcmp(cache, "auto") != 0 && strcmp(cache, "bfloat16") != 0 && strncmp(cache, "fp8", 3) != 0)
         return fail("%s: " VLLM "kv_cache_dtype: %.20s: auto, bfloat16 and fp8 are planned", in->f->path, cache);
-    if (strcmp(import_text(in, VLLM "precision", "bfloat16"), "bfloat16") != 0)
-        return fail("%s: " VLLM "precision: %.20s: quantised weights in an engine are not planned", in->f->path, import_text(in, VLLM "precision", ""));
+    if (!narrow(in) && strcmp(import_text(in, VLLM "precision", "bfloat16"), "bfloat16") != 0)
+        return fail("%s: " VLLM "precision: %.20s: bfloat16 and fp8 are planned", in->f->path, import_text(in, VLLM "precision", ""));
     return in->failed ? -1 : 0;
 }
 
 static void add_engine(struct importing *in, const struct cluster *all, int64_t apart)
 {
-    bool narrow = !strncmp(import_text(in, VLLM "kv_cache_dtype", "auto"), "fp8", 3);
+    bool keys = !strncmp(import_text(in, VLLM "kv_cache_dtype", "auto"), "fp8", 3);
     int64_t most = import_count(in, GEN "vllm_kwargs.max_num_seqs", 1, 0);
-    json_t *engine = json_pack("{s:s, s:s, s:s, s:I, s:f, s:b, s:i, s:b}", "engine", "vllm", "dtype", "bf16", "kv_cache_dtype", narrow ? "fp8" : "bf16", "tensor",
+    json_t *engine = json_pack("{s:s, s:s, s:s, s:I, s:f, s:b, s:i, s:b}", "engine", "vllm", "dtype", "bf16", "kv_cache_dtype", keys ? "fp8" : "bf16", "tensor",
                                (json_int_t)import_count(in, VLLM "tensor_parallel_size", 1, 1), "gpu_memory_utilization",
                                import_number(in, VLLM "gpu_memory_utilization", 0.6), "enforce_eager", import_flag(in, VLLM "enforce_eager", false), "sleep",
                                apart ? 0 : 1, "own_process", 1);
@@ -417,6 +427,10 @@ static void add_engine(struct importing *in, const struct cluster *all, int64_t 
     json_object_set_new(engine, "driven", json_string(import_flag(in, VLLM "async_engine", false) ? "async" : "within"));
     if (import_count(in, VLLM "tensor_parallel_size", 1, 1) > 1)
         json_object_set_new(engine, "async_scheduling", json_false());
+    import_positive(engine, "pipeline", import_count(in, VLLM "pipeline_parallel_size", 1, 1));
+    import_positive(engine, "expert", import_count(in, VLLM "expert_parallel_size", 1, 1));
+    if (narrow(in))
+        json_object_set_new(engine, "quantization", json_string("fp8-block"));
     if (most)
         json_object_set_new(engine, "max_num_seqs", json_integer(most));
     if (apart)

@@ -25,6 +25,21 @@
 
 static bool on_megatron(const struct importing *in) { return verl_is_megatron(in->f); }
 
+/* Its ranks, as verl asserts them (workers/config/rollout.py). */
+static int engine_refuses(struct importing *in, bool vllm)
+{
+    int64_t tensor = import_count(in, ROLLOUT "tensor_model_parallel_size", 1, 2), data = import_count(in, ROLLOUT "data_parallel_size", 1, 1);
+    int64_t expert = import_count(in, ROLLOUT "expert_parallel_size", 1, 1);
+
+    if (vllm && import_count(in, ROLLOUT "pipeline_model_parallel_size", 1, 1) > 1)
+        return fail("%s: " ROLLOUT "pipeline_model_parallel_size: verl has no pipelines with vLLM", in->f->path);
+    if (!vllm && (data > 1 || expert > 1))
+        return fail("%s: " ROLLOUT "data_parallel_size, expert_parallel_size: planned with vLLM alone", in->f->path);
+    if (expert > 1 && expert != tensor * data)
+        return fail("%s: " ROLLOUT "expert_parallel_size: verl asks for tensor_model_parallel_size times data_parallel_size, %" PRId64, in->f->path, tensor * data);
+    return in->failed ? -1 : 0;
+}
+
 /* What the file asks for and no phase plan has. */
 static int verl_refuses(struct importing *in)
 {
@@ -38,18 +53,15 @@ static int verl_refuses(struct importing *in)
         return fail("%s: actor_rollout_ref.hybrid_engine: false: verl's main_ppo takes true alone", in->f->path);
     if (strcmp(import_text(in, ROLLOUT "checkpoint_engine.backend", "naive"), "naive") != 0)
         return fail("%s: " ROLLOUT "checkpoint_engine.backend: an engine on GPUs of its own is not read from verl's files: write a phase plan", in->f->path);
-    if (form_value(in->f->doc, ROLLOUT "quantization"))
-        return fail("%s: " ROLLOUT "quantization: quantised weights in an engine are not planned", in->f->path);
+    if (strcmp(import_text(in, ROLLOUT "quantization", "fp8"), "fp8") != 0 || form_value(in->f->doc, ROLLOUT "quantization_config_file"))
+        return fail("%s: " ROLLOUT "quantization: %.20s: fp8 without a file of its own is planned", in->f->path, import_text(in, ROLLOUT "quantization", "fp8"));
     if (form_value(in->f->doc, REF "model.path"))
         return fail("%s: " REF "model.path: a reference model that is another one than the actor is not planned from verl's files: write a phase plan", in->f->path);
     if (import_flag(in, "reward_model.enable", false))
         return fail("%s: reward_model.enable: verl serves its reward model by an engine of its own, which is not planned: rewards by functions are", in->f->path);
     if (strcmp(engine, "vllm") != 0 && strcmp(engine, "sglang") != 0)
         return fail("%s: " ROLLOUT "name: %.40s: vllm and sglang are planned", in->f->path, engine);
-    if (import_count(in, ROLLOUT "pipeline_model_parallel_size", 1, 1) > 1 || import_count(in, ROLLOUT "data_parallel_size", 1, 1) > 1 ||
-        import_count(in, ROLLOUT "expert_parallel_size", 1, 1) > 1)
-        return fail("%s: " ROLLOUT "*_parallel_size: an engine with pipeline, data or expert parallelism is not planned: tensor parallelism is", in->f->path);
-    return in->failed ? -1 : 0;
+    return engine_refuses(in, !strcmp(engine, "vllm"));
 }
 
 static const char *verl_dtype(struct importing *in)
@@ -73,17 +85,32 @@ static int verl_sleep(struct importing *in, bool vllm)
     return vllm && import_flag(in, ROLLOUT "layered_summon", false) ? 1 : 2;
 }
 
+/* Pipelines, experts over the ranks of replicated attention, which cut them where they are not shared out whole, weights in fp8 by blocks
+ * (vllm_async_server.py: fp8_block_quant_kwargs). */
+static void verl_ranks(struct importing *in, json_t *engine)
+{
+    int64_t data = import_count(in, ROLLOUT "data_parallel_size", 1, 1), all = data * import_count(in, ROLLOUT "tensor_model_parallel_size", 1, 2);
+
+    import_positive(engine, "pipeline", import_count(in, ROLLOUT "pipeline_model_parallel_size", 1, 1));
+    if (in->actor.model.experts > 0 && (data > 1 || import_count(in, ROLLOUT "expert_parallel_size", 1, 1) > 1))
+        import_positive(engine, "expert", all);
+    if (form_value(in->f->doc, ROLLOUT "quantization"))
+        json_object_set_new(engine, "quantization", json_string("fp8-block"));
+}
+
 static void verl_engine(struct importing *in, bool adapts)
 {
     bool vllm = !strcmp(import_text(in, ROLLOUT "name", "vllm"), "vllm");
     int sleep = verl_sleep(in, vllm);
 
-    import_role(in, "engine", json_pack("{s:s, s:s, s:s, s:I, s:f, s:I, s:I, s:b, s:i}", "engine", vllm ? "vllm" : "sglang", "driven", "async", "dtype",
+    json_t *role = json_pack("{s:s, s:s, s:s, s:I, s:f, s:I, s:I, s:b, s:i}", "engine", vllm ? "vllm" : "sglang", "driven", "async", "dtype",
                                      verl_dtype(in), "tensor",
                                      (json_int_t)import_count(in, ROLLOUT "tensor_model_parallel_size", 1, 2), vllm ? "gpu_memory_utilization" : "mem_fraction_static",
                                      import_number(in, ROLLOUT "gpu_memory_utilization", 0.5), "max_num_seqs", (json_int_t)import_count(in, ROLLOUT "max_num_seqs", 1, 1024),
                                      "max_num_batched_tokens", (json_int_t)import_count(in, ROLLOUT "max_num_batched_tokens", 1, 8192), "enforce_eager",
-                                     import_flag(in, ROLLOUT "enforce_eager", false), "sleep", sleep));
+                                     import_flag(in, ROLLOUT "enforce_eager", false), "sleep", sleep);
+    verl_ranks(in, role);
+    import_role(in, "engine", role);
     if (!form_value(in->f->doc, ROLLOUT "max_num_seqs"))
         notes_add(in->notes, ROLLOUT "max_num_seqs: 1024, as verl 0.7 and 0.8 take it; 0.9 takes 256");
     if (sleep == 2 && adapts)
@@ -284,7 +311,7 @@ static void verl_phases(struct importing *in, bool refers, bool adapts, int64_t 
 /* The form's reader does not see the keys that are read here. */
 static int verl_actor(struct importing *in)
 {
-    static const char *const here[] = { "dtype", "update_weights_bucket_megabytes", "checkpoint_engine", "layered_summon", "pipeline_model_parallel_size", "data_parallel_size", "expert_parallel_size" };
+    static const char *const here[] = { "dtype", "update_weights_bucket_megabytes", "checkpoint_engine", "layered_summon", "pipeline_model_parallel_size", "data_parallel_size", "expert_parallel_size", "quantization" };
     json_t *doc = json_deep_copy(in->f->doc), *rollout = json_object_get(json_object_get(doc, "actor_rollout_ref"), "rollout");
 
     for (size_t i = 0; i < sizeof here / sizeof *here; i++)

@@ -257,9 +257,9 @@ def look(doc, outcome, pairs):
 counts = [R + k for k in ("tensor_model_parallel_size", "max_num_seqs", "max_num_batched_tokens", "log_prob_micro_batch_size_per_gpu", "update_weights_bucket_megabytes")]
 look(verl, "refused", [(k, v) for k in counts + [A + "ppo_epochs", "data.train_batch_size"] for v in ("many", 2.5)] + [(F + "log_prob_micro_batch_size_per_gpu", -1)])
 look(verl, "refused", [(k, "maybe") for k in (R + "enforce_eager", R + "free_cache_engine", A + "fsdp_config.param_offload", "reward_model.enable")])
-look(verl, "refused", [("critic.enable", True), ("algorithm.adv_estimator", "remax"), ("algorithm.filter_groups.enable", True), (R + "quantization", "fp8"),
-                       (R + "dtype", "fp8"), (R + "max_model_len", 1000), (F + "model.path", "Qwen/Qwen2.5-7B"), (F + "strategy", "megatron"), (R + "gpu_memory_utilization", "half")])
-look(verl, "followed", [(R + "dtype", "float32"), (R + "log_prob_use_dynamic_bsz", True), (F + "log_prob_use_dynamic_bsz", True), (R + "free_cache_engine", 0),
+look(verl, "refused", [("critic.enable", True), ("algorithm.adv_estimator", "remax"), ("algorithm.filter_groups.enable", True), (R + "quantization", "torchao"), (R + "pipeline_model_parallel_size", 2),
+                       (R + "expert_parallel_size", 4), (R + "dtype", "fp8"), (R + "max_model_len", 1000), (F + "model.path", "Qwen/Qwen2.5-7B"), (F + "strategy", "megatron"), (R + "gpu_memory_utilization", "half")])
+look(verl, "followed", [(R + "dtype", "float32"), (R + "quantization", "fp8"), (R + "log_prob_use_dynamic_bsz", True), (F + "log_prob_use_dynamic_bsz", True), (R + "free_cache_engine", 0),
                         ("algorithm.rollout_correction.bypass_mode", True), (R + "update_weights_bucket_megabytes", 2048), (A + "ppo_epochs", 2)])
 look(verl, "told", [("trainer.nnodes", 2), ("trainer.n_gpus_per_node", 4), (F + "ulysses_sequence_parallel_size", 2), (F + "fsdp_config.fsdp_size", 4), (R + "multi_turn.enable", True), (R + "engine_kwargs.vllm.kv_cache_dtype", "fp8")])
 look(grpo, "refused", [(k, v) for k in ("num_generations", "steps_per_generation", "num_iterations", "vllm_tensor_parallel_size", "max_completion_length") for v in ("many", 2.5)])

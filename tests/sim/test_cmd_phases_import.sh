@@ -224,6 +224,11 @@ nemo() {
     holds "plan['engine']['driven'] == 'within' and d['generation']['gpu_s'] <= d['generation']['decode_s']"
     ask "$tmp/base.yaml" 0 --response 200,400 --set policy.generation.vllm_cfg.tensor_parallel_size=2 policy.generation.vllm_cfg.async_engine=true
     holds "plan['engine']['driven'] == 'async' and not plan['engine']['async_scheduling']"
+    # blocks of fp8, and stages
+    ask "$tmp/base.yaml" 0 --response 200,400 --set policy.generation.vllm_cfg.precision=fp8 policy.generation.vllm_cfg.pipeline_parallel_size=2 policy.generation.vllm_cfg.async_engine=true
+    holds "plan['engine']['quantization'] == 'fp8-block' and plan['engine']['pipeline'] == 2 and role['engine']['quantization'] == 'fp8-block'"
+    says 'num_last_layers_in_bf16: layers that stay' "$tmp/base.yaml" --set policy.generation.vllm_cfg.precision=fp8 policy.generation.vllm_cfg.num_last_layers_in_bf16=1
+    says 'expert 4: qwen2.5-1.5b has 0 experts' "$tmp/base.yaml" --set policy.generation.vllm_cfg.expert_parallel_size=4
     # what differs is over what is in the file of "defaults": 4 GPUs train, in micro-steps of 8
     ask "$tmp/apart.yaml" 0 --response 200,400
     holds "d['cluster']['world_size'] == 4 and plan['engine']['cluster']['gpus_per_node'] == 4 and plan['policy']['train']['micro_batch'] == 8"
@@ -417,8 +422,7 @@ primerl() {
     refuses 'inference: left out' reverse --cluster 2xh100 --set inference=None
     refuses 'only write are not planned' nodes --cluster 4x8xh100 --set inference.deployment.type=disaggregated
     refuses 'nixl: filesystem and nccl' nodes --cluster 4x8xh100 --set weight_broadcast.type=nixl
-    refuses 'quantised weights' reverse --cluster 2xh100 --set inference.vllm.quantization=fp8
-    refuses 'expert parallelism' reverse --cluster 2xh100 --set inference.vllm.enable_expert_parallel=true
+    refuses 'fp8, awq and gptq' reverse --cluster 2xh100 --set inference.vllm.quantization=bitsandbytes
     refuses 'KV cache in host memory' reverse --cluster 2xh100 --set inference.kv_cache_offload.cpu.num_bytes=1000
     refuses 'optim.type' reverse --cluster 2xh100 --set trainer.optim.type=muon
     refuses 'full_offload' reverse --cluster 2xh100 --set trainer.model.full_offload=true
