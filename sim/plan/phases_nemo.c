@@ -310,7 +310,7 @@ static int read_policy(struct importing *in, int64_t sequences)
         return fail("%s: " POLICY "max_total_sequence_length: not given", in->f->path);
     if (nemo_is_megatron(in)) {
         int64_t samples = sequences * import_count(in, POLICY "train_global_batch_size", 1, 1);
-        return nemo_megatron(in, samples, sequences * micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), &in->actor);
+        return nemo_megatron(in, samples, sequences * micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), false, &in->actor);
     }
     json_t *doc = as_automodel(in, sequences);
     int rc = in->failed ? -1 : import_actor(in, doc);
@@ -338,6 +338,17 @@ static void add_policy(struct importing *in, bool stays)
 
 /* ---- the critic ---- */
 
+/* NeMo Automodel's, or Megatron-LM's (models/value/workers/megatron_value_worker.py), which is never tied. */
+static int critic_plan(struct importing *in, struct plan *p)
+{
+    if (nemo_is_megatron(in))
+        return nemo_megatron(in, import_count(in, POLICY "train_global_batch_size", 1, 1), micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), true, p);
+    json_t *doc = as_automodel(in, 1);
+    int rc = in->failed ? -1 : import_plan(in, doc, true, p);
+    json_decref(doc);
+    return rc;
+}
+
 /* The section "value" has the policy's keys: it is read in its place.  *micro: samples of its forward. */
 static int read_critic(struct importing *in, int64_t *micro)
 {
@@ -348,19 +359,18 @@ static int read_critic(struct importing *in, int64_t *micro)
 
     if (!has_section(in->f->doc, "value"))
         return fail("%s: value: PPO's critic: the section is not there", in->f->path);
-    if (import_flag(in, "value.megatron_cfg.enabled", false))
-        return fail("%s: value.megatron_cfg.enabled: a critic on Megatron-LM is not planned: under value.dtensor_cfg it is", in->f->path);
+    if (import_flag(in, "value.dtensor_cfg.enabled", false) && import_flag(in, "value.megatron_cfg.enabled", false))
+        return fail("%s: value.dtensor_cfg.enabled, megatron_cfg.enabled: one of them must be true", in->f->path);
     f.doc = json_pack("{s:O}", "policy", json_object_get(in->f->doc, "value"));
     in->f = &f;
     if (import_count(in, POLICY "max_total_sequence_length", 1, 0) == 0)
         fail("%s: value.max_total_sequence_length: not given", f.path);
     else {
-        json_t *doc = as_automodel(in, 1);
-        rc = in->failed ? -1 : import_plan(in, doc, true, &p);
-        json_decref(doc);
+        rc = critic_plan(in, &p);
         *micro = rc == 0 ? micro_of(in, POLICY "logprob_batch_size", "logprob_mb_tokens", p.micro_batch) : 0;
     }
     bool packs = import_flag(in, POLICY "sequence_packing.enabled", false) || import_flag(in, POLICY "dynamic_batching.enabled", false);
+    bool frees = nemo_is_megatron(in);
     in->f = before;
     json_decref(f.doc);
     if (rc == 0) {
@@ -369,6 +379,8 @@ static int read_critic(struct importing *in, int64_t *micro)
         json_t *role = json_pack("{s:o, s:s, s:b, s:b}", "train", plan, "between", "host", "empties_cache", 1, "own_process", 1);
         if (packs)
             json_object_set_new(role, "unpadded", json_true());
+        if (frees)
+            json_object_set_new(role, "frees_gradients", json_true());
         import_role(in, "critic", role);
     }
     plan_free(&p);

@@ -7,7 +7,8 @@
  * On Megatron-LM the actor is offloaded as actor.megatron says: gradient buffers are freed with the weights (megatron_utils.py:
  * offload_megatron_model_to_cpu()).  The reference model is cut as the actor is, without gradients, in host memory where ref.megatron.param_offload says it.
  *
- * A critic (CriticWorker) is AutoModelForTokenClassification with one label, under an FSDP of its own keys; where the file is silent it follows the
+ * A critic (CriticWorker) is AutoModelForTokenClassification with one label, under an FSDP of its own keys, or Megatron-LM's model with a linear layer of
+ * one output in its head's place (models/mcore/mbridge.py); where the file is silent it follows the
  * actor's batch.  Its values come in a forward, and its update before the actor's (ray_trainer.py: fit()).  Actor and critic are one process
  * (create_colocated_worker_cls()). */
 #include "sim/plan/phases_import.h"
@@ -210,6 +211,11 @@ static void take(json_t *to, const char *key, const json_t *doc, const char *own
         json_object_set(to, key, (json_t *)(uintptr_t)v);
 }
 
+static bool critic_on_megatron(struct importing *in)
+{
+    return !strncmp(import_text(in, CRITIC "strategy", on_megatron(in) ? "megatron" : "fsdp"), "megatron", 8);
+}
+
 /* The critic's keys at the places of the actor's, for the form's reader. */
 static json_t *critic_doc(struct importing *in)
 {
@@ -228,6 +234,9 @@ static json_t *critic_doc(struct importing *in)
     take(actor, "ulysses_sequence_parallel_size", doc, CRITIC "ulysses_sequence_parallel_size", NULL);
     take(actor, "grad_clip", doc, CRITIC "grad_clip", NULL);
     take(actor, "fsdp_config", doc, CRITIC "model.fsdp_config", NULL);
+    take(actor, "megatron", doc, CRITIC "megatron", NULL);
+    if (critic_on_megatron(in))
+        json_object_set_new(actor, "strategy", json_string("megatron"));
     take(actor, "optim", doc, CRITIC "optim", NULL);
     json_object_set_new(out, "actor_rollout_ref", json_pack("{s:o, s:o, s:{s:I}}", "model", model, "actor", actor, "rollout", "n",
                                                             (json_int_t)import_count(in, CRITIC "rollout_n", 1, import_count(in, ROLLOUT "n", 1, 1))));
@@ -238,8 +247,6 @@ static json_t *critic_doc(struct importing *in)
 
 static int critic_refuses(struct importing *in)
 {
-    if (!strncmp(import_text(in, CRITIC "strategy", on_megatron(in) ? "megatron" : "fsdp"), "megatron", 8))
-        return fail("%s: critic.strategy: megatron: a critic is planned under FSDP", in->f->path);
     if (!form_value(in->f->doc, CRITIC "model.path"))
         return fail("%s: critic.model.path: not given, where verl takes ~/models/deepseek-llm-7b-chat: name the critic's model; critic.enable is false with an "
                     "algorithm.adv_estimator that has none (grpo, rloo, reinforce_plus_plus)", in->f->path);
@@ -279,10 +286,13 @@ static int verl_critic(struct importing *in, int64_t *micro)
     import_numbers(plan, HEAD_VALUE);
     *micro = critic_micro(in, &p);
     plan_free(&p);
-    import_role(in, "critic", json_pack("{s:o, s:s, s:b, s:b}", "train", plan, "between",
-                                           offloaded(import_flag(in, CRITIC "model.fsdp_config.param_offload", false),
-                                                     import_flag(in, CRITIC "model.fsdp_config.optimizer_offload", false)), "empties_cache", 1, "unpadded",
-                                           import_flag(in, CRITIC "model.use_remove_padding", false)));
+    bool wide = critic_on_megatron(in), params = import_flag(in, wide ? CRITIC "megatron.param_offload" : CRITIC "model.fsdp_config.param_offload", false);
+    json_t *role = json_pack("{s:o, s:s, s:b, s:b}", "train", plan, "between",
+                             offloaded(params, import_flag(in, wide ? CRITIC "megatron.optimizer_offload" : CRITIC "model.fsdp_config.optimizer_offload", false)),
+                             "empties_cache", 1, "unpadded", import_flag(in, CRITIC "model.use_remove_padding", false));
+    if (wide && params)
+        json_object_set_new(role, "frees_gradients", json_true());
+    import_role(in, "critic", role);
     return 0;
 }
 
