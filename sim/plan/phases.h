@@ -56,7 +56,11 @@ struct phases_role {
     struct cost step;               /* of a role that trains */
     int64_t kept;                   /* what it holds between forward and backward */
     bool fits;                      /* alone */
+    struct evaluation *is;          /* of a role that trains; NULL: none */
 };
+
+/* A phase's forward: its plan, and that plan's evaluation; NULL: none. */
+struct phases_forward { struct plan as; struct evaluation *is; };
 
 /* GPUs beside the first ones, and what their roles hold. */
 struct phases_place {
@@ -76,6 +80,8 @@ struct phases {
     struct phases_place more[PHASE_PLACES];     /* by the plan's place[]; the first one is what follows here */
     struct phases_role role[PHASE_ROLES];
     struct role_bytes bytes[PHASE_ROLES];
+    struct phases_forward forward[PHASE_STEPS];
+    struct replayed replayed[PHASE_PLACES];
     int engine;                     /* of the roles; -1: none */
     struct model engine_model;
     struct cluster engine_cluster;
