@@ -65,18 +65,27 @@ static void drop_all(struct walk *w)
         requests_free_instance(w, i);
 }
 
+/* The host has waited for the device. */
+static void complete(const struct request_target *t)
+{
+    for (int s = 0; s < NSTREAM; s++)
+        t->complete(t->of, s, t->events(t->of, s));
+}
+
 int64_t requests_forward(const struct plan *p, const struct schedules *s, struct request_options o, const struct request_target *t,
                          struct requests_process *process)
 {
     struct request_report report = { .sched = SCHED_STEADY };
     struct walk w = { .p = p, .s = s, .t = t, .o = o, .out = &report, .records = framework_of(p)->records_streams, .forward = true };
 
+    complete(t);
     requests_begin(&w);
     take_workspaces(&w, process);
     requests_run(&w, s->begin[SCHED_STEADY], s->end[SCHED_STEADY], 0);
     drop_all(&w);
     leave_workspaces(&w, process);
     requests_end(&w);
+    complete(t);
     return w.over ? -1 : report.unmatched;
 }
 

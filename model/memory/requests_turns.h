@@ -9,7 +9,7 @@
  * A forward is the training schedule's own, of a plan with full recompute and one micro-step, up to its first backward: what training alone has
  * (category_is_of_training()) is left out, and what a block keeps for its backward goes behind it.  Weights are a role's: a forward makes none.
  *
- * Workspaces of cuBLAS are a process's: where they are kept the first turn makes them. */
+ * Before and behind a forward the host has waited for the device, as it does to read what comes of one.  Workspaces of cuBLAS are a process's: where they are kept the first turn makes them. */
 #ifndef DPX_REQUESTS_TURNS_H
 #define DPX_REQUESTS_TURNS_H
 

@@ -124,10 +124,10 @@ static int64_t pass(const struct phase_plan *p, const struct role_bytes *role, i
         live += is_model(&p->role[i]) && is_here(p, i, place) && moments_process(p, i) == process ? live_of(p, &role[i], own, s, i) : 0;
     int64_t now = live + (lost > 0 ? lost : 0), reserved = carried > now ? carried : now, k = s - p->step;
     if (r && r->known[process]) {
-        int64_t less = live - r->allocated[process][k];
-        reserved = r->reserved[process][k];
+        int64_t less = s->does == DOES_FORWARD && does ? live - r->allocated[process][k] : 0;      /* an update's is what its plan's own evaluation says */
         live -= less > 0 ? less : 0;
         m->live -= less > 0 ? less : 0;
+        reserved = r->reserved[process][k] > live ? r->reserved[process][k] : live;
     }
     m->reserved += reserved;
     m->needed += does ? live : reserved;

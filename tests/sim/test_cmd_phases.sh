@@ -70,11 +70,38 @@ together() {
 check 'where no single change is enough several are named' "$(together)"
 check 'the largest moment decides, and each change that is named makes it fit' "$(largest_decides)"
 
+# A phase replayed alone from an empty allocator reserves what eval says of its plan; a forward and an update are between the larger of them and their
+# sum, and no more than without an emptied cache.
+one_allocator() {
+    python3 -c '
+import json
+d = json.load(open("demo/grpo.json"))
+d["roles"]["actor"].update(between="device", empties_cache=False)
+json.dump({**d, "roles": {"actor": d["roles"]["actor"]}, "phases": [{"update": "actor"}]}, open("'"$tmp"'/alone.json", "w"))
+both = {**d, "roles": {"actor": d["roles"]["actor"]}, "phases": [{"forward": "actor", "micro_batch": 8}, {"update": "actor"}]}
+json.dump(both, open("'"$tmp"'/kept.json", "w"))
+both["roles"]["actor"]["empties_cache"] = True
+json.dump(both, open("'"$tmp"'/emptied.json", "w"))
+p = d["roles"]["actor"]["train"]
+p.update(dpx_plan=1, cluster=d["cluster"])
+json.dump(p, open("'"$tmp"'/plan.json", "w"))'
+    "$dpxplan" eval "$tmp/plan.json" --json >"$tmp/eval"
+    ask "$tmp/alone.json" 0
+    holds "phase['update']['reserved_bytes'] == json.load(open('$tmp/eval'))['memory']['reserved_peak_bytes']"
+    ask "$tmp/kept.json" 0
+    figure "max(p['reserved_bytes'] for p in d['phases'])" >"$tmp/kept"
+    holds "phase['forward']['reserved_bytes'] == phase['update']['reserved_bytes'] >= json.load(open('$tmp/eval'))['memory']['allocator']['allocated_peak_bytes']"
+    ask "$tmp/emptied.json" 0
+    holds "max(p['reserved_bytes'] for p in d['phases']) <= $(cat "$tmp/kept")"
+    holds "all(p['live_bytes'] <= p['reserved_bytes'] for p in d['phases'])"
+}
+check 'all phases go through one allocator' "$(one_allocator)"
+
 # What is moved to host memory leaves the GPU only once the cache is emptied.
 offload_needs_an_empty_cache() {
     for empties in true false; do
         sed "s/\"empties_cache\": true/\"empties_cache\": $empties/" demo/grpo.json >"$tmp/$empties.json"
-        ask "$tmp/$empties.json" 0
+        ask "$tmp/$empties.json" 0 --set roles.engine.gpu_memory_utilization=0.3
         figure "phase['generate']['reserved_bytes']" >"$tmp/reserved.$empties"
         holds "phase['generate']['live_bytes'] == 0"
     done
