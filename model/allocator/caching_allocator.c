@@ -59,6 +59,14 @@ void caching_allocator_delete(struct caching_allocator *a)
 
 const struct caching_stats *caching_allocator_stats(const struct caching_allocator *a) { return &a->stats; }
 
+void caching_allocator_restart_peaks(struct caching_allocator *a)
+{
+    struct caching_meter *const of[] = { &a->stats.allocated, &a->stats.active, &a->stats.reserved, &a->stats.requested, &a->stats.inactive_split };
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        of[i]->peak = of[i]->now;
+}
+
 /* ---- sizes ---- */
 
 /* roundup_power2_divisions: the powers of two are cut into so many steps. */

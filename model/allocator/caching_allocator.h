@@ -96,6 +96,9 @@ void caching_allocator_watch(struct caching_allocator *a, const int *held, int n
 bool caching_allocator_follow(struct caching_allocator *a, const int *held, int n);
 bool caching_allocator_met(const struct caching_allocator *a);
 
+/* torch.cuda.reset_peak_memory_stats(). */
+void caching_allocator_restart_peaks(struct caching_allocator *a);
+
 /* As of now; valid while the allocator is. */
 const struct caching_stats *caching_allocator_stats(const struct caching_allocator *a);
 

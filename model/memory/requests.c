@@ -12,7 +12,7 @@
 
 /* ---- requests ---- */
 
-static int request(struct walk *w, int64_t bytes, int stream)
+int requests_request(struct walk *w, int64_t bytes, int stream)
 {
     int block;
 
@@ -37,7 +37,7 @@ static void touch(struct walk *w, int64_t bytes, int stream)
     w->out->refused = w->over ? bytes : 0;
 }
 
-static void give_back(struct walk *w, int block)
+void requests_give_back(struct walk *w, int block)
 {
     if (block != NONE && !w->over)
         w->t->release(w->t->of, block);
@@ -75,12 +75,12 @@ static void allocate_copies(struct walk *w, const struct buf *b, struct instance
     int before = NONE;
 
     for (int i = 0; i < b->nparts; i++) {
-        int from = request(w, w->s->parts[b->part0 + i], pool);
-        give_back(w, before);
-        add_block(x, request(w, w->s->parts[b->part0 + i], pool));
+        int from = requests_request(w, w->s->parts[b->part0 + i], pool);
+        requests_give_back(w, before);
+        add_block(x, requests_request(w, w->s->parts[b->part0 + i], pool));
         before = from;
     }
-    give_back(w, before);
+    requests_give_back(w, before);
 }
 
 static void allocate_instance(struct walk *w, const struct buf *b, struct instance *x, const struct op *o)
@@ -94,9 +94,9 @@ static void allocate_instance(struct walk *w, const struct buf *b, struct instan
         return;
     }
     for (int i = 0; i < b->nparts - b->late; i++)
-        add_block(x, request(w, w->s->parts[b->part0 + i], pool));
+        add_block(x, requests_request(w, w->s->parts[b->part0 + i], pool));
     if (b->nparts == 0 && b->bytes > 0)
-        add_block(x, request(w, b->bytes, pool));
+        add_block(x, requests_request(w, b->bytes, pool));
 }
 
 /* What of the buffers of acts [from, to) comes behind all of them. */
@@ -107,7 +107,7 @@ static void allocate_late(struct walk *w, const struct op *o, int64_t iteration,
         const struct buf *b = &w->s->bufs[a->buf];
         for (int k = 0; k < a->n && a->what & ACT_ALLOC && b->late && b->space == SPACE_DEVICE; k++)
             for (int part = b->nparts - b->late; part < b->nparts; part++)
-                add_block(&w->instances[instance_of(w, a, iteration, k)], request(w, w->s->parts[b->part0 + part], (int)pool_of(w, o)));
+                add_block(&w->instances[instance_of(w, a, iteration, k)], requests_request(w, w->s->parts[b->part0 + part], (int)pool_of(w, o)));
     }
 }
 
@@ -134,7 +134,7 @@ static void stop_awaiting(struct walk *w, int i)
 /* A buffer that stands for the head's part of a tied gradient: the tensor that waits for the embedding's. */
 static void free_waiting(struct walk *w, int64_t bytes);
 
-static void free_instance(struct walk *w, int instance)
+void requests_free_instance(struct walk *w, int instance)
 {
     struct instance *x = &w->instances[instance];
 
@@ -142,7 +142,7 @@ static void free_instance(struct walk *w, int instance)
         for (int s = 0; w->records && s < NSTREAM; s++)
             if (x->uses >> s & 1 && !w->over)
                 w->t->record(w->t->of, x->block[i], s);
-        give_back(w, x->block[i]);
+        requests_give_back(w, x->block[i]);
     }
     x->n = 0;
     if (x->pending == 0)
@@ -173,10 +173,10 @@ static bool is_granted(const struct op *o, const struct buf *b)
 static void move_tensor(struct walk *w, const struct op *o, int what, struct made *t)
 {
     if (what == ACT_FREE) {
-        give_back(w, t->block);
+        requests_give_back(w, t->block);
         t->block = NONE;
     } else {
-        t->block = request(w, t->bytes, pool_of(w, o));
+        t->block = requests_request(w, t->bytes, pool_of(w, o));
     }
 }
 
@@ -214,7 +214,7 @@ static void act_on(struct walk *w, const struct op *o, int what, int64_t iterati
             allocate_late(w, o, iteration, alike, i);
             alike = i;
         }
-        if (!(a->what & what) || b->space != SPACE_DEVICE || b->stands)
+        if (!(a->what & what) || b->space != SPACE_DEVICE || b->stands || (w->forward && category_is_of_training(b->category)))
             continue;
         if (b->category == CAT_ACTIVATIONS) {
             if (o->kind == OP_COPY && what != ACT_USE)
@@ -225,7 +225,7 @@ static void act_on(struct walk *w, const struct op *o, int what, int64_t iterati
             int instance = instance_of(w, a, iteration, k);
             struct instance *x = &w->instances[instance];
             if (what == ACT_FREE)
-                free_instance(w, instance);
+                requests_free_instance(w, instance);
             else if (what == ACT_USE && is_recorded(b) && pool_of(w, o) != x->stream)
                 x->uses |= AFTER(pool_of(w, o));
             else if (what == ACT_ALLOC && is_granted(o, b))
@@ -246,7 +246,7 @@ static void free_tensor(struct walk *w, int i)
         w->out->unmatched++;
         return;
     }
-    give_back(w, w->tensors[i].block);
+    requests_give_back(w, w->tensors[i].block);
     requests_tensor_forget(w, i);
 }
 
@@ -275,7 +275,7 @@ static int request_tensor(struct walk *w, const struct op *o, const struct move 
 {
     if (m->mem == MEM_GRADS && o->u.compute.fate == GRADS_IN_PLACE)
         return NONE;
-    return request(w, m->bytes, w->captured ? GRAPH_POOL : STREAM_COMPUTE);
+    return requests_request(w, m->bytes, w->captured ? GRAPH_POOL : STREAM_COMPUTE);
 }
 
 static void make_tensor(struct walk *w, const struct op *o, const struct move *m, int owner)
@@ -344,7 +344,7 @@ static void to_buffer(struct walk *w, const struct op *o, const struct made *t, 
 
     if (to == NONE) {
         w->out->unmatched++;
-        give_back(w, t->block);
+        requests_give_back(w, t->block);
         return;
     }
     struct instance *x = &w->instances[w->pending[to]];
@@ -378,7 +378,7 @@ static void become_gradient(struct walk *w, const struct op *o, int i)
     w->ngrads += w->tensors[i].mem != MEM_GRADS;
     w->tensors[i].mem = MEM_GRADS;
     if (o->u.compute.fate == GRADS_IN_PLACE) {
-        give_back(w, w->tensors[i].block);
+        requests_give_back(w, w->tensors[i].block);
         w->tensors[i].block = NONE;
     }
 }
@@ -411,7 +411,7 @@ static void move(struct walk *w, const struct run *r, int i)
         break;
     case MOVE_FREE:
         if (is_within(r, i)) {
-            give_back(w, r->steps->block[r->steps->of[i].mate]);
+            requests_give_back(w, r->steps->block[r->steps->of[i].mate]);
             break;
         }
         at = requests_find(w, owner, m->tensor);
@@ -443,9 +443,9 @@ static void workspace(struct walk *w, enum pass pass)
     if (!w->o.workspace_kept && w->t->touch)
         touch(w, w->o.workspace, pool);
     else if (!w->o.workspace_kept)
-        give_back(w, request(w, w->o.workspace, pool));
+        requests_give_back(w, requests_request(w, w->o.workspace, pool));
     else if (*kept == NONE)
-        *kept = request(w, w->o.workspace, pool);
+        *kept = requests_request(w, w->o.workspace, pool);
 }
 
 static void run_step(struct walk *w, const struct run *r, int i)
@@ -458,7 +458,7 @@ static void run_step(struct walk *w, const struct run *r, int i)
     else if (what != KERNEL_ENDS)
         move(w, r, i);
     while (what == KERNEL_ENDS && w->ndropped > 0)
-        give_back(w, w->dropped[--w->ndropped]);
+        requests_give_back(w, w->dropped[--w->ndropped]);
 }
 
 /* The first step from i on that is not of these kernels alone, or in another pool. */
@@ -540,7 +540,7 @@ static void name_logits(struct walk *w, const struct op *o)
     if (!head || w->named || w->o.logits == 0)
         return;
     w->named = true;
-    request(w, w->o.logits, STREAM_COMPUTE);
+    requests_request(w, w->o.logits, STREAM_COMPUTE);
 }
 
 static void step(struct walk *w, const struct op *o, int64_t iteration)
@@ -555,6 +555,8 @@ static void step(struct walk *w, const struct op *o, int64_t iteration)
         act_on(w, o, ACT_USE, iteration);
     if (o->kind == OP_COMPUTE)
         run_kernels(w, o, iteration);
+    if (o->kind == OP_COMPUTE && w->forward)
+        requests_drop_input(w, o, iteration);
     if (w->records && o->record)
         requests_record(w, o);
     act_on(w, o, ACT_FREE, iteration);
@@ -563,16 +565,14 @@ static void step(struct walk *w, const struct op *o, int64_t iteration)
         w->t->empty(w->t->of);
 }
 
-static void run(struct walk *w, int from, int to, int64_t iteration);
-
 /* Iterations are left out that begin as one before. */
 static void run_repeat(struct walk *w, int open)
 {
     const struct op *o = &w->s->ops[open];
-    struct past *past = requests_past_new(w, open);
+    struct past *past = w->forward ? NULL : requests_past_new(w, open);
 
     for (int64_t i = 0; i < o->u.repeat.n && !w->over && !w->met; i++) {
-        run(w, open + 1, o->u.repeat.other, i);
+        requests_run(w, open + 1, o->u.repeat.other, i);
         if (past && !w->over && !w->met) {
             int64_t skipped = requests_past_skip(past, w, i);
             requests_follow_skip(w, skipped);
@@ -582,10 +582,13 @@ static void run_repeat(struct walk *w, int open)
     requests_past_free(past, w);
 }
 
-static void run(struct walk *w, int from, int to, int64_t iteration)
+void requests_run(struct walk *w, int from, int to, int64_t iteration)
 {
     for (int i = from; i < to && !w->over && !w->met; i++) {
         const struct op *o = &w->s->ops[i];
+        w->met |= w->forward && o->kind == OP_COMPUTE && o->phase == PHASE_BACKWARD;
+        if (w->met)
+            break;
         if (o->kind == OP_REPEAT) {
             run_repeat(w, i);
             i = o->u.repeat.other;
@@ -599,13 +602,7 @@ static void run(struct walk *w, int from, int to, int64_t iteration)
 
 /* ---- a plan ---- */
 
-/* torch.distributed.fsdp, and DeepSpeed's coordinator and its reduction stream: tensor.record_stream(). */
-static bool records_streams(const struct plan *p)
-{
-    return framework_of(p)->records_streams;
-}
-
-static void begin(struct walk *w)
+void requests_begin(struct walk *w)
 {
     int n = 0;
 
@@ -623,7 +620,7 @@ static void begin(struct walk *w)
         w->workspace[i][PASS_FORWARD] = w->workspace[i][PASS_BACKWARD] = NONE;
 }
 
-static void end(struct walk *w)
+void requests_end(struct walk *w)
 {
     for (int i = 0; i < w->first[w->s->nbufs]; i++)
         free(w->instances[i].block);
@@ -647,20 +644,20 @@ static void begin_captures(struct walk *w)
     w->t->keep(w->t->of, GRAPH_POOL);
     w->captures = true;
     for (int i = 0; i < 2 && w->o.statics > 0; i++)
-        request(w, w->o.statics / 2, STREAM_COMPUTE);
+        requests_request(w, w->o.statics / 2, STREAM_COMPUTE);
 }
 
 void requests_walk(const struct plan *p, const struct schedules *s, struct request_options o,
                    const struct request_target *t, struct request_report *out)
 {
     static const enum sched_id order[] = { SCHED_INIT, SCHED_FIRST, SCHED_STEADY, SCHED_STEADY };
-    struct walk w = { .p = p, .s = s, .t = t, .o = o, .out = out, .records = records_streams(p) };
+    struct walk w = { .p = p, .s = s, .t = t, .o = o, .out = out, .records = framework_of(p)->records_streams };
 
     assert(p->kernels != KERNELS_DPX);
     int64_t counted = 0, lost = 0;      /* requests of the last step; of them unmatched */
 
     memset(out, 0, sizeof *out);
-    begin(&w);
+    requests_begin(&w);
     for (int i = 0; i < 4 && !w.over; i++) {
         struct caching_stats before = *t->stats;
         out->sched = order[i];
@@ -675,7 +672,7 @@ void requests_walk(const struct plan *p, const struct schedules *s, struct reque
             requests_watch(&w);
         w.follows = i == 3 && requests_follow(&w);
         int64_t requests = out->requests, unmatched = out->unmatched;
-        run(&w, s->begin[order[i]], s->end[order[i]], 0);
+        requests_run(&w, s->begin[order[i]], s->end[order[i]], 0);
         out->steady_retries = t->stats->retries - before.retries + w.skipped_retries;
         out->retries += out->steady_retries;
         out->steady_calls = requests_device_calls(t->stats) - requests_device_calls(&before) + w.skipped_calls;
@@ -687,5 +684,5 @@ void requests_walk(const struct plan *p, const struct schedules *s, struct reque
         lost = out->unmatched - unmatched;
     }
     out->out_of_memory = w.over;
-    end(&w);
+    requests_end(&w);
 }

@@ -65,6 +65,7 @@ struct walk {
     bool    captures;                   /* kernels that graphs hold are in their pool */
     bool    captured;                   /* the kernel that runs is */
     bool    records, over;
+    bool    forward;                    /* without gradients (requests_turns.c): ends at the first backward, with what training alone has left out */
     bool    named;                      /* the loop has a name for logits */
     int64_t *skips; int nskips; int64_t cap_skips; int at_skip;     /* after each iteration of the first time: how many were left out */
     struct walk_state before;           /* of the step that is walked twice */
@@ -84,6 +85,21 @@ struct walk {
 /* A family whose instances are requests: what a block keeps is its kernels' own, and other memories are not the allocator's. */
 static inline bool requests_walks(const struct buf *b) { return b->space == SPACE_DEVICE && b->category != CAT_ACTIVATIONS; }
 static inline int64_t requests_device_calls(const struct caching_stats *s) { return s->device_allocs + s->device_frees; }
+
+/* ---- requests.c ---- */
+
+void requests_begin(struct walk *w);
+void requests_end(struct walk *w);
+/* Entries [from, to). */
+void requests_run(struct walk *w, int from, int to, int64_t iteration);
+int  requests_request(struct walk *w, int64_t bytes, int stream);
+void requests_give_back(struct walk *w, int block);
+void requests_free_instance(struct walk *w, int instance);
+
+/* ---- requests_turns.c ---- */
+
+/* Of a forward without gradients: behind a block's last kernel what it keeps for backward goes, its input and what it made for itself. */
+void requests_drop_input(struct walk *w, const struct op *o, int64_t iteration);
 
 /* ---- requests_tensors.c ---- */
 

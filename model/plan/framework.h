@@ -101,6 +101,7 @@ struct framework {
     bool (*wide_adapters)(const struct plan *p);            /* of adapters: plan_has_wide_adapters() */
     bool meets_tied_grads;          /* both parts of a tied tensor's gradient go through the framework's hands */
     bool megatron_layers;           /* its kernels are Megatron-core's layers */
+    bool numbers_whole;             /* a head of one number is whole on each tensor-parallel rank of the last stage */
     bool records_streams;           /* tensors of other streams are handed back by tensor.record_stream() */
     bool plain_host;                /* memory of the host is allocated as it is asked for, not by PyTorch's allocator of pinned memory */
     int  (*registered)(const struct plan *p, struct model *out);    /* the model as it registers its parameters; NULL: as transformers does */

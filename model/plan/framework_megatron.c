@@ -124,6 +124,6 @@ const struct framework framework_megatron = {
     .mixtures = MIXTURES_ANY, .check_experts = megatron_experts_check, .check_first = megatron_check, .check_train = check_train,
     .check_pipeline = megatron_check_pipeline, .runs_pipelines = true, .ends_alone = true,
     .pipelines_fold = OF_PIPELINE(PIPELINE_1F1B) | OF_PIPELINE(PIPELINE_INTERLEAVED),
-    .recipe = recipe, .megatron_layers = true, .registered = megatron_model,
+    .recipe = recipe, .megatron_layers = true, .numbers_whole = true, .registered = megatron_model,
     .not_run = "dpxrun does not run it: its plans are for dpxplan",
 };

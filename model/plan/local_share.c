@@ -27,6 +27,8 @@ static enum cut cut_of(const struct tensor *t)
 {
     if (tensor_is_adapter(t))
         return cut_of_adapter(t);
+    if (t->role == ROLE_HEAD && t->shape[0] == 1)
+        return CUT_NOT;                 /* a number: te_model.c */
     switch (t->role) {
     case ROLE_TOKENS: case ROLE_HEAD: case ROLE_MTP_PROJECT:
     case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV:

@@ -91,7 +91,12 @@ static int check_numbers(const struct plan *p, const char *where)
 {
     const struct parallel_options *by = &p->parallel;
     const char *head = p->model.head == HEAD_SCORE ? "score" : "value";
+    bool whole = framework_of(p)->numbers_whole;
 
+    if (whole && (p->model.head == HEAD_SCORE || by->context > 1 || p->megatron.mtp_num_layers > 0))
+        return fail("%s: model: under Megatron-LM a number a token (:value) is planned, without context parallelism and multi-token prediction", where);
+    if (whole)
+        return p->loss == LOSS_FP32 ? 0 : fail("%s: loss: of a head of one number (:value) it is the framework's own: leave it out", where);
     if (p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_EAGER)
         return fail("%s: kernels: a model with a head of one number (:%s) is planned with torch-sdpa and torch-eager", where, head);
     if (by->tensor > 1 || by->pipeline > 1 || by->context > 1 || p->strategy == STRAT_DP)

@@ -310,7 +310,7 @@ int megatron_model(const struct plan *p, struct model *out)
     for (int d = 1; d <= (int)p->megatron.mtp_num_layers; d++)
         add_depth(out, d, p->kernels == KERNELS_MEGATRON_LOCAL);
     if (!out->tied)
-        add_linear(out, -1, "output_layer", ROLE_HEAD, out->vocab, out->hidden, false);
+        add_linear(out, -1, "output_layer", ROLE_HEAD, out->head == HEAD_LOGITS ? out->vocab : 1, out->hidden, false);
     return 0;
 }
 

@@ -528,7 +528,7 @@ var te_move(struct tape *t, enum te_moved how, var x, int64_t ranks)
     case TE_SPLIT:              /* of a view of one rank's share: clone_scatter_output_in_embedding */
         tape_pass(t, "own positions", KC_COPY, 2 * numel / ranks * dtype_bytes(dt));
         break;
-    case TE_GATHER:
+    case TE_GATHER: case TE_GATHER_OWN:
         tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, dt, numel * ranks);
         n->k = numel * ranks;
         return fresh(t, node, numel * ranks, dt);
@@ -546,6 +546,8 @@ static void move_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
     }
     if (n->m == TE_GATHER)
         tape_issue(t, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, e->dt, n->k);
+    else if (n->m == TE_GATHER_OWN)
+        tape_pass(t, "own positions", KC_COPY, 2 * e->numel * dtype_bytes(e->dt));
     else
         tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, e->dt, e->numel);
     out[0] = tape_new(t, e->numel, e->dt);

@@ -66,6 +66,7 @@ enum te_moved {
     TE_SCATTER,                     /* the same, a share of the positions; back: gathered */
     TE_SPLIT,                       /* a share of what each rank has, copied; back: gathered */
     TE_GATHER,                      /* what all ranks have; back: parts of a sum, added up, the rank's own */
+    TE_GATHER_OWN,                  /* the same, of which all ranks make the same; back: the rank's own, copied */
 };
 var te_move(struct tape *t, enum te_moved how, var x, int64_t ranks);
 

@@ -7,6 +7,8 @@
 #include "model/plan/plan_groups.h"
 #include "model/program/tape_actor.h"
 #include "model/program/tape_loss.h"
+#include "model/program/torch_number.h"
+#include "model/program/torch_parts.h"
 #include "model/program/tape_te_cast.h"
 #include "model/program/tape_te_context.h"
 #include "model/program/tape_te_ring.h"
@@ -485,6 +487,23 @@ var te_losses(struct torch_model *b, const struct te_linear *l, var x, var label
     return losses;
 }
 
+/* LinearForLastLayer, a torch.nn.Linear whole on each rank, its values in fp32; with sequence parallelism they are gathered (verl 0.7.0,
+ * models/mcore/bridge.py; Megatron-Bridge has the same, training/utils/train_utils.py). */
+static var te_number(struct torch_model *b, var n)
+{
+    struct tape *t = b->t;
+    var own = torch_linear(b, GEMM("values"), n, 1, b->m->hidden, ROLE_HEAD);
+
+    t->module = -1;
+    tape_drop(t, n);
+    var values = tmp(t, own, op_cast(t, own, DT_FP32));
+    if (b->sequence)
+        values = tmp(t, values, te_move(t, TE_GATHER_OWN, values, b->ranks));
+    tape_drop(t, b->positions);
+    b->positions = 0;
+    return tmp(t, values, torch_number_of_tokens(b, values));
+}
+
 var te_head(struct torch_model *b, var x)
 {
     static const enum tensor_role role[] = { ROLE_HEAD };
@@ -493,6 +512,8 @@ var te_head(struct torch_model *b, var x)
     t->half = 0;
     t->module = -1;
     var n = tmp(t, x, te_norm_of(b, "final norm", x, ROLE_NORM_FINAL)), ahead = 0;
+    if (b->m->head != HEAD_LOGITS)
+        return te_number(b, n);
     struct te_linear l = te_linear_of(b, GEMM("logits"), b->m->vocab, b->m->hidden, role, 1);
     int module = weigh(b, &l);
     if (b->m->mtp > 0)
@@ -513,7 +534,7 @@ static int64_t kept(int64_t elems) { return round_up(2 * elems, 512); }
 /* Weights whose gradients kernels add to main_grad: those of Transformer Engine's layers, and the head's. */
 static bool has_dummy(const struct model *m, const struct tensor *t)
 {
-    if (t->frozen)
+    if (t->frozen || (t->role == ROLE_HEAD && m->head != HEAD_LOGITS))
         return false;
     switch (t->role) {
     case ROLE_QKV: case ROLE_Q: case ROLE_ATTN_OUT: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN: case ROLE_Q_A: case ROLE_Q_B: case ROLE_KV_A:
@@ -556,7 +577,7 @@ int64_t te_buffer_bytes(const struct local_model *local)
     const struct model *m = local->model;
     int64_t sum = (p->megatron.gradient_accumulation_fusion ? dummies(m) : 0) + router_buffers(m);
 
-    if (local->share.sequence && training_is_all(&p->train) && (p->kernels == KERNELS_MEGATRON_LOCAL || local->share.heads))
+    if (local->share.sequence && training_is_all(&p->train) && (p->kernels == KERNELS_MEGATRON_LOCAL || (local->share.heads && m->head == HEAD_LOGITS)))
         sum += kept(p->micro_batch * plan_rank_seq(p) * m->hidden);
     if (p->megatron.tp_comm_overlap)            /* userbuffers: of four layers forward, six products backward (initialize_ub()) */
         sum += 10 * kept(p->micro_batch * plan_rank_seq(p) * m->hidden);

@@ -39,7 +39,7 @@ static var squared(struct torch_model *b, const char *name, var values)
     return tmp(t, error, op_pow(t, "squared error", error));
 }
 
-static var of_tokens(struct torch_model *b, var values)
+var torch_number_of_tokens(struct torch_model *b, var values)
 {
     struct tape *t = b->t;
     var in = op_cast(t, values, DT_FP32), clipped = op_unary(t, "clip values", KC_LOSS, in, SAVE_IN);
@@ -65,7 +65,7 @@ var torch_number_loss(struct torch_model *b, var n)
         var last = op_index(t, "last token", values, b->p->micro_batch);
         l = tmp(t, last, of_pairs(b, last));
     } else
-        l = of_tokens(b, values);
+        l = torch_number_of_tokens(b, values);
     tape_drop(t, n);                         /* until forward returns, as with logits */
     tape_drop(t, values);
     return l;

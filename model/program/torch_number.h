@@ -6,5 +6,7 @@
 
 /* Numbers of n, the hidden states behind the final norm, and their loss, on the tape; n's name is dropped. */
 var torch_number_loss(struct torch_model *b, var n);
+/* A critic's loss of a number a token. */
+var torch_number_of_tokens(struct torch_model *b, var values);
 
 #endif

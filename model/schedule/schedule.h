@@ -74,6 +74,12 @@ enum category {
     NCAT
 };
 
+/* What a forward without gradients has none of. */
+static inline bool category_is_of_training(enum category c)
+{
+    return c == CAT_GRADS || c == CAT_OPTIMIZER || c == CAT_UNSHARDED_GRADS || c == CAT_REDUCE_SCATTER || c == CAT_BUCKET;
+}
+
 #define AFTER(s) ((uint16_t)(1u << (s)))
 _Static_assert(NSTREAM <= 16, "`after` of struct op has a bit for each stream");
 

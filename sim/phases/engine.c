@@ -7,14 +7,13 @@
 #include "base/fail.h"
 #include "base/size.h"
 #include "model/memory/overhead.h"
+#include "sim/phases/engine_weights.h"
 
 /* What vLLM's logs say that CUDA graphs took: 0.21 GiB (Llama-3.2-1B, vllm-project/vllm pull 11349), 0.36 GiB (gpustack/runner pull 251),
  * 1.34 GiB (Qwen3.5-35B-A3B, issue 50722), 1.40 GiB (Kimi K2.6 with TP 8, issue 47654).  The middle of their range; vLLM itself warned of
  * "1~3 GiB memory per GPU" (worker/model_runner.py until 0.8). */
 #define GRAPHS      ((int64_t)824 << 20)
 #define GRAPHS_HIGH ((int64_t)3 << 30)
-/* DEFAULT_VOCAB_PADDING_SIZE */
-enum { VOCABULARY_ROWS = 64 };
 /* CUDA graphs count within the share since vLLM 0.20, which takes 0.92 for 0.9 from then on (config/cache.py). */
 enum { GRAPHS_WITHIN = 20 };
 /* Asynchronous scheduling is vLLM's default from 0.14 on (config/vllm.py). */
@@ -24,8 +23,10 @@ struct engine engine_usual(enum engine_kind kind)
 {
     /* vLLM: block_size 16; SGLang: page_size 1. */
     static const struct engine usual[] = {
-        [ENGINE_VLLM]   = { ENGINE_VLLM, GRAPHS_WITHIN, 1, -1, DT_BF16, DT_BF16, 0, 0, 16, false, true, 0, DRIVEN_PROCESS, -1 },
-        [ENGINE_SGLANG] = { ENGINE_SGLANG, 5, 1, -1, DT_BF16, DT_BF16, 0, 0, 1, false, true, 0, DRIVEN_ASYNC, -1 },
+        [ENGINE_VLLM]   = { .kind = ENGINE_VLLM, .version = GRAPHS_WITHIN, .tensor = 1, .pipeline = 1, .expert = 1, .share = -1, .weights = DT_BF16, .kv = DT_BF16,
+                            .block = 16, .own_process = true, .driven = DRIVEN_PROCESS, .overlaps = -1 },
+        [ENGINE_SGLANG] = { .kind = ENGINE_SGLANG, .version = 5, .tensor = 1, .pipeline = 1, .expert = 1, .share = -1, .weights = DT_BF16, .kv = DT_BF16,
+                            .block = 1, .own_process = true, .driven = DRIVEN_ASYNC, .overlaps = -1 },
     };
 
     return usual[kind];
@@ -74,51 +75,11 @@ void engine_fill(struct engine *e, const struct gpu *g)
 const char *engine_kind_name(enum engine_kind kind)       { return kind == ENGINE_VLLM ? "vLLM" : "SGLang"; }
 const char *engine_share_name(enum engine_kind kind) { return kind == ENGINE_VLLM ? "gpu_memory_utilization" : "mem_fraction_static"; }
 
-/* ---- weights ---- */
-
-static bool is_of_keys(enum tensor_role r) { return r == ROLE_K || r == ROLE_V; }
-static bool is_of_rows(enum tensor_role r) { return r == ROLE_TOKENS || r == ROLE_HEAD; }
-
-/* Layers that every rank has: of latent attention the products into few dimensions (ReplicatedLinear), routers, learned positions. */
-static bool is_whole(const struct tensor *t)
+const char *engine_codes_name(enum engine_codes codes)
 {
-    switch (t->role) {
-    case ROLE_Q_A: case ROLE_KV_A: case ROLE_ROUTER: case ROLE_POSITIONS: case ROLE_PROJECT_IN: case ROLE_PROJECT_OUT:
-        return true;
-    default:
-        return t->ndim == 1 && t->role != ROLE_SINKS;
-    }
-}
+    static const char *const names[] = { [CODES_NONE] = "none", [CODES_FP8] = "fp8", [CODES_FP8_BLOCK] = "fp8-block", [CODES_AWQ] = "awq", [CODES_GPTQ] = "gptq" };
 
-/* q, k and v in one tensor: q is cut by the ranks, k and v by as many of them as there are heads. */
-static int64_t fused_share(const struct model *m, const struct tensor *t, int64_t tensor)
-{
-    int64_t keys = m->kv_heads < tensor ? m->kv_heads : tensor;
-    int64_t parts = m->heads + 2 * m->kv_heads;
-
-    return t->numel / parts * m->heads / tensor + t->numel / parts * 2 * m->kv_heads / keys;
-}
-
-static int64_t share_of(const struct model *m, const struct tensor *t, int64_t tensor)
-{
-    if (t->adapter != ADAPTER_NONE || t->depth > 0)
-        return 0;                   /* merged, replaced, or not loaded */
-    if (is_whole(t))
-        return t->numel;
-    if (is_of_rows(t->role))
-        return round_up(t->shape[0], VOCABULARY_ROWS) * (t->numel / t->shape[0]) / tensor;
-    if (is_of_keys(t->role))
-        return t->numel / (m->kv_heads < tensor ? m->kv_heads : tensor);
-    return t->role == ROLE_QKV ? fused_share(m, t, tensor) : t->numel / tensor;
-}
-
-int64_t engine_params(const struct model *m, int64_t tensor)
-{
-    int64_t sum = 0;
-
-    for (int i = 0; i < m->ntensors; i++)
-        sum += share_of(m, &m->tensors[i], tensor);
-    return sum;
+    return names[codes];
 }
 
 /* ---- KV cache ---- */
@@ -135,20 +96,40 @@ int64_t engine_kv_token(const struct model *m, int64_t tensor, enum dtype kv)
 
 /* ---- a forward ---- */
 
-/* What lives at once in the widest layer of a forward of so many tokens: input, residual, gate and up, their product; and the logits of
- * the sequences, in fp32 beside the model's dtype, as the sampler has them (sample/sampler.py: logits.to(float32)). */
-static int64_t activations_of(const struct engine *e, const struct model *m)
+/* What lives at once in the widest layer of a forward of so many tokens: input, residual, gate and up, their product; behind the last layer the
+ * logits of the sequences, in fp32 beside the model's dtype, as the sampler has them (sample/sampler.py: logits.to(float32)).  A later stage of a
+ * pipeline keeps a buffer for hidden states and residual (models/utils.py: make_empty_intermediate_tensors_factory()). */
+static int64_t activations_of(const struct engine *e, const struct model *m, const struct engine_stage *s)
 {
     int64_t width = m->experts ? m->expert_ffn * m->experts_used + m->shared_ffn : m->ffn;
     int64_t tokens = e->batched_tokens, wide = dtype_bytes(e->weights);
     int64_t sampled = e->sequences < tokens ? e->sequences : tokens;
     int64_t layer = tokens * (2 * m->hidden + 3 * ceil_div(width, e->tensor)) * wide;
-    int64_t logits = sampled * m->vocab * (wide + 4);
+    int64_t logits = s->last ? sampled * m->vocab * (wide + 4) : 0, handed = s->first ? 0 : tokens * 2 * m->hidden * wide;
 
-    return layer > logits ? layer : logits;
+    return (layer > logits ? layer : logits) + handed;
 }
 
 /* ---- all of it ---- */
+
+/* Stages of a pipeline, and ranks that share experts out. */
+static int check_ranks(const struct engine *e, const struct model *m, const struct cluster *c)
+{
+    bool vllm = e->kind == ENGINE_VLLM;
+
+    if (e->pipeline > m->layers || c->world_size % (e->tensor * e->pipeline))
+        return fail("engine: pipeline %lld: at most one stage for each of %lld layers, and all %lld GPUs must divide by tensor times pipeline",
+                    (long long)e->pipeline, (long long)m->layers, (long long)c->world_size);
+    if (e->expert == 1)
+        return 0;
+    if (m->experts < e->expert)
+        return fail("engine: expert %lld: %s has %lld experts", (long long)e->expert, m->name, (long long)m->experts);
+    if (vllm ? e->expert % e->tensor || c->world_size % (e->expert * e->pipeline) : e->tensor % e->expert || m->experts % e->expert)
+        return fail(vllm ? "engine: expert %lld: vLLM shares experts out over tensor ranks, or as many times more as attention is replicated (data parallel): it "
+                           "must be tensor or a multiple of it, and divide all GPUs" :
+                           "engine: expert %lld: SGLang's ep_size divides tensor and the experts", (long long)e->expert);
+    return 0;
+}
 
 static int check(const struct engine *e, const struct model *m, const struct cluster *c)
 {
@@ -164,7 +145,9 @@ static int check(const struct engine *e, const struct model *m, const struct clu
                     (long long)c->gpus_per_node, (long long)c->world_size);
     for (int i = 0; i < m->ntensors; i++)
         if (m->tensors[i].packed != BASE_PLAIN)
-            return fail("engine: weights of 4 or 8 bits in an engine are not planned");
+            return fail("engine: the trainers' model has weights of 4 or 8 bits: give the engine a \"model\" of its own, and its \"quantization\"");
+    if (check_ranks(e, m, c) < 0)
+        return -1;
     return e->share > 0 && e->share < 1 ? 0 : fail("engine: %s %g: a share between 0 and 1", engine_share_name(e->kind), e->share);
 }
 
@@ -191,22 +174,47 @@ static void take_share(const struct engine *e, const struct cluster *c, int64_t 
     out->awake = out->share + beside;
 }
 
+/* A communicator of ranks that are `apart` from each other. */
+static int64_t nccl(const struct cluster *c, int64_t ranks, int64_t apart)
+{
+    int64_t of_a_node = c->gpus_per_node / apart;
+
+    return ranks > 1 ? overhead_nccl(c, ranks, of_a_node < 1 ? 1 : of_a_node < ranks ? of_a_node : ranks) : 0;
+}
+
+/* Of one stage's rank. */
+static void memory_of_stage(const struct engine *e, const struct model *m, const struct cluster *c, int64_t others, int64_t stage, struct engine_memory *out)
+{
+    struct engine_stage s = engine_stage(e, m, stage);
+
+    out->weights = engine_weights(e, m, stage);
+    out->activations = activations_of(e, m, &s);
+    out->outside = (e->own_process ? c->gpu.context : 0) + (e->tensor > 1 ? overhead_nccl(c, e->tensor, engine_ranks_of_a_node(e, c)) : 0) +
+                   nccl(c, e->pipeline, e->tensor) + (e->expert > e->tensor ? nccl(c, e->expert, 1) : 0);
+    out->graphs = e->eager ? 0 : GRAPHS;
+    out->graphs_high = e->eager ? 0 : GRAPHS_HIGH;
+    out->kv_token = engine_kv_token(m, e->tensor, e->kv) / m->layers * (s.to - s.from);
+    take_share(e, c, others, out);
+    out->loading = e->sleep ? out->weights + out->outside + out->graphs : out->awake;
+    out->asleep = e->sleep ? out->outside + out->graphs : out->awake;
+    out->host = e->sleep == 1 ? out->weights : 0;
+}
+
+/* All stages have as many blocks of the KV cache as the one that has room for the fewest (v1/core/kv_cache_utils.py: get_kv_cache_configs();
+ * SGLang: profile_max_num_token()): it is the fullest one. */
 int engine_memory_of(const struct engine *e, const struct model *m, const struct cluster *c, int64_t others, struct engine_memory *out)
 {
     memset(out, 0, sizeof *out);
     if (check(e, m, c) < 0)
         return -1;
-    out->weights = engine_params(m, e->tensor) * dtype_bytes(e->weights);
-    out->activations = activations_of(e, m);
-    out->outside = (e->own_process ? c->gpu.context : 0) + (e->tensor > 1 ? overhead_nccl(c, e->tensor, engine_ranks_of_a_node(e, c)) : 0);
-    out->graphs = e->eager ? 0 : GRAPHS;
-    out->graphs_high = e->eager ? 0 : GRAPHS_HIGH;
-    out->kv_token = engine_kv_token(m, e->tensor, e->kv);
-    take_share(e, c, others, out);
-    out->loading = out->weights + out->outside + out->graphs;
-    out->asleep = e->sleep ? out->outside + out->graphs : out->awake;
-    out->host = e->sleep == 1 ? out->weights : 0;
-    if (!e->sleep)
-        out->loading = out->awake;
+    for (int64_t i = 0; i < e->pipeline; i++) {
+        struct engine_memory of = { .weights = 0 };
+        memory_of_stage(e, m, c, others, i, &of);
+        int64_t loading = of.loading > out->loading ? of.loading : out->loading, host = of.host > out->host ? of.host : out->host;
+        if (i == 0 || of.kv_tokens < out->kv_tokens)
+            *out = of;
+        out->loading = loading;
+        out->host = host;
+    }
     return 0;
 }

@@ -33,6 +33,8 @@
 #include "model/arch/transformer.h"
 #include "model/cluster/cluster.h"
 
+/* Weights in fewer bits (engine_weights.h). */
+enum engine_codes { CODES_NONE, CODES_FP8, CODES_FP8_BLOCK, CODES_AWQ, CODES_GPTQ, NCODES };
 enum engine_kind { ENGINE_VLLM, ENGINE_SGLANG, NENGINE };
 /* Who calls the engine: engine_step.h. */
 enum engine_driven { DRIVEN_PROCESS, DRIVEN_WITHIN, DRIVEN_ASYNC, NDRIVEN };
@@ -40,11 +42,14 @@ enum engine_driven { DRIVEN_PROCESS, DRIVEN_WITHIN, DRIVEN_ASYNC, NDRIVEN };
 struct engine {
     enum engine_kind kind;
     int     version;                /* 1000 * major + minor: 0.20 is 20 */
-    int64_t tensor;                 /* ranks of one engine */
+    int64_t tensor;                 /* ranks that cut each layer */
+    int64_t pipeline;               /* stages */
+    int64_t expert;                 /* ranks that share experts out whole; 1: none.  Above tensor attention is replicated, data parallel */
     double  share;                  /* gpu_memory_utilization; mem_fraction_static.  Below 0: the usual one */
     enum dtype weights, kv;         /* bf16, fp16, fp32; of the KV cache fp8 as well */
     int64_t sequences;              /* max_num_seqs; max_running_requests.  0: the usual number */
     int64_t batched_tokens;         /* max_num_batched_tokens; chunked_prefill_size.  0: the usual number */
+    enum engine_codes codes;
     int64_t block;                  /* tokens of a block of the KV cache */
     bool    eager;                  /* no CUDA graphs */
     bool    own_process;            /* of each GPU: a CUDA context of its own */
@@ -53,7 +58,7 @@ struct engine {
     int     overlaps;               /* async_scheduling: 0 or 1; below 0 the version's usual one */
 };
 
-/* Bytes of one GPU. */
+/* Bytes of one GPU; of a pipeline the stage's that limits the KV cache. */
 struct engine_memory {
     int64_t weights;
     int64_t activations;            /* of the largest forward: the count of engine.c, known within a factor of 2 */
@@ -75,15 +80,17 @@ const char *engine_kind_name(enum engine_kind kind);
 /* "gpu_memory_utilization", "mem_fraction_static" */
 const char *engine_share_name(enum engine_kind kind);
 
+const char *engine_codes_name(enum engine_codes codes);
+
+/* GPUs of one engine: of one scheduler. */
+static inline int64_t engine_ranks(const struct engine *e) { return e->tensor * e->pipeline; }
+
 /* Ranks of one engine that share a node: all of them, or as many as a node has. */
 static inline int64_t engine_ranks_of_a_node(const struct engine *e, const struct cluster *c)
 {
     return e->tensor < c->gpus_per_node ? e->tensor : c->gpus_per_node;
 }
 
-/* What one of `tensor` ranks has of the model: column- and row-parallel layers, embedding and head (rows padded to a multiple of 64,
- * vocab_parallel_embedding.py) are cut, heads of keys and values too until each rank has one; norms and routers are whole.  Elements. */
-int64_t engine_params(const struct model *m, int64_t tensor);
 /* Bytes of the KV cache for one token on one rank: keys and values of each layer, or the compressed ones of latent attention, which every
  * rank has whole.  Layers with a window are counted as if they had none. */
 int64_t engine_kv_token(const struct model *m, int64_t tensor, enum dtype kv);

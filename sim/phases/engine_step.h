@@ -29,8 +29,11 @@ int engine_steps_check(const struct engine_steps *d);
 /* One step of n sequences, 1 to `most`, their context left out: on the GPU, and with what the GPU waits for. */
 double engine_step_gpu(struct engine_steps *d, int64_t n);
 double engine_step_s(struct engine_steps *d, int64_t n, double context);
-/* Reading the keys and values of so many tokens. */
-double engine_context_s(const struct engine_steps *d, double tokens);
+/* Of the GPU's part how many times longer it may take, as what is not known has it: quantised weights that are made wide first, all experts read and
+ * one rank busiest, all sequences in one batch of a pipeline.  1 where there is none of these. */
+double engine_step_unsure(struct engine_steps *d, int64_t n);
+/* Reading the keys and values of so many tokens of n sequences. */
+double engine_context_s(const struct engine_steps *d, int64_t n, double tokens);
 /* Prompts of so many tokens together; one of them attends to itself. */
 double engine_prompt_s(const struct engine_steps *d, double tokens);
 double engine_attention_s(const struct engine_steps *d, double prompt);

@@ -11,11 +11,6 @@
 
 enum { POINTS = 1 << 18 };
 
-static bool is_of_training(enum category c)
-{
-    return c == CAT_GRADS || c == CAT_OPTIMIZER || c == CAT_UNSHARDED_GRADS || c == CAT_REDUCE_SCATTER || c == CAT_BUCKET;
-}
-
 /* The most at an entry of the forward.  `kept`: what earlier entries left for backward. */
 static int64_t peak_of(const struct schedules *s, const struct point *at, int64_t (*by)[NCAT], int64_t n)
 {
@@ -27,7 +22,7 @@ static int64_t peak_of(const struct schedules *s, const struct point *at, int64_
         if (o->kind == OP_COMPUTE && o->phase == PHASE_BACKWARD)
             break;
         for (int c = 0; c < NCAT; c++)
-            bytes -= is_of_training((enum category)c) ? by[i][c] : 0;
+            bytes -= category_is_of_training((enum category)c) ? by[i][c] : 0;
         bytes -= kept > s->program.boundary ? kept - s->program.boundary : 0;
         if (o->phase == PHASE_FORWARD && bytes > most)
             most = bytes;
@@ -136,14 +131,8 @@ static int time_of(const struct plan *p, const struct evaluation *e, struct forw
     return seen ? 0 : fail("forward: the step has too many entries to look at each of them");
 }
 
-int forward_of(const struct plan *p, struct forward *out)
+int forward_of(const struct plan *p, const struct evaluation *e, struct forward *out)
 {
-    struct evaluation e;
-
     memset(out, 0, sizeof *out);
-    if (evaluate_allocated(p, &e) < 0)
-        return -1;
-    int rc = memory_of(&e, out) < 0 || time_of(p, &e, out) < 0 ? -1 : 0;
-    evaluation_free(&e);
-    return rc;
+    return memory_of(e, out) < 0 || time_of(p, e, out) < 0 ? -1 : 0;
 }

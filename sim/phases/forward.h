@@ -3,7 +3,7 @@
  *     the plan has recompute full and one micro-step: each block's forward then runs without gradients (torch.utils.checkpoint), and
  *     keeps its input alone
  *     struct forward f;
- *     if (forward_of(&plan, &f) < 0)
+ *     if (evaluate_allocated(&plan, &e) < 0 || forward_of(&plan, &e, &f) < 0)
  *         return 2;
  *
  * Memory is that of the steady schedule's forward entries, less what training alone has: gradients and their buffers, optimizer states, and
@@ -30,7 +30,8 @@ struct forward {
 struct schedules;
 int64_t forward_keeps(const struct schedules *s);
 
-/* 0, or -1 reported. */
-int forward_of(const struct plan *p, struct forward *out);
+/* Of the plan's evaluation (evaluate_allocated()).  0, or -1 reported. */
+struct evaluation;
+int forward_of(const struct plan *p, const struct evaluation *e, struct forward *out);
 
 #endif

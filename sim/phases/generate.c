@@ -139,7 +139,7 @@ static void advance(struct decoding *s, bool more)
     steps = ends ? steps : fmax(0, full);
     double context = s->context + b * steps / 2, took = steps * engine_step_s(s->d, s->n, context);
     s->out->decode_s += took;
-    s->out->gpu_s += steps * (engine_step_gpu(s->d, s->n) + engine_context_s(s->d, context));
+    s->out->gpu_s += steps * (engine_step_gpu(s->d, s->n) + engine_context_s(s->d, s->n, context));
     s->out->tail_s += more ? 0 : took;
     s->context += b * steps;
     s->written += b * steps;
@@ -176,11 +176,11 @@ static double room_of(const struct engine *e, const struct engine_memory *mem, i
 }
 
 /* The GPU's own time, and what its spread and the host make of it at most. */
-static struct cost interval_of(const struct generation *g, const struct gpu_rates *rates)
+static struct cost interval_of(const struct generation *g, double unsure, const struct gpu_rates *rates)
 {
     double s = g->prefill_s + g->again_s + g->decode_s, gpu = g->prefill_s + g->again_s + g->gpu_s, spread = fmax(rates->gemm_spread, rates->hbm_spread);
 
-    return (struct cost){ .s = s, .low_s = gpu / spread, .high_s = fmax(s * spread, gpu / BUSY_LEAST), .basis = rates->basis };
+    return (struct cost){ .s = s, .low_s = gpu / spread, .high_s = unsure * fmax(s * spread, gpu / BUSY_LEAST), .basis = rates->basis };
 }
 
 int generate(const struct engine *e, const struct engine_memory *mem, const struct model *m, const struct cluster *c, int64_t sequences,
@@ -200,7 +200,7 @@ int generate(const struct engine *e, const struct engine_memory *mem, const stru
         double prompts = ceil((double)sequences / (double)(of_prompt > 0 ? of_prompt : 1));
         out->prefill_s = engine_prompt_s(d, prompt * prompts) + prompts * engine_attention_s(d, prompt);
         decode(d, sequences, all, prompt, room, l, out);
-        out->time = interval_of(out, gpu_rates(&c->gpu));
+        out->time = interval_of(out, engine_step_unsure(d, out->slots), gpu_rates(&c->gpu));
         out->tokens_per_s = (double)sequences * l->mean / out->time.s;
     }
     engine_steps_free(d);

@@ -9,7 +9,7 @@
  *
  * The interval: below the GPU alone, by the rates' spread; above all by that spread, or the GPU's part / 0.38, the share of the time that vLLM 0.5.3
  * left to the GPU (Llama 3 8B on one H100: 33 % was the HTTP server, 29 % scheduling; "vLLM v0.6.0: 2.7x Throughput Improvement",
- * blog.vllm.ai/2024/09/05/perf-update.html), whichever is more.  Nothing is fitted. */
+ * blog.vllm.ai/2024/09/05/perf-update.html), whichever is more; that times engine_step_unsure().  Nothing is fitted. */
 #ifndef DPX_GENERATE_H
 #define DPX_GENERATE_H
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "sim/phases/engine_weights.h"
 #include "sim/price/coll_cost.h"
 #include "sim/price/gpu_rates.h"
 
@@ -90,14 +91,16 @@ static int gather(const struct plan *p, int64_t kept, struct handover *h)
            add_calls(p, COLL_ALL_GATHER, tensor, node, rest * kept, h->calls, h) < 0 ? -1 : 0;
 }
 
-/* Into the engine: its part read and written on the device, or all of it by the network. */
+/* Into the engine: its part read and written on the device, there in as many bits as it has, or all of it by the network. */
 static void deliver(const struct plan *p, const struct engine *e, bool apart, struct handover *h)
 {
     const struct cluster *c = &p->cluster;
     const struct gpu_rates *rates = gpu_rates(&c->gpu);
-    double part = (double)engine_params(&p->model, e->tensor) * (double)dtype_bytes(e->weights);
+    struct engine wide = *e;
+    wide.codes = CODES_NONE;
+    double part = (double)engine_weights(&wide, &p->model, 0), coded = (double)engine_weights(e, &p->model, 0);
     double link = c->inter > 0 ? c->inter / (c->nics > 0 ? c->nics : 1) : c->intra;
-    double s = apart ? (double)h->bytes / link : 2 * part / gpu_stream(&c->gpu);
+    double s = apart ? (double)h->bytes / link : (part + coded) / gpu_stream(&c->gpu);
 
     h->time.s += s;
     h->time.low_s += apart ? s : s / rates->hbm_spread;

@@ -6,7 +6,7 @@
 static bool is_model(const struct phase_role *r) { return r->kind != ROLE_IS_ENGINE; }
 static bool is_here(const struct phase_plan *p, int i, int place) { return p->role[i].place == place; }
 
-static enum role_where where_of(const struct phase_plan *p, const struct phase_step *s, int i)
+enum role_where moments_where(const struct phase_plan *p, const struct phase_step *s, int i)
 {
     return s->where[i] >= 0 ? (enum role_where)s->where[i] : p->role[i].between;
 }
@@ -27,10 +27,10 @@ static int64_t on_host(const struct role_bytes *b, enum role_where w)
 }
 
 /* Roles without a process of their own share the first. */
-static int process_of(const struct phase_plan *p, int i) { return p->role[i].own_process ? i + 1 : 0; }
+int moments_process(const struct phase_plan *p, int i) { return p->role[i].own_process ? i + 1 : 0; }
 
 /* Does the role act in the trainers' process? */
-static bool acts(const struct phase_step *s, int i) { return s->role == i && s->does != DOES_GENERATE; }
+bool moments_acts(const struct phase_step *s, int i) { return s->role == i && s->does != DOES_GENERATE; }
 
 /* Weights are awake to be written; the KV cache comes once they are. */
 static int64_t engine_bytes(const struct phase_plan *p, const struct phase_step *s, const struct role_bytes *b, int i)
@@ -43,14 +43,14 @@ static int64_t engine_bytes(const struct phase_plan *p, const struct phase_step 
 /* What of a role lies in host memory in a phase. */
 static int64_t asleep_on_host(const struct phase_plan *p, const struct role_bytes *b, const struct phase_step *s, int i)
 {
-    enum role_where w = where_of(p, s, i);
+    enum role_where w = moments_where(p, s, i);
     bool states = w == WHERE_DEVICE || w == WHERE_WEIGHTS_AWAY;
 
     if (role_is_apart(&p->role[i]))
         return 0;
     if (!is_model(&p->role[i]))
         return s->role == i || s->to == i ? 0 : b->host;
-    if (!acts(s, i))
+    if (!moments_acts(s, i))
         return on_host(b, w);
     return s->does == DOES_UPDATE || states ? 0 : b->states;
 }
@@ -72,10 +72,10 @@ static int64_t moved_between(const struct phase_plan *p, const struct role_bytes
 /* What a role has in a phase. */
 static int64_t live_of(const struct phase_plan *p, const struct role_bytes *b, int64_t own, const struct phase_step *s, int i)
 {
-    enum role_where w = where_of(p, s, i);
-    bool all = acts(s, i) && s->does == DOES_UPDATE, states = w == WHERE_DEVICE || w == WHERE_WEIGHTS_AWAY;
+    enum role_where w = moments_where(p, s, i);
+    bool all = moments_acts(s, i) && s->does == DOES_UPDATE, states = w == WHERE_DEVICE || w == WHERE_WEIGHTS_AWAY;
 
-    return !acts(s, i) ? on_device(b, w) : own + (all || !states ? 0 : b->states);
+    return !moments_acts(s, i) ? on_device(b, w) : own + (all || !states ? 0 : b->states);
 }
 
 static void take_stock(const struct phase_plan *p, const struct role_bytes *role, int64_t own, int place, const struct phase_step *s, struct moment *m)
@@ -91,12 +91,11 @@ static void take_stock(const struct phase_plan *p, const struct role_bytes *role
             m->engine += engine_bytes(p, s, b, i);
             continue;
         }
-        if (process_of(p, i) == 0)
+        if (moments_process(p, i) == 0)
             shared = b->outside > shared ? b->outside : shared;     /* of one world's communicator */
         else
             m->outside += b->outside + b->context;
-        m->live += live_of(p, b, own, s, i);
-        m->acts = acts(s, i) ? own - b->params - b->other - (s->does == DOES_UPDATE ? b->states : 0) : m->acts;
+        m->acts = moments_acts(s, i) ? own - b->params - b->other - (s->does == DOES_UPDATE ? b->states : 0) : m->acts;
     }
     m->outside += shared;
 }
@@ -107,7 +106,7 @@ static int64_t persists(const struct phase_plan *p, const struct role_bytes *rol
     int64_t sum = 0;
 
     for (int i = 0; i < p->nroles; i++)
-        if (is_model(&p->role[i]) && is_here(p, i, place) && process_of(p, i) == process) {
+        if (is_model(&p->role[i]) && is_here(p, i, place) && moments_process(p, i) == process) {
             int64_t there = on_device(&role[i], p->role[i].between);
             sum += there + (there > 0 ? role[i].lost : 0);
         }
@@ -115,15 +114,21 @@ static int64_t persists(const struct phase_plan *p, const struct role_bytes *rol
 }
 
 /* One process in one phase; returns what it hands on to the next one. */
-static int64_t pass(const struct phase_plan *p, const struct role_bytes *role, int64_t own, int place, const struct phase_step *s, int process, int64_t carried,
-                    struct moment *m)
+static int64_t pass(const struct phase_plan *p, const struct role_bytes *role, int64_t own, const struct replayed *r, int place, const struct phase_step *s, int process,
+                    int64_t carried, struct moment *m)
 {
-    bool does = s->role >= 0 && s->does != DOES_GENERATE && is_here(p, s->role, place) && process_of(p, s->role) == process;
+    bool does = s->role >= 0 && s->does != DOES_GENERATE && is_here(p, s->role, place) && moments_process(p, s->role) == process;
     int64_t lost = does && s->does == DOES_UPDATE ? role[s->role].update_reserved - role[s->role].update : 0, live = 0;
 
     for (int i = 0; i < p->nroles; i++)
-        live += is_model(&p->role[i]) && is_here(p, i, place) && process_of(p, i) == process ? live_of(p, &role[i], own, s, i) : 0;
-    int64_t now = live + (lost > 0 ? lost : 0), reserved = carried > now ? carried : now;
+        live += is_model(&p->role[i]) && is_here(p, i, place) && moments_process(p, i) == process ? live_of(p, &role[i], own, s, i) : 0;
+    int64_t now = live + (lost > 0 ? lost : 0), reserved = carried > now ? carried : now, k = s - p->step;
+    if (r && r->known[process]) {
+        int64_t less = s->does == DOES_FORWARD && does ? live - r->allocated[process][k] : 0;      /* an update's is what its plan's own evaluation says */
+        live -= less > 0 ? less : 0;
+        m->live -= less > 0 ? less : 0;
+        reserved = r->reserved[process][k] > live ? r->reserved[process][k] : live;
+    }
     m->reserved += reserved;
     m->needed += does ? live : reserved;
     return does && p->role[s->role].empties ? persists(p, role, place, process) : reserved;
@@ -131,18 +136,21 @@ static int64_t pass(const struct phase_plan *p, const struct role_bytes *role, i
 
 enum { PROCESSES = PHASE_ROLES + 1 };
 
-static void walk(const struct phase_plan *p, const struct role_bytes *role, const int64_t *own, int place, int64_t carried[PROCESSES], struct moment *m)
+static void walk(const struct phase_plan *p, const struct role_bytes *role, const int64_t *own, const struct replayed *r, int place, int64_t carried[PROCESSES],
+                 struct moment *m)
 {
     for (int k = 0; k < p->nsteps; k++) {
-        m[k].reserved = 0;
+        m[k].reserved = m[k].live = 0;
+        for (int i = 0; i < p->nroles; i++)
+            m[k].live += is_model(&p->role[i]) && is_here(p, i, place) ? live_of(p, &role[i], own[k], &p->step[k], i) : 0;
         m[k].needed = m[k].outside + m[k].engine;
         for (int i = 0; i < PROCESSES; i++)
-            carried[i] = pass(p, role, own[k], place, &p->step[k], i, carried[i], &m[k]);
+            carried[i] = pass(p, role, own[k], r, place, &p->step[k], i, carried[i], &m[k]);
         m[k].taken = m[k].reserved + m[k].outside + m[k].engine;
     }
 }
 
-void moments_of(const struct phase_plan *p, const struct role_bytes *role, const int64_t *own, int place, struct moment *out)
+void moments_of(const struct phase_plan *p, const struct role_bytes *role, const int64_t *own, const struct replayed *r, int place, struct moment *out)
 {
     int64_t carried[PROCESSES], before[PROCESSES];
 
@@ -155,7 +163,7 @@ void moments_of(const struct phase_plan *p, const struct role_bytes *role, const
         carried[i] = persists(p, role, place, i);
     for (int i = 0; i < PHASE_STEPS; i++) {     /* it never falls, and is the same from the second time on */
         memcpy(before, carried, sizeof before);
-        walk(p, role, own, place, carried, out);
+        walk(p, role, own, r, place, carried, out);
         if (!memcmp(before, carried, sizeof before))
             break;
     }

@@ -10,6 +10,8 @@
  * segments.  In its own phase a process gives reserved blocks back before it runs out (live counts); in another's it does not know (reserved
  * counts).  The last phase hands on to the first: the sequence is walked until it repeats.
  *
+ * Where phases were replayed through one allocator (struct replayed) what it reserved counts, and live at most what it had handed out.
+ *
  * What is elsewhere than in the phase before was moved: to host memory, and back.  Weights that an engine drops (level 2) are not; nor are those
  * that come with a hand over.
  *
@@ -44,9 +46,20 @@ struct moment {
     int64_t moved;                  /* to and from host memory since the phase before, of one rank */
 };
 
+/* What the allocator of a process has in each phase, as a replay of all of them says (sim/plan/phases_replay.h): of process 0, which roles without one
+ * of their own share, and of role i as process i + 1, of the GPUs of one place.  Where it is not `known` the figures above count. */
+struct replayed {
+    bool    known[PHASE_ROLES + 1];
+    int64_t reserved[PHASE_ROLES + 1][PHASE_STEPS], allocated[PHASE_ROLES + 1][PHASE_STEPS];
+};
+
 /* Of the GPUs of one place.  `own[i]`: bytes of the acting role at the peak of phase i, its parameters and rest included and states not; of an update all.  `p`, `role`:
- * as many as the plan has. */
-void moments_of(const struct phase_plan *p, const struct role_bytes *role, const int64_t *own, int place, struct moment *out);
+ * as many as the plan has.  `r` may be NULL. */
+void moments_of(const struct phase_plan *p, const struct role_bytes *role, const int64_t *own, const struct replayed *r, int place, struct moment *out);
+/* Where a role is in a phase in which it does not act; the process that it is in; whether it acts. */
+enum role_where moments_where(const struct phase_plan *p, const struct phase_step *s, int i);
+int  moments_process(const struct phase_plan *p, int i);
+bool moments_acts(const struct phase_step *s, int i);
 
 /* The phase that needs most. */
 int  moments_largest(const struct phase_plan *p, const struct moment *m);

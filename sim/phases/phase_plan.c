@@ -107,7 +107,7 @@ static int read_dtype(const struct reading *r, const char *key, bool narrow, enu
     if (!v)
         return 0;
     if (t != DT_BF16 && t != DT_FP16 && t != DT_FP32 && !(narrow && t == DT_FP8))
-        return wrong(r, key, narrow ? "bf16, fp16, fp32 or fp8" : "bf16, fp16 or fp32: other weights in an engine are not planned");
+        return wrong(r, key, narrow ? "bf16, fp16, fp32 or fp8" : "bf16, fp16 or fp32: of quantised weights it is that of the rest, and \"quantization\" says how");
     *to = (enum dtype)t;
     return 0;
 }
@@ -145,11 +145,26 @@ static int read_driven(const struct reading *r, struct engine *e)
     return 0;
 }
 
+/* "fp8", "awq"; of "none" the weights are in `dtype`. */
+static int read_codes(const struct reading *r, struct engine *e)
+{
+    const json_t *v = json_object_get(r->j, "quantization");
+    const char *words[NCODES];
+
+    for (int i = 0; i < NCODES; i++)
+        words[i] = engine_codes_name((enum engine_codes)i);
+    int w = v ? word_of(v, words, NCODES) : CODES_NONE;
+    if (w < 0)
+        return wrong(r, "quantization", "none, fp8 (a scale a tensor), fp8-block (128 x 128), awq or gptq (4 bits, groups of 128)");
+    e->codes = (enum engine_codes)w;
+    return 0;
+}
+
 static int read_engine(const struct reading *r, struct phase_role *to)
 {
     static const char *const known[] = { "engine", "version", "model", "cluster", "tensor", "gpu_memory_utilization", "mem_fraction_static", "dtype",
                                          "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "block_size", "enforce_eager", "sleep",
-                                         "own_process", "driven", "async_scheduling", NULL };
+                                         "own_process", "driven", "async_scheduling", "pipeline", "expert", "quantization", NULL };
     static const char *const engines[] = { [ENGINE_VLLM] = "vllm", [ENGINE_SGLANG] = "sglang" };
     int kind = word_of(json_object_get(r->j, "engine"), engines, NENGINE);
     int64_t sleep = 0;
@@ -166,7 +181,8 @@ static int read_engine(const struct reading *r, struct phase_role *to)
     to->cluster = json_object_get(r->j, "cluster");
     if (json_object_get(r->j, other))
         return fail("%s: %s.%s: %s calls it %s", r->file, r->object, other, engine_kind_name(e->kind), share);
-    if (read_version(r, &e->version) < 0 || read_count(r, "tensor", 1, &e->tensor) < 0 || read_number(r, share, 0, &e->share) < 0 ||
+    if (read_version(r, &e->version) < 0 || read_count(r, "tensor", 1, &e->tensor) < 0 ||
+        read_count(r, "pipeline", 1, &e->pipeline) < 0 || read_count(r, "expert", 1, &e->expert) < 0 || read_codes(r, e) < 0 || read_number(r, share, 0, &e->share) < 0 ||
         read_dtype(r, "dtype", false, &e->weights) < 0 || (e->kv = e->weights, read_dtype(r, "kv_cache_dtype", true, &e->kv)) < 0 ||
         read_count(r, "max_num_seqs", 1, &e->sequences) < 0 || read_count(r, "max_num_batched_tokens", 1, &e->batched_tokens) < 0 ||
         read_count(r, "block_size", 1, &e->block) < 0 || read_flag(r, "enforce_eager", &e->eager) < 0 || read_count(r, "sleep", 0, &sleep) < 0 ||

@@ -49,8 +49,15 @@ static void print_engine(const struct phases *p, FILE *to)
     const struct engine *e = &r->engine;
     const struct engine_memory *m = &p->served;
 
-    fprintf(to, "  %s: %s of %s over %" PRId64 " GPU%s%s, %s %g.\n", r->name, engine_kind_name(e->kind), p->engine_model.name, e->tensor, e->tensor == 1 ? "" : "s",
-            role_is_apart(r) ? " of its own" : "", engine_share_name(e->kind), e->share);
+    fprintf(to, "  %s: %s of %s over %" PRId64 " GPU%s%s", r->name, engine_kind_name(e->kind), p->engine_model.name, engine_ranks(e), engine_ranks(e) == 1 ? "" : "s",
+            role_is_apart(r) ? " of its own" : "");
+    if (e->pipeline > 1)
+        fprintf(to, " (%" PRId64 " stages)", e->pipeline);
+    if (e->expert > 1)
+        fprintf(to, ", experts shared out over %" PRId64, e->expert);
+    if (e->codes != CODES_NONE)
+        fprintf(to, ", weights in %s", engine_codes_name(e->codes));
+    fprintf(to, ", %s %g.\n", engine_share_name(e->kind), e->share);
     fprintf(to, "    Awake %s: %s of weights, %s of KV cache for %" PRId64 " tokens, %s outside PyTorch", size_text(m->awake).s, size_text(m->weights).s,
             size_text(m->kv).s, m->kv_tokens, size_text(m->outside).s);
     if (m->graphs)
@@ -242,14 +249,12 @@ static void rank_columns(const struct phases_layout *l, int n, struct column c[L
     c[COLUMN_WAITS].rank = others ? 2 : 0;
 }
 
-static void print_layout(struct columns *t, const struct phases *p, const struct phases_layout *l)
+static void print_layout(struct columns *t, const struct phases_layout *l)
 {
-    int64_t all = p->cluster.world_size + (role_is_apart(&p->plan.role[p->engine]) ? p->engine_cluster.world_size : 0);
+    char how[40];
 
-    if (l->apart)
-        columns_cell(t, "%" PRId64 " + %" PRId64 " apart", all - l->engine_gpus, l->engine_gpus);
-    else
-        columns_cell(t, "together");
+    snprintf(how, sizeof how, l->apart ? "%" PRId64 " + %" PRId64 " apart" : "together", l->trainer_gpus, l->engine_gpus);
+    columns_cell(t, "%s%s%s", how, *l->others ? ", " : "", l->others);
     columns_cell(t, "%s", duration_text(l->iteration.s).s);
     cell_interval(t, &l->iteration);
     columns_cell(t, "%.0f %%", 100 * l->idle);
@@ -276,7 +281,7 @@ static void print_layouts(const struct phases *p, FILE *to)
     struct columns *t = columns_new(c, LAYOUT_COLUMNS);
     for (int i = 0; i < n; i++) {
         if (i < LAYOUTS_SHOWN)
-            print_layout(t, p, &l[i]);
+            print_layout(t, &l[i]);
         json_decref(l[i].doc);
     }
     columns_print(t, to, page_width(stdout));

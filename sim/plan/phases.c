@@ -10,6 +10,7 @@
 #include "model/form/form.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/named.h"
+#include "sim/plan/phases_replay.h"
 #include "sim/plan/phases_role.h"
 #include "sim/price/space_cost.h"
 
@@ -270,7 +271,7 @@ static int serve(struct phases *p, const int64_t own[])
     const struct phase_role *r = &p->plan.role[p->engine];
     struct role_bytes *b = &p->bytes[p->engine];
 
-    moments_of(&p->plan, p->bytes, own, 0, p->moment);
+    moments_of(&p->plan, p->bytes, own, &p->replayed[0], 0, p->moment);
     if (engine_memory_of(&r->engine, &p->engine_model, &p->engine_cluster, role_is_apart(r) ? 0 : others_of(p), &p->served) < 0)
         return -1;
     b->awake = p->served.awake;
@@ -284,7 +285,7 @@ static int serve(struct phases *p, const int64_t own[])
 static void do_generate(struct phases *p, int k)
 {
     const struct engine *e = &p->plan.role[p->engine].engine;
-    int64_t engines = p->engine_cluster.world_size / e->tensor, samples = samples_of(p, &p->plan.step[k]);
+    int64_t engines = p->engine_cluster.world_size / engine_ranks(e), samples = samples_of(p, &p->plan.step[k]);
     char why[sizeof p->no_generation] = "";
     struct fail_sink before = fail_divert(why, sizeof why);
     int rc = generate(e, &p->served, &p->engine_model, &p->engine_cluster, ceil_div(samples, engines), samples, p->plan.of_prompt, p->plan.prompt, &p->plan.response,
@@ -463,12 +464,12 @@ static int figures(const struct phases_asked *a, struct phases *p, bool timed)
     for (int i = 0; i < p->plan.nroles; i++)
         if (p->plan.role[i].kind != ROLE_IS_ENGINE && phases_role_figures(p, i, a->db, timed) < 0)
             return -1;
-    if (do_steps(p, a->db, own) < 0 || (p->engine >= 0 && serve(p, own) < 0))
+    if (do_steps(p, a->db, own) < 0 || phases_replay(p) < 0 || (p->engine >= 0 && serve(p, own) < 0))
         return -1;
-    moments_of(&p->plan, p->bytes, own, 0, p->moment);
+    moments_of(&p->plan, p->bytes, own, &p->replayed[0], 0, p->moment);
     p->largest = moments_largest(&p->plan, p->moment);
     for (int i = 1; i < p->plan.nplaces; i++) {
-        moments_of(&p->plan, p->bytes, own, i, p->more[i].moment);
+        moments_of(&p->plan, p->bytes, own, &p->replayed[i], i, p->more[i].moment);
         p->more[i].largest = moments_largest(&p->plan, p->more[i].moment);
     }
     for (int k = 0; k < p->plan.nsteps; k++)
@@ -565,11 +566,6 @@ int phases_answer(const struct phases_asked *a, struct phases *out)
         phases_free(out);
         return EXIT_MISUSE;
     }
-    if (a->search && out->plan.nplaces > 1) {
-        phases_free(out);
-        fail("%s: --search tries layouts of one set of GPUs: give a plan without \"places\"", out->where);
-        return EXIT_MISUSE;
-    }
     if (a->search && (out->engine < 0 || !phases_all_gpus(out, &(struct cluster){ .nodes = 0 }))) {
         phases_free(out);
         fail("%s: --search tries an engine beside the trainers and apart: give a plan with an engine whose GPUs and theirs are one node, or nodes of one size", out->where);
@@ -597,9 +593,13 @@ int phases_changed(const struct phases *base, json_t *doc, bool timed, struct ph
 
 void phases_free(struct phases *p)
 {
-    for (int i = 0; i < PHASE_ROLES; i++)
+    for (int k = 0; k < PHASE_STEPS; k++)
+        phases_drop(&p->forward[k].as, &p->forward[k].is);
+    for (int i = 0; i < PHASE_ROLES; i++) {
+        phases_drop(NULL, &p->role[i].is);
         if (p->role[i].planned)
             plan_free(&p->role[i].plan);
+    }
     if (p->engine_open)
         model_free(&p->engine_model);
     json_decref(p->doc);

@@ -56,7 +56,11 @@ struct phases_role {
     struct cost step;               /* of a role that trains */
     int64_t kept;                   /* what it holds between forward and backward */
     bool fits;                      /* alone */
+    struct evaluation *is;          /* of a role that trains; NULL: none */
 };
+
+/* A phase's forward: its plan, and that plan's evaluation; NULL: none. */
+struct phases_forward { struct plan as; struct evaluation *is; };
 
 /* GPUs beside the first ones, and what their roles hold. */
 struct phases_place {
@@ -76,6 +80,8 @@ struct phases {
     struct phases_place more[PHASE_PLACES];     /* by the plan's place[]; the first one is what follows here */
     struct phases_role role[PHASE_ROLES];
     struct role_bytes bytes[PHASE_ROLES];
+    struct phases_forward forward[PHASE_STEPS];
+    struct replayed replayed[PHASE_PLACES];
     int engine;                     /* of the roles; -1: none */
     struct model engine_model;
     struct cluster engine_cluster;
@@ -106,9 +112,6 @@ int     phases_answer(const struct phases_asked *a, struct phases *out);
 json_t *phases_json(const struct phases *p);
 void    phases_free(struct phases *p);
 
-/* A cluster of so many GPUs of this one's kind (new reference): whole nodes, or some GPUs of one. */
-json_t *phases_part_of(const struct cluster *c, int64_t gpus);
-
 /* The same plan changed, a document; `timed`: with times.  0, or -1 reported and nothing to free. */
 int     phases_changed(const struct phases *base, json_t *doc, bool timed, struct phases *out);
 
@@ -126,6 +129,8 @@ int phases_changes(const struct phases *p, struct phases_change out[PHASE_CHANGE
 struct phases_layout {
     json_t *doc;                    /* the plan; the caller's to json_decref() */
     bool    apart;
+    char    others[64];             /* where roles are that the plan has on GPUs of their own: "critic on 2", "all roles" of those that join */
+    int64_t trainer_gpus;           /* of the first roles */
     int64_t engine_gpus, tensor;    /* of all GPUs those with an engine, and an engine's ranks */
     double  share;
     int     sleep;
@@ -136,12 +141,22 @@ struct phases_layout {
     double  idle;                   /* share of GPU time in which nothing runs */
     int64_t needed;
 };
-enum { PHASE_LAYOUTS = 64 };
-/* All GPUs of a plan: the trainers' and those of an engine that is apart.  false: these are not of one kind, in one node or in nodes of one size. */
-bool phases_all_gpus(const struct phases *p, struct cluster *out);
+enum { PHASE_LAYOUTS = 256 };
 /* Layouts of the same GPUs that fit, the fastest first: engine and trainers together, the engine asleep or not, trainers on the host or not;
- * or apart, one step off (of a plan whose engine is apart, these alone); the fastest two with larger micro-batches too.  The engine has the largest share that fits.  Returns how many; *tried: plans that were evaluated. */
+ * or apart, one step off (of a plan whose engine is apart, these alone); roles with GPUs of their own there, on half or twice as many, or with the trainers; the fastest two with larger micro-batches too.  The engine has the largest share that fits.  Returns how many; *tried: plans that were evaluated. */
 int phases_search(const struct phases *p, struct phases_layout out[PHASE_LAYOUTS], int *tried);
+
+/* ---- phases_gpus.c ---- */
+
+/* A cluster of so many GPUs of this one's kind (new reference): whole nodes, or some GPUs of one. */
+json_t *phases_part_of(const struct cluster *c, int64_t gpus);
+/* All GPUs of the trainers and of an engine that is apart.  false: these are not of one kind, in one node or in nodes of one size. */
+bool    phases_all_gpus(const struct phases *p, struct cluster *out);
+/* Roles of a place on so many GPUs of this kind, with the same global batch.  false: it does not divide, or a plan is in a file of its own. */
+bool    phases_resize(const struct phases *p, json_t *doc, int place, const struct cluster *of, int64_t gpus);
+/* New documents, or NULL: a place with so many of its GPUs and the trainers', which have the rest; all roles on the GPUs of all places. */
+json_t *phases_divided(const struct phases *p, int place, int64_t gpus);
+json_t *phases_joined(const struct phases *p);
 
 /* ---- phases_import.c ---- */
 

@@ -207,6 +207,12 @@ json_t *import_document(struct importing *in, const char *framework, int64_t sam
     return doc;
 }
 
+void import_positive(json_t *engine, const char *key, int64_t n)
+{
+    if (n > 1)
+        json_object_set_new(engine, key, json_integer(n));
+}
+
 void import_numbers(json_t *plan, enum head_kind head)
 {
     json_t *model = json_object_get(plan, "model"), *lora = json_object_get(plan, "lora");

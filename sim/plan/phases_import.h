@@ -39,6 +39,8 @@ int  import_response(struct importing *in, int64_t longest, json_t **out);
 int64_t import_longest(const struct importing *in);
 int  import_no_response(const struct importing *in, const char *whose);
 json_t *import_document(struct importing *in, const char *framework, int64_t samples, int64_t of_prompt, int64_t prompt, json_t *response);
+/* A key of an engine where it is not the usual 1. */
+void import_positive(json_t *engine, const char *key, int64_t n);
 /* A plan's model gets a head of one number (HEAD_SCORE, HEAD_VALUE), whose loss is its own. */
 void import_numbers(json_t *plan, enum head_kind head);
 

@@ -17,11 +17,12 @@ static json_t *role_json(const struct phases *p, int i)
                           r->kind == ROLE_IS_ENGINE ? (r->engine.sleep ? "asleep" : "awake") : role_where_name(r->between));
 
     if (r->kind == ROLE_IS_ENGINE)
-        json_object_update_new(j, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "engine", engine_kind_name(r->engine.kind), "model",
+        json_object_update_new(j, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:s}", "engine", engine_kind_name(r->engine.kind), "model",
                                p->engine_model.name, "tensor", (json_int_t)r->engine.tensor, "weights_bytes", (json_int_t)p->served.weights, "kv_bytes_per_token",
                                (json_int_t)p->served.kv_token, "kv_bytes", (json_int_t)p->served.kv, "kv_tokens", (json_int_t)p->served.kv_tokens, "awake_bytes",
                                (json_int_t)p->served.awake, "asleep_bytes", (json_int_t)p->served.asleep, "graphs_bytes", (json_int_t)p->served.graphs,
-                               "graphs_high_bytes", (json_int_t)p->served.graphs_high, "host_bytes", (json_int_t)p->served.host, "apart", role_is_apart(r)));
+                               "graphs_high_bytes", (json_int_t)p->served.graphs_high, "host_bytes", (json_int_t)p->served.host, "apart", role_is_apart(r), "pipeline", (json_int_t)r->engine.pipeline,
+                               "expert", (json_int_t)r->engine.expert, "quantization", engine_codes_name(r->engine.codes)));
     else
         json_object_update_new(j, json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "model", p->role[i].plan.model.name, "params_bytes", (json_int_t)b->params,
                                "optimizer_bytes", (json_int_t)b->states, "other_bytes", (json_int_t)b->other, "update_bytes", (json_int_t)b->update,
@@ -69,7 +70,8 @@ static json_t *layouts_json(const struct phases *p)
     int tried, n = phases_search(p, l, &tried);
 
     for (int i = 0; i < n; i++)
-        json_array_append_new(rows, json_pack("{s:s, s:b, s:I, s:I, s:f, s:i, s:s, s:I, s:I, s:o, s:f, s:I, s:o}", "layout", l[i].apart ? "apart" : "together", "tight", l[i].tight, "engine_gpus",
+        json_array_append_new(rows, json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:f, s:i, s:s, s:I, s:I, s:o, s:f, s:I, s:o}", "layout", l[i].apart ? "apart" : "together", "others", l[i].others, "tight",
+                                              l[i].tight, "trainer_gpus", (json_int_t)l[i].trainer_gpus, "engine_gpus",
                                               (json_int_t)l[i].engine_gpus, "tensor", (json_int_t)l[i].tensor, "share", l[i].share, "sleep", l[i].sleep,
                                               "between", role_where_name(l[i].between), "micro_batch_times", (json_int_t)l[i].update_times,
                                               "forward_micro_batch_times", (json_int_t)l[i].forward_times, "iteration", cost_json(&l[i].iteration), "idle", l[i].idle,

@@ -213,7 +213,7 @@ static const struct { const char *section, *keys; } known[] = {
                             "dp_replicate_size custom_parallel_plan automodel_kwargs lora_cfg env_vars clear_cache_every_n_steps defer_fsdp_grad_sync moe_parallelizer checkpoint " },
     { "policy.generation.vllm_cfg", " async_engine precision kv_cache_dtype logprobs_mode tensor_parallel_size pipeline_parallel_size expert_parallel_size "
                                     "gpu_memory_utilization max_model_len enforce_eager use_tqdm use_deep_gemm num_last_layers_in_bf16 num_first_layers_in_bf16 "
-                                    "enable_vllm_metrics_logger vllm_metrics_logger_interval http_refit_api_key_env_var reset_encoder_cache_after_weight_update "
+                                    "is_mx quantization_ignored_layer_kws pow2_weight_scaling_factors pow2_activation_scaling_factors enable_vllm_metrics_logger vllm_metrics_logger_interval http_refit_api_key_env_var reset_encoder_cache_after_weight_update "
                                     "http_refit_server_port zmq_refit_server_port expose_http_server skip_tokenizer_init load_format http_server_serving_chat_kwargs " },
 };
 
@@ -310,7 +310,7 @@ static int read_policy(struct importing *in, int64_t sequences)
         return fail("%s: " POLICY "max_total_sequence_length: not given", in->f->path);
     if (nemo_is_megatron(in)) {
         int64_t samples = sequences * import_count(in, POLICY "train_global_batch_size", 1, 1);
-        return nemo_megatron(in, samples, sequences * micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), &in->actor);
+        return nemo_megatron(in, samples, sequences * micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), false, &in->actor);
     }
     json_t *doc = as_automodel(in, sequences);
     int rc = in->failed ? -1 : import_actor(in, doc);
@@ -338,6 +338,17 @@ static void add_policy(struct importing *in, bool stays)
 
 /* ---- the critic ---- */
 
+/* NeMo Automodel's, or Megatron-LM's (models/value/workers/megatron_value_worker.py), which is never tied. */
+static int critic_plan(struct importing *in, struct plan *p)
+{
+    if (nemo_is_megatron(in))
+        return nemo_megatron(in, import_count(in, POLICY "train_global_batch_size", 1, 1), micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), true, p);
+    json_t *doc = as_automodel(in, 1);
+    int rc = in->failed ? -1 : import_plan(in, doc, true, p);
+    json_decref(doc);
+    return rc;
+}
+
 /* The section "value" has the policy's keys: it is read in its place.  *micro: samples of its forward. */
 static int read_critic(struct importing *in, int64_t *micro)
 {
@@ -348,19 +359,18 @@ static int read_critic(struct importing *in, int64_t *micro)
 
     if (!has_section(in->f->doc, "value"))
         return fail("%s: value: PPO's critic: the section is not there", in->f->path);
-    if (import_flag(in, "value.megatron_cfg.enabled", false))
-        return fail("%s: value.megatron_cfg.enabled: a critic on Megatron-LM is not planned: under value.dtensor_cfg it is", in->f->path);
+    if (import_flag(in, "value.dtensor_cfg.enabled", false) && import_flag(in, "value.megatron_cfg.enabled", false))
+        return fail("%s: value.dtensor_cfg.enabled, megatron_cfg.enabled: one of them must be true", in->f->path);
     f.doc = json_pack("{s:O}", "policy", json_object_get(in->f->doc, "value"));
     in->f = &f;
     if (import_count(in, POLICY "max_total_sequence_length", 1, 0) == 0)
         fail("%s: value.max_total_sequence_length: not given", f.path);
     else {
-        json_t *doc = as_automodel(in, 1);
-        rc = in->failed ? -1 : import_plan(in, doc, true, &p);
-        json_decref(doc);
+        rc = critic_plan(in, &p);
         *micro = rc == 0 ? micro_of(in, POLICY "logprob_batch_size", "logprob_mb_tokens", p.micro_batch) : 0;
     }
     bool packs = import_flag(in, POLICY "sequence_packing.enabled", false) || import_flag(in, POLICY "dynamic_batching.enabled", false);
+    bool frees = nemo_is_megatron(in);
     in->f = before;
     json_decref(f.doc);
     if (rc == 0) {
@@ -369,6 +379,8 @@ static int read_critic(struct importing *in, int64_t *micro)
         json_t *role = json_pack("{s:o, s:s, s:b, s:b}", "train", plan, "between", "host", "empties_cache", 1, "own_process", 1);
         if (packs)
             json_object_set_new(role, "unpadded", json_true());
+        if (frees)
+            json_object_set_new(role, "frees_gradients", json_true());
         import_role(in, "critic", role);
     }
     plan_free(&p);
@@ -390,25 +402,35 @@ static int64_t engine_gpus(struct importing *in, const struct cluster *c)
     return gpus;
 }
 
+/* Weights in blocks of fp8 (models/generation/vllm/quantization/fp8.py: FP8_BLOCK_QUANT_KWARGS). */
+static bool narrow(struct importing *in) { return !strcmp(import_text(in, VLLM "precision", "bfloat16"), "fp8"); }
+
 static int engine_refuses(struct importing *in)
 {
     if (strcmp(import_text(in, GEN "backend", "vllm"), "vllm") != 0)
         return fail("%s: " GEN "backend: %.20s: vllm is planned of NeMo-RL", in->f->path, import_text(in, GEN "backend", ""));
-    if (import_count(in, VLLM "pipeline_parallel_size", 1, 1) > 1 || import_count(in, VLLM "expert_parallel_size", 1, 1) > 1)
-        return fail("%s: " VLLM "*_parallel_size: an engine with pipeline or expert parallelism is not planned: tensor parallelism is", in->f->path);
+    static const char *const some[] = { "num_first_layers_in_bf16", "num_last_layers_in_bf16" };
+    for (size_t i = 0; i < 2; i++) {
+        char path[80];
+        snprintf(path, sizeof path, VLLM "%s", some[i]);
+        if (narrow(in) && import_count(in, path, 0, 0) > 0)
+            return fail("%s: %s: layers that stay in bf16 beside others in fp8 are not planned: all in one are", in->f->path, path);
+    }
+    if (narrow(in) && (import_flag(in, VLLM "is_mx", false) || json_array_size(form_value(in->f->doc, VLLM "quantization_ignored_layer_kws"))))
+        return fail("%s: " VLLM "is_mx, quantization_ignored_layer_kws: of an engine's fp8 blocks of 128 x 128 in all layers are planned", in->f->path);
     const char *cache = import_text(in, VLLM "kv_cache_dtype", "auto");
     if (strcmp(cache, "auto") != 0 && strcmp(cache, "bfloat16") != 0 && strncmp(cache, "fp8", 3) != 0)
         return fail("%s: " VLLM "kv_cache_dtype: %.20s: auto, bfloat16 and fp8 are planned", in->f->path, cache);
-    if (strcmp(import_text(in, VLLM "precision", "bfloat16"), "bfloat16") != 0)
-        return fail("%s: " VLLM "precision: %.20s: quantised weights in an engine are not planned", in->f->path, import_text(in, VLLM "precision", ""));
+    if (!narrow(in) && strcmp(import_text(in, VLLM "precision", "bfloat16"), "bfloat16") != 0)
+        return fail("%s: " VLLM "precision: %.20s: bfloat16 and fp8 are planned", in->f->path, import_text(in, VLLM "precision", ""));
     return in->failed ? -1 : 0;
 }
 
 static void add_engine(struct importing *in, const struct cluster *all, int64_t apart)
 {
-    bool narrow = !strncmp(import_text(in, VLLM "kv_cache_dtype", "auto"), "fp8", 3);
+    bool keys = !strncmp(import_text(in, VLLM "kv_cache_dtype", "auto"), "fp8", 3);
     int64_t most = import_count(in, GEN "vllm_kwargs.max_num_seqs", 1, 0);
-    json_t *engine = json_pack("{s:s, s:s, s:s, s:I, s:f, s:b, s:i, s:b}", "engine", "vllm", "dtype", "bf16", "kv_cache_dtype", narrow ? "fp8" : "bf16", "tensor",
+    json_t *engine = json_pack("{s:s, s:s, s:s, s:I, s:f, s:b, s:i, s:b}", "engine", "vllm", "dtype", "bf16", "kv_cache_dtype", keys ? "fp8" : "bf16", "tensor",
                                (json_int_t)import_count(in, VLLM "tensor_parallel_size", 1, 1), "gpu_memory_utilization",
                                import_number(in, VLLM "gpu_memory_utilization", 0.6), "enforce_eager", import_flag(in, VLLM "enforce_eager", false), "sleep",
                                apart ? 0 : 1, "own_process", 1);
@@ -417,6 +439,10 @@ static void add_engine(struct importing *in, const struct cluster *all, int64_t 
     json_object_set_new(engine, "driven", json_string(import_flag(in, VLLM "async_engine", false) ? "async" : "within"));
     if (import_count(in, VLLM "tensor_parallel_size", 1, 1) > 1)
         json_object_set_new(engine, "async_scheduling", json_false());
+    import_positive(engine, "pipeline", import_count(in, VLLM "pipeline_parallel_size", 1, 1));
+    import_positive(engine, "expert", import_count(in, VLLM "expert_parallel_size", 1, 1));
+    if (narrow(in))
+        json_object_set_new(engine, "quantization", json_string("fp8-block"));
     if (most)
         json_object_set_new(engine, "max_num_seqs", json_integer(most));
     if (apart)

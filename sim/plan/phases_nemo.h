@@ -6,7 +6,7 @@
 
 /* Is "policy" on Megatron-LM? */
 bool nemo_is_megatron(const struct importing *in);
-/* Its plan, of so many samples a step, `micro` in a micro-step.  0; or -1 reported, and nothing to free. */
-int  nemo_megatron(struct importing *in, int64_t samples, int64_t micro, struct plan *out);
+/* Its plan, of so many samples a step, `micro` in a micro-step; `own`: --model does not name its model.  0; or -1 reported, and nothing to free. */
+int  nemo_megatron(struct importing *in, int64_t samples, int64_t micro, bool own, struct plan *out);
 
 #endif

@@ -24,7 +24,6 @@ bool nemo_is_megatron(const struct importing *in)
 static int refuses(struct importing *in)
 {
     static const struct { const char *path, *why; } on[] = {
-        { CFG "peft.enabled", "adapters of a policy on Megatron-LM are not read: those of policy.dtensor_cfg are" },
         { CFG "fine_grained_activation_offloading", "activations of single modules in host memory are not modelled" },
         { CFG "optimizer.optimizer_cpu_offload", "an optimizer on the host is not modelled under Megatron-LM" },
         { CFG "distributed_data_parallel_config.use_custom_fsdp", "Megatron-LM's FSDP is not planned" },
@@ -74,6 +73,42 @@ static void set_recompute(struct importing *in, json_t *model)
         json_object_set(model, "recompute_modules", (json_t *)(uintptr_t)form_value(in->f->doc, CFG "recompute_modules"));
 }
 
+static bool names(const json_t *list, const char *name)
+{
+    size_t i;
+    const json_t *v;
+
+    json_array_foreach(list, i, v)
+        if (json_is_string(v) && !strcmp(json_string_value(v), name))
+            return true;
+    return false;
+}
+
+/* Megatron-Bridge's LoRA.  Where target_modules is empty all linear layers are adapted but those of exclude_modules, the output layer too
+ * (src/megatron/bridge/peft/module_matcher.py).  NULL: there is none, or it is refused. */
+static json_t *peft_of(struct importing *in)
+{
+    static const char *const keys[] = { "target_modules", "dim", "alpha", "dropout", "dropout_position", "a2a_experimental" };
+    static const char *const layers[] = { "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2" };
+    const json_t *targets = form_value(in->f->doc, CFG "peft.target_modules"), *without = form_value(in->f->doc, CFG "peft.exclude_modules");
+
+    if (!import_flag(in, CFG "peft.enabled", false))
+        return NULL;
+    if (json_array_size(targets) == 0 && !names(without, "output_layer")) {
+        import_refuse(in, CFG "peft.target_modules", "a list of layers: empty, or left out, it adapts the output layer too, which is not planned; with "
+                                                     "exclude_modules: [output_layer] the others are");
+        return NULL;
+    }
+    json_t *to = section(in, CFG "peft.", keys, sizeof keys / sizeof *keys), *left = json_array();
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        if (!names(without, layers[i]))
+            json_array_append_new(left, json_string(layers[i]));
+    if (json_array_size(targets) == 0)
+        json_object_set(to, "target_modules", left);
+    json_decref(left);
+    return to;
+}
+
 /* What a mixture alone has.  NeMo-RL's usual file has it for every model. */
 static void set_experts(struct importing *in, json_t *model)
 {
@@ -115,31 +150,39 @@ static json_t *sections_of(struct importing *in, const struct model *is, int64_t
     json_t *by = section(in, CFG "distributed_data_parallel_config.", ddp, sizeof ddp / sizeof *ddp);
 
     json_object_set_new(by, "use_distributed_optimizer", json_boolean(import_flag(in, CFG "optimizer.use_distributed_optimizer", true)));
-    return json_pack("{s:o, s:o, s:o, s:{s:I, s:I}}", "model", model_of(in, is, seq), "ddp", by, "optimizer",
+    json_t *all = json_pack("{s:o, s:o, s:o, s:{s:I, s:I}}", "model", model_of(in, is, seq), "ddp", by, "optimizer",
                      section(in, CFG "optimizer.", optimizer, sizeof optimizer / sizeof *optimizer), "train", "micro_batch_size", (json_int_t)micro,
                      "global_batch_size", (json_int_t)samples);
+    json_t *peft = peft_of(in);
+    if (peft)
+        json_object_set_new(all, "peft", peft);
+    return all;
 }
 
-static int open_on(struct importing *in, struct plan *p)
+/* `own`: the model is the one that the section names, whatever --model says. */
+static int open_on(struct importing *in, bool own, struct plan *p)
 {
     const struct plan_given *g = &in->a->plan;
     const char *name = import_text(in, "policy.model_name", NULL);
+
+    if (own && !name)
+        return fail("%s: value.model_name: not given", in->f->path);
 
     if (!name && !g->model && !g->model_doc)
         return fail("%s: policy.model_name: not given: say it, or give --model", in->f->path);
     if (named_cluster(in->cluster ? NULL : g->cluster, in->cluster ? in->cluster : g->cluster_doc, &p->cluster) < 0)
         return -1;
-    return named_model(g->model ? g->model : name, g->model_doc, &p->model);
+    return own ? named_model(name, NULL, &p->model) : named_model(g->model ? g->model : name, g->model_doc, &p->model);
 }
 
-int nemo_megatron(struct importing *in, int64_t samples, int64_t micro, struct plan *out)
+int nemo_megatron(struct importing *in, int64_t samples, int64_t micro, bool own, struct plan *out)
 {
     struct plan p = { .seq = 0 };
     json_t *sections, *options, *said = json_array(), *before;
     int64_t seq = import_count(in, "policy.max_total_sequence_length", 1, 1);
     int rc = -1;
 
-    if (refuses(in) < 0 || open_on(in, &p) < 0) {
+    if (refuses(in) < 0 || open_on(in, own, &p) < 0) {
         json_decref(said);
         return -1;
     }
@@ -157,7 +200,8 @@ int nemo_megatron(struct importing *in, int64_t samples, int64_t micro, struct p
         return -1;
     }
     *out = p;
-    notes_add(in->notes, "policy.megatron_cfg: read are the keys that Megatron-LM's step depends on; the loss is planned as Megatron-LM's own, from logits in fp32");
+    if (!own)
+        notes_add(in->notes, "policy.megatron_cfg: read are the keys that Megatron-LM's step depends on; the loss is planned as Megatron-LM's own, from logits in fp32");
     if (import_flag(in, CFG "use_fused_linear_logprobs", false))
         notes_add(in->notes, CFG "use_fused_linear_logprobs: log-probabilities in chunks keep less than the plan counts");
     return 0;

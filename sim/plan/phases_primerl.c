@@ -41,13 +41,11 @@ static int refuses(struct importing *in)
 {
     static const struct { const char *path, *why; } set[] = {
         { "trainer.data.fake", "a benchmark of the trainer: dpxplan import reads its fine-tuning" },
-        { VLLM "quantization", "quantised weights in an engine are not planned" },
         { VLLM "kv_transfer_config", "an engine whose KV cache travels is not planned" },
         { VLLM "speculative_config", "a draft model is not planned" },
         { "inference.kv_cache_offload", "a KV cache in host memory is not planned" },
     };
     static const struct { const char *path, *why; } on[] = {
-        { VLLM "enable_expert_parallel", "an engine with expert parallelism is not planned: tensor parallelism is" },
         { "weight_broadcast.quantize_in_weight_transfer", "quantised weights in an engine are not planned" },
     };
     const char *deployed = import_text(in, TYPE("inference.deployment"), "single_node"), *way = import_text(in, TYPE("weight_broadcast"), "filesystem");
@@ -62,8 +60,9 @@ static int refuses(struct importing *in)
         return fail("%s: inference: left out: vLLM is started by something else, and this file does not say on which GPUs", in->f->path);
     if (!strcmp(deployed, "disaggregated"))
         return fail("%s: inference.deployment.type: engines that only read prompts or only write are not planned", in->f->path);
-    if (import_count(in, VLLM "pipeline_parallel_size", 1, 1) > 1)
-        return fail("%s: " VLLM "pipeline_parallel_size: an engine with pipelines is not planned: tensor parallelism is", in->f->path);
+    const char *codes = is_none(in, VLLM "quantization") ? "none" : import_text(in, VLLM "quantization", "none");
+    if (strcmp(codes, "none") != 0 && strcmp(codes, "fp8") != 0 && strcmp(codes, "awq") != 0 && strcmp(codes, "gptq") != 0)
+        return fail("%s: " VLLM "quantization: %.20s: fp8, awq and gptq are planned", in->f->path, codes);
     if (strcmp(way, "filesystem") != 0 && strcmp(way, "nccl") != 0)
         return fail("%s: weight_broadcast.type: %.20s: filesystem and nccl are planned", in->f->path, way);
     return in->failed ? -1 : 0;
@@ -215,6 +214,8 @@ static json_t *as_sft(struct importing *in, const struct split *s, int64_t rows,
 
 /* ---- the engine ---- */
 
+/* On one node, and on each of several without enable_expert_parallel, engines that share no tensor ranks are one of data parallelism
+ * (configs/rl.py: data_parallel_size), whose ranks cut or share out experts. */
 static int add_engine(struct importing *in, const struct split *s, const struct cluster *all)
 {
     const char *cache = import_text(in, VLLM "kv_cache_dtype", "auto");
@@ -230,6 +231,12 @@ static int add_engine(struct importing *in, const struct split *s, const struct 
                                strncmp(cache, "fp8", 3) ? "bf16" : "fp8", "tensor", (json_int_t)tensor, "gpu_memory_utilization",
                                import_number(in, VLLM "gpu_memory_utilization", 0.9), "enforce_eager", import_flag(in, VLLM "enforce_eager", false), "sleep", 0,
                                "cluster", phases_part_of(all, s->infer));
+    int64_t sharing = import_flag(in, VLLM "enable_expert_parallel", false) || s->infer < all->gpus_per_node ? s->infer : all->gpus_per_node;
+    import_positive(engine, "pipeline", import_count(in, VLLM "pipeline_parallel_size", 1, 1));
+    if (in->actor.model.experts > 0 && (sharing > tensor || import_flag(in, VLLM "enable_expert_parallel", false)))
+        import_positive(engine, "expert", sharing);
+    if (!is_none(in, VLLM "quantization"))
+        json_object_set_new(engine, "quantization", json_string(import_text(in, VLLM "quantization", "none")));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         snprintf(path, sizeof path, VLLM "%s", counts[i]);
         int64_t n = import_count(in, path, 1, 0);

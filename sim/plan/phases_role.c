@@ -3,9 +3,11 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/room.h"
 #include "model/memory/evaluate.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
@@ -88,44 +90,64 @@ static int step_of(const struct plan *p, const struct evaluation *e, struct cost
     return 0;
 }
 
+static struct evaluation *evaluated(const struct plan *p)
+{
+    struct evaluation *e = room_new(1, sizeof *e);
+
+    if (evaluate_allocated(p, e) == 0)
+        return e;
+    free(e);
+    return NULL;
+}
+
 int phases_role_figures(struct phases *p, int i, const char *db, bool timed)
 {
     struct phases_role *r = &p->role[i];
-    struct evaluation e;
     int rc = -1;
 
     if (p->plan.role[i].kind == ROLE_INFERS)
         return 0;                   /* its forward says all */
     if (measured_load(db, r->plan.precision, r->plan.kernels, &r->plan.cluster) < 0)
         return -1;
-    if (evaluate_allocated(&r->plan, &e) == 0) {
-        if (evaluation_reserve(&r->plan, &e, NULL) == 0 && reserved_left_of(&r->plan, &e.schedules, NULL, &r->left) == 0 &&
-            (!timed || step_of(&r->plan, &e, &r->step) == 0)) {
-            take_figures(&e, r, p->plan.role[i].frees, &p->bytes[i]);
-            r->fits = e.m.fits;
-            r->kept = forward_keeps(&e.schedules) + e.m.overhead.by[OVERHEAD_ALLOCATED];
-            rc = 0;
-        }
-        evaluation_free(&e);
+    struct evaluation *e = r->is = evaluated(&r->plan);
+    if (e && evaluation_reserve(&r->plan, e, NULL) == 0 && reserved_left_of(&r->plan, &e->schedules, NULL, &r->left) == 0 &&
+        (!timed || step_of(&r->plan, e, &r->step) == 0)) {
+        take_figures(e, r, p->plan.role[i].frees, &p->bytes[i]);
+        r->fits = e->m.fits;
+        r->kept = forward_keeps(&e->schedules) + e->m.overhead.by[OVERHEAD_ALLOCATED];
+        rc = 0;
     }
     measured_unload(&r->plan.cluster);
     return rc;
 }
 
+void phases_drop(struct plan *p, struct evaluation **e)
+{
+    if (!*e)
+        return;
+    evaluation_free(*e);
+    free(*e);
+    *e = NULL;
+    if (p)
+        plan_free(p);
+}
+
 int phases_role_forward(struct phases *p, int k, int i, int64_t micro_batch, const char *db, struct forward *out)
 {
     struct phases_role *r = &p->role[i];
+    struct phases_forward *f = &p->forward[k];
     char micro[48];
     const char *pairs[] = { "recompute=full", "accumulation=1", micro, "parallel.pipeline_schedule=1f1b", "parallel.virtual_stages=1" };
     int npairs = r->plan.parallel.virtual_stages > 1 ? 5 : 3;       /* of interleaved stages the same blocks are one behind the other */
-    struct plan alone;
 
     snprintf(micro, sizeof micro, "micro_batch=%" PRId64, micro_batch);
-    if (plan_source_with(&r->plan, pairs, npairs, &alone) < 0)
+    if (plan_source_with(&r->plan, pairs, npairs, &f->as) < 0)
         return fail("%s: phases: %s: a forward without gradients is planned by full recompute, which this plan does not take", p->where, p->plan.step[k].name);
-    int rc = measured_load(db, alone.precision, alone.kernels, &alone.cluster) < 0 ? -1 : forward_of(&alone, out);
-    measured_unload(&alone.cluster);
-    plan_free(&alone);
+    f->is = measured_load(db, f->as.precision, f->as.kernels, &f->as.cluster) < 0 ? NULL : evaluated(&f->as);
+    int rc = f->is ? forward_of(&f->as, f->is, out) : -1;
+    measured_unload(&f->as.cluster);
+    if (!f->is)
+        plan_free(&f->as);
     struct role_bytes *b = &p->bytes[i];
     if (rc == 0 && p->plan.role[i].shares) {
         out->peak -= out->params;

@@ -11,4 +11,7 @@ int phases_role_figures(struct phases *p, int i, const char *db, bool timed);
 /* A forward of role i in step k, with so many samples a rank.  0, or -1 reported. */
 int phases_role_forward(struct phases *p, int k, int i, int64_t micro_batch, const char *db, struct forward *out);
 
+/* Frees an evaluation, and its plan where that is not NULL; *e may be NULL. */
+void phases_drop(struct plan *p, struct evaluation **e);
+
 #endif

@@ -1,7 +1,9 @@
 /* phases_search.c -- other layouts of a phase plan on the same GPUs: together or apart, who sleeps where, the engine's ranks and share, and of the
- * fastest ones the micro-batches of updates and forwards. */
+ * fastest ones the micro-batches of updates and forwards; of roles with GPUs of their own also how many those are, and none of their own. */
 #include "sim/plan/phases.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,110 +14,44 @@
 static const double shares[] = { 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2 };
 enum { SHARES = sizeof shares / sizeof *shares };
 
-/* What a node has at most, where parts of one are added. */
-enum { NODE_OF_GPUS = 8 };
-
-struct layouts { const struct phases *p; struct cluster all; struct phases_layout *out; int n, tried; };
+/* `others`: where roles with GPUs of their own are, for the words. */
+struct layouts { const struct phases *p; struct cluster all; const char *others; struct phases_layout *out; int n, tried; };
 
 static json_t *role_of(json_t *doc, const char *name) { return json_object_get(json_object_get(doc, "roles"), name); }
 
 /* ---- one layout ---- */
 
-json_t *phases_part_of(const struct cluster *c, int64_t gpus)
-{
-    json_t *j = cluster_to_json(c);
-    bool nodes = gpus % c->gpus_per_node == 0;
-
-    json_object_del(j, "name");
-    json_object_del(j, "world_size");
-    json_object_set_new(j, "nodes", json_integer(nodes ? gpus / c->gpus_per_node : 1));
-    json_object_set_new(j, "gpus_per_node", json_integer(nodes ? c->gpus_per_node : gpus));
-    return j;
-}
-
-bool phases_all_gpus(const struct phases *p, struct cluster *out)
-{
-    const struct cluster *a = &p->cluster, *b = &p->engine_cluster;
-
-    *out = *a;
-    if (!role_is_apart(&p->plan.role[p->engine]))
-        return true;
-    if (strcmp(a->gpu.name, b->gpu.name) != 0 || (a->gpus_per_node != b->gpus_per_node && (a->nodes > 1 || b->nodes > 1)))
-        return false;
-    bool one = a->nodes == 1 && b->nodes == 1 && a->gpus_per_node + b->gpus_per_node <= NODE_OF_GPUS;
-    out->nodes = one ? 1 : a->nodes + b->nodes;
-    out->gpus_per_node = one ? a->gpus_per_node + b->gpus_per_node : a->gpus_per_node;
-    out->world_size = a->world_size + b->world_size;
-    return one || a->gpus_per_node == b->gpus_per_node;
-}
-
-/* Updates that say how many rows they take (samples packed into rows, as many on each rank) take as many as fill the last micro-step. */
-static bool fill_rows(const struct phases *p, json_t *doc, int role, int64_t rows)
-{
-    bool any = false;
-
-    for (int k = 0; k < p->plan.nsteps; k++) {
-        const struct phase_step *s = &p->plan.step[k];
-        if (s->does != DOES_UPDATE || s->role != role || s->samples == 0)
-            continue;
-        json_object_set_new(json_array_get(json_object_get(doc, "phases"), (size_t)k), "samples", json_integer(rows));
-        any = true;
-    }
-    return any;
-}
-
-/* Plans of roles on other GPUs, with the same global batch.  false: it does not divide, or a plan is in a file of its own. */
-static bool shrink_trainers(const struct layouts *l, json_t *doc, int64_t gpus)
-{
-    const struct phases *p = l->p;
-    json_t *cluster = phases_part_of(&l->all, gpus);
-    bool ok = true;
-
-    json_object_set(doc, "cluster", cluster);
-    for (int i = 0; i < p->plan.nroles && ok; i++) {
-        const struct phase_role *r = &p->plan.role[i];
-        json_t *plan = json_object_get(role_of(doc, r->name), r->kind == ROLE_TRAINS ? "train" : "infer");
-        int64_t steps = p->role[i].plan.accumulation * p->cluster.world_size;
-        if (r->kind == ROLE_IS_ENGINE || json_is_string(plan)) {
-            ok = r->kind == ROLE_IS_ENGINE || json_is_object(r->plan);      /* a name of another role, not of a file */
-            continue;
-        }
-        int64_t each = ceil_div(steps, gpus), micro = p->role[i].plan.micro_batch, sharing = p->cluster.world_size / plan_batch_ranks(&p->role[i].plan);
-        ok = r->kind == ROLE_INFERS || steps % gpus == 0 || fill_rows(p, doc, i, each * micro * gpus / sharing);
-        if (r->kind == ROLE_TRAINS)
-            json_object_set_new(plan, "accumulation", json_integer(each));
-        if (json_object_get(plan, "cluster"))
-            json_object_set(plan, "cluster", cluster);
-        if (json_integer_value(json_object_get(plan, "shard_group")) == plan_batch_ranks(&p->role[i].plan))
-            json_object_del(plan, "shard_group");       /* all of them again */
-    }
-    json_decref(cluster);
-    return ok;
-}
-
 static void set_trainers(const struct phases *p, json_t *doc, enum role_where between)
 {
     for (int i = 0; i < p->plan.nroles; i++) {
         const struct phase_role *r = &p->plan.role[i];
-        if (r->kind == ROLE_IS_ENGINE)
+        if (r->kind == ROLE_IS_ENGINE || r->place > 0)
             continue;
         json_object_set_new(role_of(doc, r->name), "between", json_string(role_where_name(between)));
         json_object_set_new(role_of(doc, r->name), "empties_cache", json_true());
     }
 }
 
-/* The share of all GPU time in which a GPU has nothing to do: where engine and trainers are apart. */
-static double idle_of(const struct phases *q, int64_t engine_gpus, int64_t trainers)
+static int64_t gpus_at(const struct phases *q, int place)
 {
-    double generates = 0, others = 0, all = q->iteration.s * (double)(engine_gpus + trainers);
-
-    for (int k = 0; k < q->plan.nsteps; k++)
-        *(q->plan.step[k].does == DOES_GENERATE ? &generates : &others) += q->time[k].s;
-    return engine_gpus ? 1 - (generates * (double)engine_gpus + others * (double)trainers) / all : 0;
+    return place == PHASE_PLACES ? q->engine_cluster.world_size : place ? q->more[place].cluster.world_size : q->cluster.world_size;
 }
 
-/* Evaluates the document, silently.  1: it fits; 0: it does not, or is refused. */
-static bool fits(struct layouts *l, json_t *doc, bool timed, struct phases *out)
+/* The share of all GPU time in which a GPU has nothing to do. */
+static double idle_of(const struct phases *q)
+{
+    double busy = 0, gpus = role_is_apart(&q->plan.role[q->engine]) ? (double)gpus_at(q, PHASE_PLACES) : 0;
+
+    for (int i = 0; i < q->plan.nplaces; i++)
+        gpus += (double)gpus_at(q, i);
+    for (int k = 0; k < q->plan.nsteps; k++)
+        busy += q->time[k].s * (double)gpus_at(q, phase_place(&q->plan, &q->plan.step[k]));
+    double idle = 1 - busy / (q->iteration.s * gpus);
+    return idle > 1e-9 ? idle : 0;
+}
+
+/* Evaluates the document, silently.  false: it is refused. */
+static bool evaluated(struct layouts *l, json_t *doc, bool timed, struct phases *out)
 {
     char why[1024];
     struct fail_sink before = fail_divert(why, sizeof why);
@@ -125,25 +61,34 @@ static bool fits(struct layouts *l, json_t *doc, bool timed, struct phases *out)
     fail_restore(before);
     notes_divert(notes_before);
     json_decref(notes);
+    return rc == 0;
+}
+
+/* false: it does not fit, or is refused. */
+static bool fits(struct layouts *l, json_t *doc, bool timed, struct phases *out)
+{
+    bool is = evaluated(l, doc, timed, out);
+
     l->tried++;
-    if (rc == 0 && !out->fits)
+    if (is && !out->fits)
         phases_free(out);
-    return rc == 0 && out->fits;
+    return is && out->fits;
 }
 
 /* A layout that fits, with its figures. */
-static void keep(struct layouts *l, json_t *doc, struct phases_layout of, const struct phases *q, int64_t trainers)
+static void keep(struct layouts *l, json_t *doc, struct phases_layout of, const struct phases *q)
 {
     of.doc = json_incref(doc);
     of.iteration = q->iteration;
-    of.idle = idle_of(q, of.apart ? of.engine_gpus : 0, trainers);
+    of.idle = idle_of(q);
+    of.trainer_gpus = q->cluster.world_size;
     of.needed = q->moment[q->largest].needed;
     of.tight = q->tight;
     l->out[l->n++] = of;
 }
 
 /* The document with the largest share that fits; takes it. */
-static void try_shares(struct layouts *l, json_t *doc, struct phases_layout of, int64_t trainers)
+static void try_shares(struct layouts *l, json_t *doc, struct phases_layout of)
 {
     const struct phase_role *r = &l->p->plan.role[l->p->engine];
     struct phases q;
@@ -159,7 +104,8 @@ static void try_shares(struct layouts *l, json_t *doc, struct phases_layout of, 
     if (i < SHARES && l->n < PHASE_LAYOUTS && fits(l, doc, true, &q)) {
         of.share = shares[i];
         of.update_times = of.forward_times = 1;
-        keep(l, doc, of, &q, trainers);
+        snprintf(of.others, sizeof of.others, "%s", l->others);
+        keep(l, doc, of, &q);
         phases_free(&q);
     }
     json_decref(doc);
@@ -201,22 +147,25 @@ static bool scale_batches(const struct phases *p, json_t *doc, int64_t update, i
 }
 
 /* A layout that is fast, with larger micro-batches of forwards, and of updates too. */
-static void try_batches(struct layouts *l, struct phases_layout of, int64_t trainers)
+static void try_batches(struct layouts *l, struct phases_layout of)
 {
     static const struct { int64_t update, forward; } times[] = { { 1, 2 }, { 1, 4 }, { 2, 2 }, { 2, 4 }, { 4, 4 } };
     json_t *from = of.doc;
+    struct phases base, q;
 
+    if (!evaluated(l, from, false, &base))
+        return;
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
         json_t *doc = json_deep_copy(from);
-        struct phases q;
-        if (l->n < PHASE_LAYOUTS && scale_batches(l->p, doc, times[i].update, times[i].forward) && fits(l, doc, true, &q)) {
+        if (l->n < PHASE_LAYOUTS && scale_batches(&base, doc, times[i].update, times[i].forward) && fits(l, doc, true, &q)) {
             of.update_times = times[i].update;
             of.forward_times = times[i].forward;
-            keep(l, doc, of, &q, trainers);
+            keep(l, doc, of, &q);
             phases_free(&q);
         }
         json_decref(doc);
     }
+    phases_free(&base);
 }
 
 /* ---- all of them ---- */
@@ -236,8 +185,7 @@ static void try_together(struct layouts *l, int64_t tensor)
         json_object_set_new(e, "tensor", json_integer(tensor));
         json_object_set_new(e, "sleep", json_integer(ways[i].sleep));
         set_trainers(l->p, doc, ways[i].between);
-        try_shares(l, doc, (struct phases_layout){ .engine_gpus = l->p->cluster.world_size, .tensor = tensor, .sleep = ways[i].sleep, .between = ways[i].between },
-                   l->p->cluster.world_size);
+        try_shares(l, doc, (struct phases_layout){ .engine_gpus = l->p->cluster.world_size, .tensor = tensor, .sleep = ways[i].sleep, .between = ways[i].between });
     }
 }
 
@@ -247,7 +195,7 @@ static void try_apart(struct layouts *l, int64_t tensor, int64_t engine_gpus)
     int64_t trainers = c->world_size - engine_gpus;
     json_t *doc = json_deep_copy(l->p->doc), *e = role_of(doc, l->p->plan.role[l->p->engine].name);
 
-    if (!shrink_trainers(l, doc, trainers)) {
+    if (!phases_resize(l->p, doc, 0, c, trainers)) {
         json_decref(doc);
         return;
     }
@@ -255,7 +203,7 @@ static void try_apart(struct layouts *l, int64_t tensor, int64_t engine_gpus)
     json_object_set_new(e, "tensor", json_integer(tensor));
     json_object_set_new(doc, "asynchronous", json_true());
     set_trainers(l->p, doc, WHERE_DEVICE);
-    try_shares(l, doc, (struct phases_layout){ .apart = true, .engine_gpus = engine_gpus, .tensor = tensor, .between = WHERE_DEVICE }, trainers);
+    try_shares(l, doc, (struct phases_layout){ .apart = true, .engine_gpus = engine_gpus, .tensor = tensor, .between = WHERE_DEVICE });
 }
 
 /* Eighths of all GPUs to the engine, of few GPUs each number: whole nodes, or of a single node. */
@@ -279,19 +227,71 @@ static int by_time(const void *a, const void *b)
     return (x->iteration.s > y->iteration.s) - (x->iteration.s < y->iteration.s);
 }
 
+/* Layouts of the trainers' GPUs and the engine's; roles on other GPUs stay there. */
+static void search_from(struct layouts *l, const struct phases *p, const char *others)
+{
+    l->p = p;
+    l->others = others;
+    if (!phases_all_gpus(p, &l->all))
+        return;
+    for (int64_t tensor = 1; tensor <= l->all.gpus_per_node; tensor *= 2) {
+        if (!role_is_apart(&p->plan.role[p->engine]))
+            try_together(l, tensor);
+        try_splits(l, tensor);
+    }
+}
+
+/* "critic on 2" of each place; `except`: on `gpus`. */
+static void words_of(const struct phases *p, int except, int64_t gpus, char *out, size_t size)
+{
+    size_t n = 0;
+
+    *out = '\0';
+    for (int i = 1; i < p->plan.nplaces && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%s on %" PRId64, n ? ", " : "", p->plan.place[i].name, i == except ? gpus : gpus_at(p, i));
+}
+
+/* Other GPUs for the roles that have their own, and all layouts of what that leaves.  Takes the document; NULL: there is none. */
+static void search_changed(struct layouts *l, const struct phases *p, json_t *doc, const char *others)
+{
+    struct phases q;
+
+    l->p = p;
+    if (doc && evaluated(l, doc, false, &q)) {
+        search_from(l, &q, others);
+        phases_free(&q);
+    }
+    json_decref(doc);
+}
+
+/* Roles with GPUs of their own stay there, have half or twice as many, or take turns with the trainers on all of them. */
+static void search_places(struct layouts *l, const struct phases *p)
+{
+    char words[sizeof l->out->others];
+
+    words_of(p, 0, 0, words, sizeof words);
+    search_from(l, p, words);
+    for (int i = 1; i < p->plan.nplaces; i++) {
+        int64_t gpus[] = { gpus_at(p, i) / 2, gpus_at(p, i) * 2 };
+        for (int k = 0; k < 2; k++) {
+            words_of(p, i, gpus[k], words, sizeof words);
+            search_changed(l, p, phases_divided(p, i, gpus[k]), words);
+        }
+    }
+    if (p->plan.nplaces > 1)
+        search_changed(l, p, phases_joined(p), "all roles");
+}
+
 int phases_search(const struct phases *p, struct phases_layout out[PHASE_LAYOUTS], int *tried)
 {
-    struct layouts l = { .p = p, .out = out };
-    bool known = p->engine >= 0 && phases_all_gpus(p, &l.all);
+    struct layouts l = { .out = out };
 
-    for (int64_t tensor = 1; known && tensor <= l.all.gpus_per_node; tensor *= 2) {
-        if (!role_is_apart(&p->plan.role[p->engine]))
-            try_together(&l, tensor);
-        try_splits(&l, tensor);
-    }
+    if (p->engine >= 0)
+        search_places(&l, p);
     sort_stable(out, (size_t)l.n, sizeof *out, by_time);
+    l.p = p;
     for (int i = 0, n = l.n; i < n && i < WITH_BATCHES; i++)
-        try_batches(&l, out[i], l.all.world_size - (out[i].apart ? out[i].engine_gpus : 0));
+        try_batches(&l, out[i]);
     sort_stable(out, (size_t)l.n, sizeof *out, by_time);
     *tried = l.tried;
     return l.n;

@@ -7,7 +7,8 @@
  * On Megatron-LM the actor is offloaded as actor.megatron says: gradient buffers are freed with the weights (megatron_utils.py:
  * offload_megatron_model_to_cpu()).  The reference model is cut as the actor is, without gradients, in host memory where ref.megatron.param_offload says it.
  *
- * A critic (CriticWorker) is AutoModelForTokenClassification with one label, under an FSDP of its own keys; where the file is silent it follows the
+ * A critic (CriticWorker) is AutoModelForTokenClassification with one label, under an FSDP of its own keys, or Megatron-LM's model with a linear layer of
+ * one output in its head's place (models/mcore/mbridge.py); where the file is silent it follows the
  * actor's batch.  Its values come in a forward, and its update before the actor's (ray_trainer.py: fit()).  Actor and critic are one process
  * (create_colocated_worker_cls()). */
 #include "sim/plan/phases_import.h"
@@ -25,6 +26,21 @@
 
 static bool on_megatron(const struct importing *in) { return verl_is_megatron(in->f); }
 
+/* Its ranks, as verl asserts them (workers/config/rollout.py). */
+static int engine_refuses(struct importing *in, bool vllm)
+{
+    int64_t tensor = import_count(in, ROLLOUT "tensor_model_parallel_size", 1, 2), data = import_count(in, ROLLOUT "data_parallel_size", 1, 1);
+    int64_t expert = import_count(in, ROLLOUT "expert_parallel_size", 1, 1);
+
+    if (vllm && import_count(in, ROLLOUT "pipeline_model_parallel_size", 1, 1) > 1)
+        return fail("%s: " ROLLOUT "pipeline_model_parallel_size: verl has no pipelines with vLLM", in->f->path);
+    if (!vllm && (data > 1 || expert > 1))
+        return fail("%s: " ROLLOUT "data_parallel_size, expert_parallel_size: planned with vLLM alone", in->f->path);
+    if (expert > 1 && expert != tensor * data)
+        return fail("%s: " ROLLOUT "expert_parallel_size: verl asks for tensor_model_parallel_size times data_parallel_size, %" PRId64, in->f->path, tensor * data);
+    return in->failed ? -1 : 0;
+}
+
 /* What the file asks for and no phase plan has. */
 static int verl_refuses(struct importing *in)
 {
@@ -38,18 +54,15 @@ static int verl_refuses(struct importing *in)
         return fail("%s: actor_rollout_ref.hybrid_engine: false: verl's main_ppo takes true alone", in->f->path);
     if (strcmp(import_text(in, ROLLOUT "checkpoint_engine.backend", "naive"), "naive") != 0)
         return fail("%s: " ROLLOUT "checkpoint_engine.backend: an engine on GPUs of its own is not read from verl's files: write a phase plan", in->f->path);
-    if (form_value(in->f->doc, ROLLOUT "quantization"))
-        return fail("%s: " ROLLOUT "quantization: quantised weights in an engine are not planned", in->f->path);
+    if (strcmp(import_text(in, ROLLOUT "quantization", "fp8"), "fp8") != 0 || form_value(in->f->doc, ROLLOUT "quantization_config_file"))
+        return fail("%s: " ROLLOUT "quantization: %.20s: fp8 without a file of its own is planned", in->f->path, import_text(in, ROLLOUT "quantization", "fp8"));
     if (form_value(in->f->doc, REF "model.path"))
         return fail("%s: " REF "model.path: a reference model that is another one than the actor is not planned from verl's files: write a phase plan", in->f->path);
     if (import_flag(in, "reward_model.enable", false))
         return fail("%s: reward_model.enable: verl serves its reward model by an engine of its own, which is not planned: rewards by functions are", in->f->path);
     if (strcmp(engine, "vllm") != 0 && strcmp(engine, "sglang") != 0)
         return fail("%s: " ROLLOUT "name: %.40s: vllm and sglang are planned", in->f->path, engine);
-    if (import_count(in, ROLLOUT "pipeline_model_parallel_size", 1, 1) > 1 || import_count(in, ROLLOUT "data_parallel_size", 1, 1) > 1 ||
-        import_count(in, ROLLOUT "expert_parallel_size", 1, 1) > 1)
-        return fail("%s: " ROLLOUT "*_parallel_size: an engine with pipeline, data or expert parallelism is not planned: tensor parallelism is", in->f->path);
-    return in->failed ? -1 : 0;
+    return engine_refuses(in, !strcmp(engine, "vllm"));
 }
 
 static const char *verl_dtype(struct importing *in)
@@ -73,17 +86,32 @@ static int verl_sleep(struct importing *in, bool vllm)
     return vllm && import_flag(in, ROLLOUT "layered_summon", false) ? 1 : 2;
 }
 
+/* Pipelines, experts over the ranks of replicated attention, which cut them where they are not shared out whole, weights in fp8 by blocks
+ * (vllm_async_server.py: fp8_block_quant_kwargs). */
+static void verl_ranks(struct importing *in, json_t *engine)
+{
+    int64_t data = import_count(in, ROLLOUT "data_parallel_size", 1, 1), all = data * import_count(in, ROLLOUT "tensor_model_parallel_size", 1, 2);
+
+    import_positive(engine, "pipeline", import_count(in, ROLLOUT "pipeline_model_parallel_size", 1, 1));
+    if (in->actor.model.experts > 0 && (data > 1 || import_count(in, ROLLOUT "expert_parallel_size", 1, 1) > 1))
+        import_positive(engine, "expert", all);
+    if (form_value(in->f->doc, ROLLOUT "quantization"))
+        json_object_set_new(engine, "quantization", json_string("fp8-block"));
+}
+
 static void verl_engine(struct importing *in, bool adapts)
 {
     bool vllm = !strcmp(import_text(in, ROLLOUT "name", "vllm"), "vllm");
     int sleep = verl_sleep(in, vllm);
 
-    import_role(in, "engine", json_pack("{s:s, s:s, s:s, s:I, s:f, s:I, s:I, s:b, s:i}", "engine", vllm ? "vllm" : "sglang", "driven", "async", "dtype",
+    json_t *role = json_pack("{s:s, s:s, s:s, s:I, s:f, s:I, s:I, s:b, s:i}", "engine", vllm ? "vllm" : "sglang", "driven", "async", "dtype",
                                      verl_dtype(in), "tensor",
                                      (json_int_t)import_count(in, ROLLOUT "tensor_model_parallel_size", 1, 2), vllm ? "gpu_memory_utilization" : "mem_fraction_static",
                                      import_number(in, ROLLOUT "gpu_memory_utilization", 0.5), "max_num_seqs", (json_int_t)import_count(in, ROLLOUT "max_num_seqs", 1, 1024),
                                      "max_num_batched_tokens", (json_int_t)import_count(in, ROLLOUT "max_num_batched_tokens", 1, 8192), "enforce_eager",
-                                     import_flag(in, ROLLOUT "enforce_eager", false), "sleep", sleep));
+                                     import_flag(in, ROLLOUT "enforce_eager", false), "sleep", sleep);
+    verl_ranks(in, role);
+    import_role(in, "engine", role);
     if (!form_value(in->f->doc, ROLLOUT "max_num_seqs"))
         notes_add(in->notes, ROLLOUT "max_num_seqs: 1024, as verl 0.7 and 0.8 take it; 0.9 takes 256");
     if (sleep == 2 && adapts)
@@ -183,6 +211,11 @@ static void take(json_t *to, const char *key, const json_t *doc, const char *own
         json_object_set(to, key, (json_t *)(uintptr_t)v);
 }
 
+static bool critic_on_megatron(struct importing *in)
+{
+    return !strncmp(import_text(in, CRITIC "strategy", on_megatron(in) ? "megatron" : "fsdp"), "megatron", 8);
+}
+
 /* The critic's keys at the places of the actor's, for the form's reader. */
 static json_t *critic_doc(struct importing *in)
 {
@@ -201,6 +234,9 @@ static json_t *critic_doc(struct importing *in)
     take(actor, "ulysses_sequence_parallel_size", doc, CRITIC "ulysses_sequence_parallel_size", NULL);
     take(actor, "grad_clip", doc, CRITIC "grad_clip", NULL);
     take(actor, "fsdp_config", doc, CRITIC "model.fsdp_config", NULL);
+    take(actor, "megatron", doc, CRITIC "megatron", NULL);
+    if (critic_on_megatron(in))
+        json_object_set_new(actor, "strategy", json_string("megatron"));
     take(actor, "optim", doc, CRITIC "optim", NULL);
     json_object_set_new(out, "actor_rollout_ref", json_pack("{s:o, s:o, s:{s:I}}", "model", model, "actor", actor, "rollout", "n",
                                                             (json_int_t)import_count(in, CRITIC "rollout_n", 1, import_count(in, ROLLOUT "n", 1, 1))));
@@ -211,8 +247,6 @@ static json_t *critic_doc(struct importing *in)
 
 static int critic_refuses(struct importing *in)
 {
-    if (!strncmp(import_text(in, CRITIC "strategy", on_megatron(in) ? "megatron" : "fsdp"), "megatron", 8))
-        return fail("%s: critic.strategy: megatron: a critic is planned under FSDP", in->f->path);
     if (!form_value(in->f->doc, CRITIC "model.path"))
         return fail("%s: critic.model.path: not given, where verl takes ~/models/deepseek-llm-7b-chat: name the critic's model; critic.enable is false with an "
                     "algorithm.adv_estimator that has none (grpo, rloo, reinforce_plus_plus)", in->f->path);
@@ -252,10 +286,13 @@ static int verl_critic(struct importing *in, int64_t *micro)
     import_numbers(plan, HEAD_VALUE);
     *micro = critic_micro(in, &p);
     plan_free(&p);
-    import_role(in, "critic", json_pack("{s:o, s:s, s:b, s:b}", "train", plan, "between",
-                                           offloaded(import_flag(in, CRITIC "model.fsdp_config.param_offload", false),
-                                                     import_flag(in, CRITIC "model.fsdp_config.optimizer_offload", false)), "empties_cache", 1, "unpadded",
-                                           import_flag(in, CRITIC "model.use_remove_padding", false)));
+    bool wide = critic_on_megatron(in), params = import_flag(in, wide ? CRITIC "megatron.param_offload" : CRITIC "model.fsdp_config.param_offload", false);
+    json_t *role = json_pack("{s:o, s:s, s:b, s:b}", "train", plan, "between",
+                             offloaded(params, import_flag(in, wide ? CRITIC "megatron.optimizer_offload" : CRITIC "model.fsdp_config.optimizer_offload", false)),
+                             "empties_cache", 1, "unpadded", import_flag(in, CRITIC "model.use_remove_padding", false));
+    if (wide && params)
+        json_object_set_new(role, "frees_gradients", json_true());
+    import_role(in, "critic", role);
     return 0;
 }
 
@@ -284,7 +321,7 @@ static void verl_phases(struct importing *in, bool refers, bool adapts, int64_t 
 /* The form's reader does not see the keys that are read here. */
 static int verl_actor(struct importing *in)
 {
-    static const char *const here[] = { "dtype", "update_weights_bucket_megabytes", "checkpoint_engine", "layered_summon", "pipeline_model_parallel_size", "data_parallel_size", "expert_parallel_size" };
+    static const char *const here[] = { "dtype", "update_weights_bucket_megabytes", "checkpoint_engine", "layered_summon", "pipeline_model_parallel_size", "data_parallel_size", "expert_parallel_size", "quantization" };
     json_t *doc = json_deep_copy(in->f->doc), *rollout = json_object_get(json_object_get(doc, "actor_rollout_ref"), "rollout");
 
     for (size_t i = 0; i < sizeof here / sizeof *here; i++)

@@ -6,6 +6,8 @@
 
 #include "base/fail.h"
 #include "model/arch/transformer.h"
+#include "model/plan/framework.h"
+#include "model/plan/local_share.h"
 #include "model/plan/plan.h"
 #include "model/program/program.h"
 
@@ -158,6 +160,87 @@ static void there_are_no_logits(void **state)
     }
 }
 
+static int megatron_plan(const char *model, const char *parallel, struct plan *p)
+{
+    json_t *doc = json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:s, s:s, s:s, s:o}", "dpx_plan", 1, "model", model, "cluster", "8xh100", "seq", 2048, "micro_batch", 2,
+                            "accumulation", 4, "strategy", "zero1", "dialect", "megatron", "precision", "bf16", "parallel", json_loads(parallel, JSON_DECODE_ANY, NULL));
+    int rc = plan_from_json(doc, "plan", p);
+
+    json_decref(doc);
+    return rc;
+}
+
+static int count_back(const struct program *g, const char *name)
+{
+    int n = 0;
+
+    for (int i = 0; i < g->piece[PIECE_HEAD].nkernels[PASS_BACKWARD]; i++)
+        n += !strcmp(g->piece[PIECE_HEAD].kernels[PASS_BACKWARD][i].name, name);
+    return n;
+}
+
+/* Under Megatron-LM each tensor-parallel rank has the whole row, and a fourth of the positions with sequence parallelism: 4096 tokens' values
+ * are gathered, and no gradient of them is added up. */
+static void megatron_has_a_row_on_each_rank(void **state)
+{
+    static const struct { const char *parallel; int64_t ranks; bool sequence; } cases[] = {
+        { "{}", 1, false }, { "{\"tensor\": 4}", 4, false }, { "{\"tensor\": 4, \"sequence\": true}", 4, true },
+    };
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct plan p;
+        struct program g;
+        assert_int_equal(megatron_plan("qwen2.5-7b:value", cases[i].parallel, &p), 0);
+        memset(&g, 0, sizeof g);
+        assert_int_equal(program_build(&p, &g), 0);
+        int64_t rows = cases[i].sequence ? 4096 / cases[i].ranks : 4096;
+        assert_int_equal(count(&g, "values"), 1);
+        assert_int_equal(count(&g, "logits"), 0);
+        assert_int_equal(count(&g, "all-gather"), cases[i].sequence);
+        assert_int_equal(count_back(&g, "reduce-scatter") + count_back(&g, "all-gather") + count_back(&g, "all-reduce"), 0);
+        assert_int_equal(count_back(&g, "own positions"), cases[i].sequence);
+        assert_close(g.piece[PIECE_HEAD].flops[PASS_FORWARD] + g.piece[PIECE_HEAD].flops[PASS_BACKWARD], 6.0 * (double)rows * 3584, 1);
+        program_free(&g);
+        plan_free(&p);
+    }
+}
+
+/* The last stage has the row in place of the vocabulary's: so much less in parameters, and no bias. */
+static void megatron_s_last_stage_has_one_row(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    assert_int_equal(megatron_plan("qwen2.5-7b:value", "{\"tensor\": 2, \"pipeline\": 2}", &p), 0);
+    struct model as;
+    assert_int_equal(framework_of(&p)->registered(&p, &as), 0);
+    assert_string_equal(last(&as)->name, "output_layer.weight");
+    assert_int_equal(last(&as)->numel, 3584);
+    assert_false(local_share_is_cut(last(&as)));
+    assert_int_equal(as.params, p.model.params - 1);        /* transformers' has a bias */
+    model_free(&as);
+    plan_free(&p);
+}
+
+static void of_megatron_a_score_is_refused(void **state)
+{
+    static const struct { const char *model, *parallel, *says; } cases[] = {
+        { "qwen2.5-7b:score", "{}", "a number a token" }, { "qwen2.5-7b:value", "{\"context\": 2}", "without context parallelism" },
+    };
+    char why[1024];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan p;
+        struct fail_sink before = fail_divert(why, sizeof why);
+        int rc = megatron_plan(cases[i].model, cases[i].parallel, &p);
+        fail_restore(before);
+        assert_int_equal(rc, -1);
+        assert_non_null(strstr(why, cases[i].says));
+    }
+}
+
 /* Each says what is not planned. */
 static void what_is_not_planned_is_refused(void **state)
 {
@@ -186,6 +269,9 @@ int main(void)
         cmocka_unit_test(a_config_says_the_head),
         cmocka_unit_test(other_heads_are_refused),
         cmocka_unit_test(there_are_no_logits),
+        cmocka_unit_test(megatron_has_a_row_on_each_rank),
+        cmocka_unit_test(megatron_s_last_stage_has_one_row),
+        cmocka_unit_test(of_megatron_a_score_is_refused),
         cmocka_unit_test(what_is_not_planned_is_refused),
     };
 

@@ -70,11 +70,38 @@ together() {
 check 'where no single change is enough several are named' "$(together)"
 check 'the largest moment decides, and each change that is named makes it fit' "$(largest_decides)"
 
+# A phase replayed alone from an empty allocator reserves what eval says of its plan; a forward and an update are between the larger of them and their
+# sum, and no more than without an emptied cache.
+one_allocator() {
+    python3 -c '
+import json
+d = json.load(open("demo/grpo.json"))
+d["roles"]["actor"].update(between="device", empties_cache=False)
+json.dump({**d, "roles": {"actor": d["roles"]["actor"]}, "phases": [{"update": "actor"}]}, open("'"$tmp"'/alone.json", "w"))
+both = {**d, "roles": {"actor": d["roles"]["actor"]}, "phases": [{"forward": "actor", "micro_batch": 8}, {"update": "actor"}]}
+json.dump(both, open("'"$tmp"'/kept.json", "w"))
+both["roles"]["actor"]["empties_cache"] = True
+json.dump(both, open("'"$tmp"'/emptied.json", "w"))
+p = d["roles"]["actor"]["train"]
+p.update(dpx_plan=1, cluster=d["cluster"])
+json.dump(p, open("'"$tmp"'/plan.json", "w"))'
+    "$dpxplan" eval "$tmp/plan.json" --json >"$tmp/eval"
+    ask "$tmp/alone.json" 0
+    holds "phase['update']['reserved_bytes'] == json.load(open('$tmp/eval'))['memory']['reserved_peak_bytes']"
+    ask "$tmp/kept.json" 0
+    figure "max(p['reserved_bytes'] for p in d['phases'])" >"$tmp/kept"
+    holds "phase['forward']['reserved_bytes'] == phase['update']['reserved_bytes'] >= json.load(open('$tmp/eval'))['memory']['allocator']['allocated_peak_bytes']"
+    ask "$tmp/emptied.json" 0
+    holds "max(p['reserved_bytes'] for p in d['phases']) <= $(cat "$tmp/kept")"
+    holds "all(p['live_bytes'] <= p['reserved_bytes'] for p in d['phases'])"
+}
+check 'all phases go through one allocator' "$(one_allocator)"
+
 # What is moved to host memory leaves the GPU only once the cache is emptied.
 offload_needs_an_empty_cache() {
     for empties in true false; do
         sed "s/\"empties_cache\": true/\"empties_cache\": $empties/" demo/grpo.json >"$tmp/$empties.json"
-        ask "$tmp/$empties.json" 0
+        ask "$tmp/$empties.json" 0 --set roles.engine.gpu_memory_utilization=0.3
         figure "phase['generate']['reserved_bytes']" >"$tmp/reserved.$empties"
         holds "phase['generate']['live_bytes'] == 0"
     done
@@ -257,9 +284,9 @@ def look(doc, outcome, pairs):
 counts = [R + k for k in ("tensor_model_parallel_size", "max_num_seqs", "max_num_batched_tokens", "log_prob_micro_batch_size_per_gpu", "update_weights_bucket_megabytes")]
 look(verl, "refused", [(k, v) for k in counts + [A + "ppo_epochs", "data.train_batch_size"] for v in ("many", 2.5)] + [(F + "log_prob_micro_batch_size_per_gpu", -1)])
 look(verl, "refused", [(k, "maybe") for k in (R + "enforce_eager", R + "free_cache_engine", A + "fsdp_config.param_offload", "reward_model.enable")])
-look(verl, "refused", [("critic.enable", True), ("algorithm.adv_estimator", "remax"), ("algorithm.filter_groups.enable", True), (R + "quantization", "fp8"),
-                       (R + "dtype", "fp8"), (R + "max_model_len", 1000), (F + "model.path", "Qwen/Qwen2.5-7B"), (F + "strategy", "megatron"), (R + "gpu_memory_utilization", "half")])
-look(verl, "followed", [(R + "dtype", "float32"), (R + "log_prob_use_dynamic_bsz", True), (F + "log_prob_use_dynamic_bsz", True), (R + "free_cache_engine", 0),
+look(verl, "refused", [("critic.enable", True), ("algorithm.adv_estimator", "remax"), ("algorithm.filter_groups.enable", True), (R + "quantization", "torchao"), (R + "pipeline_model_parallel_size", 2),
+                       (R + "expert_parallel_size", 4), (R + "dtype", "fp8"), (R + "max_model_len", 1000), (F + "model.path", "Qwen/Qwen2.5-7B"), (F + "strategy", "megatron"), (R + "gpu_memory_utilization", "half")])
+look(verl, "followed", [(R + "dtype", "float32"), (R + "quantization", "fp8"), (R + "log_prob_use_dynamic_bsz", True), (F + "log_prob_use_dynamic_bsz", True), (R + "free_cache_engine", 0),
                         ("algorithm.rollout_correction.bypass_mode", True), (R + "update_weights_bucket_megabytes", 2048), (A + "ppo_epochs", 2)])
 look(verl, "told", [("trainer.nnodes", 2), ("trainer.n_gpus_per_node", 4), (F + "ulysses_sequence_parallel_size", 2), (F + "fsdp_config.fsdp_size", 4), (R + "multi_turn.enable", True), (R + "engine_kwargs.vllm.kv_cache_dtype", "fp8")])
 look(grpo, "refused", [(k, v) for k in ("num_generations", "steps_per_generation", "num_iterations", "vllm_tensor_parallel_size", "max_completion_length") for v in ("many", 2.5)])
@@ -329,12 +356,32 @@ print(json.dumps(d))' >"$tmp/places.json"
     holds "phase['reference']['times'] == 2 * phase['log-probs']['times']"
     says 'no role is on "third"' "$tmp/places.json" --set places.third=2xh100
     says 'place: must be a name of "places"' "$tmp/places.json" --set roles.actor.place=nowhere
-    says 'tries layouts of one set of GPUs' "$tmp/places.json" --search
     says 'with_before' demo/grpo.json --set 'phases=[{"update":"actor","with_before":true}]'
     says 'beside: must be a role on the same GPUs' "$tmp/places.json" --set 'phases=[{"update":"actor","beside":"reference"},{"generate":"engine"}]'
     says 'frees_gradients' demo/grpo.json --set roles.reference.frees_gradients=true
 }
 check 'padding left out, and roles on GPUs of their own' "$(unpadded_and_places)"
+
+# Six GPUs train, two have the reference (seven would not divide a step's 96 samples): all layouts are of eight GPUs and of the same samples a step, and a layout is what its plan is asked alone.
+places_searched() {
+    sed 's/"cluster": "8xh100"/"cluster": "6xh100", "places": { "other": "2xh100" }/; s/"infer": "actor"/"infer": "actor", "place": "other"/
+         s/"micro_batch": 4, "accumulation": 8/"micro_batch": 4, "accumulation": 4/; s/"name": "reference"/"name": "reference", "with_before": true/' demo/grpo.json >"$tmp/places.json"
+    ask "$tmp/places.json" 0 --set roles.engine.tensor=1 --search
+    holds "{l['others'] for l in d['search']['fit']} == {'other on 2', 'other on 4', 'all roles'}"
+    holds "[l['iteration']['s'] for l in d['search']['fit']] == sorted(l['iteration']['s'] for l in d['search']['fit'])"
+    holds "all(l['trainer_gpus'] + (l['engine_gpus'] if l['layout'] == 'apart' else 0) + (int(l['others'][-1]) if 'on' in l['others'] else 0) == 8 for l in d['search']['fit'])"
+    holds "all(0 <= l['idle'] < 1 and (l['idle'] > 0 or l['others'] == 'all roles') for l in d['search']['fit'])"
+    holds "all(l['trainer_gpus'] * l['plan']['roles']['actor']['train']['micro_batch'] * l['plan']['roles']['actor']['train']['accumulation'] == 6 * 4 * 4 for l in d['search']['fit'])"
+    for others in 'other on 4' 'all roles'; do
+        ask "$tmp/places.json" 0 --set roles.engine.tensor=1 --search
+        python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); l = next(l for l in d["search"]["fit"] if l["others"] == sys.argv[2]); print(json.dumps(l["plan"])); print(l["iteration"]["s"], l["needed_bytes"], file=sys.stderr)' \
+            "$tmp/doc" "$others" >"$tmp/layout.json" 2>"$tmp/layout"
+        ask "$tmp/layout.json" 0
+        [ "$(figure "'%s %s' % (d['iteration']['s'], phase[d['largest']]['needed_bytes'])")" = "$(cat "$tmp/layout")" ] || echo "the layout $others is another plan alone"
+        holds "('places' in d['plan']) == ('$others' != 'all roles')"
+    done
+}
+check 'layouts of roles with GPUs of their own' "$(places_searched)"
 
 refusals() {
     says 'neither a phase plan' demo/8b-fsdp.json

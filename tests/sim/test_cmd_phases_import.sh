@@ -59,7 +59,9 @@ verl() {
     ask "$tmp/ppo.yaml" 0 --set critic.enable=false
     holds "'critic' not in role"
     says 'critic.model.path: not given' "$tmp/ppo.yaml" --set 'critic={}'
-    says 'critic.strategy: megatron' "$tmp/ppo.yaml" --set critic.strategy=megatron
+    # a critic on Megatron-LM beside an actor under FSDP: 494,032,768 weights and 896 of the value in bf16, whole on each GPU
+    ask "$tmp/ppo.yaml" 0 --set critic.strategy=megatron
+    holds "plan['critic']['train']['dialect'] == 'megatron' and 0 <= role['critic']['params_bytes'] - (494032768 + 896) * 2 <= 65536"
     says 'critic.ppo_max_token_len_per_gpu' "$tmp/ppo.yaml" --set critic.ppo_max_token_len_per_gpu=many
 }
 check 'verl: PPO has a critic, whose head is one number' "$(verl)"
@@ -81,7 +83,12 @@ END
     ask "$tmp/megatron.sh" 0 --set actor_rollout_ref.actor.megatron.param_offload=true actor_rollout_ref.actor.megatron.optimizer_offload=true
     holds "role['actor']['between'] == 'host' and role['reference']['between'] == 'host' and plan['actor']['frees_gradients'] and role['actor']['other_bytes'] < 1 << 20"
     says 'tensor_model_parallel_size: another number than the actor' "$tmp/megatron.sh" --set actor_rollout_ref.ref.megatron.tensor_model_parallel_size=4
-    says 'critic.strategy: megatron' "$tmp/megatron.sh" --set algorithm.adv_estimator=gae critic.model.path=Qwen/Qwen2.5-0.5B
+    # a critic cut in two, with norms, biases of rows and the value whole (494,032,768 + 896 of which 24 x (2 x 896) + 896 are norms)
+    ask "$tmp/megatron.sh" 0 --set algorithm.adv_estimator=gae critic.model.path=Qwen/Qwen2.5-0.5B critic.megatron.tensor_model_parallel_size=2 critic.ppo_micro_batch_size_per_gpu=4 \
+        critic.megatron.param_offload=true critic.megatron.optimizer_offload=true
+    holds "role['critic']['model'] == 'qwen2.5-0.5b:value' and role['critic']['between'] == 'host' and plan['critic']['frees_gradients'] and not plan['actor'].get('frees_gradients')"
+    holds "0 <= role['critic']['params_bytes'] - (494032768 - 49 * 896 + 2 * 50 * 896) <= 65536"
+    holds "[p['name'] for p in d['phases']] == ['weights', 'generate', 'log-probs', 'reference', 'values', 'critic', 'update']"
 }
 check 'verl: an actor on Megatron-LM, its reference and what is offloaded' "$(megatron)"
 
@@ -224,6 +231,11 @@ nemo() {
     holds "plan['engine']['driven'] == 'within' and d['generation']['gpu_s'] <= d['generation']['decode_s']"
     ask "$tmp/base.yaml" 0 --response 200,400 --set policy.generation.vllm_cfg.tensor_parallel_size=2 policy.generation.vllm_cfg.async_engine=true
     holds "plan['engine']['driven'] == 'async' and not plan['engine']['async_scheduling']"
+    # blocks of fp8, and stages
+    ask "$tmp/base.yaml" 0 --response 200,400 --set policy.generation.vllm_cfg.precision=fp8 policy.generation.vllm_cfg.pipeline_parallel_size=2 policy.generation.vllm_cfg.async_engine=true
+    holds "plan['engine']['quantization'] == 'fp8-block' and plan['engine']['pipeline'] == 2 and role['engine']['quantization'] == 'fp8-block'"
+    says 'num_last_layers_in_bf16: layers that stay' "$tmp/base.yaml" --set policy.generation.vllm_cfg.precision=fp8 policy.generation.vllm_cfg.num_last_layers_in_bf16=1
+    says 'expert 4: qwen2.5-1.5b has 0 experts' "$tmp/base.yaml" --set policy.generation.vllm_cfg.expert_parallel_size=4
     # what differs is over what is in the file of "defaults": 4 GPUs train, in micro-steps of 8
     ask "$tmp/apart.yaml" 0 --response 200,400
     holds "d['cluster']['world_size'] == 4 and plan['engine']['cluster']['gpus_per_node'] == 4 and plan['policy']['train']['micro_batch'] == 8"
@@ -261,7 +273,15 @@ nemo() {
     holds "plan['policy']['train']['dialect'] == 'megatron' and plan['policy']['frees_gradients'] and [p['name'] for p in d['phases']][-1] == 'update'"
     ask "$tmp/megatron.yaml" 0 --response 200,400 --set policy.megatron_cfg.pipeline_model_parallel_size=2 policy.megatron_cfg.tensor_model_parallel_size=2
     holds "phase['log-probs']['times'] == 64 and role['policy']['params_bytes'] < 1543714304"
-    says 'megatron_cfg.peft' "$tmp/megatron.yaml" --set policy.megatron_cfg.peft.enabled=true
+    # adapters of rank 16 in all blocks' layers: 28 x 16 x (1536 + 2048 + 1536 + 1536 + 1536 + 17920 + 8960 + 1536), which have all states, gradients of two bytes
+    says 'peft.target_modules: .*output layer' "$tmp/megatron.yaml" --set 'policy.megatron_cfg.peft={"enabled":true,"dim":16,"alpha":32,"target_modules":[]}'
+    ask "$tmp/megatron.yaml" 0 --response 200,400 --set 'policy.megatron_cfg.peft={"enabled":true,"dim":16,"alpha":32,"dropout":0.0,"target_modules":[],"exclude_modules":["output_layer"],"lora_dtype":null}'
+    holds "plan['policy']['train']['train'] == 'lora' and plan['policy']['train']['lora']['rank'] == 16"
+    holds "0 <= role['policy']['params_bytes'] - 2 * (1543714304 + 28 * 16 * 36608) <= 1 << 20 and 0 <= role['policy']['optimizer_bytes'] - 28 * 16 * 36608 * 10 / 8 <= 1 << 20"
+    holds "[p['name'] for p in d['phases']] == ['weights', 'generate', 'log-probs', 'reference', 'update']"
+    # one of the layers
+    ask "$tmp/megatron.yaml" 0 --response 200,400 --set 'policy.megatron_cfg.peft={"enabled":true,"dim":16,"alpha":32,"target_modules":["linear_proj"]}'
+    holds "0 <= role['policy']['params_bytes'] - 2 * (1543714304 + 28 * 16 * 3072) <= 1 << 20"
     says 'use_precision_aware_optimizer' "$tmp/megatron.yaml" --set policy.megatron_cfg.optimizer.use_precision_aware_optimizer=false
     # a critic with keys of its own, which is updated in each epoch before the policy; neither is on the GPU while the other acts
     ask "$tmp/ppo.yaml" 0 --response 200,400
@@ -269,7 +289,10 @@ nemo() {
     holds "role['critic']['model'] == 'qwen2.5-0.5b:value' and role['critic']['between'] == 'host' and role['policy']['between'] == 'host'"
     holds "0 <= role['critic']['params_bytes'] - (494032768 + 896 + 1) * 4 / 8 <= 65536 and phase['values']['times'] == 32"
     says 'value: PPO' "$tmp/ppo.yaml" --set value=null
-    says 'a critic on Megatron-LM is not planned' "$tmp/ppo.yaml" --set value.megatron_cfg.enabled=true
+    says 'one of them must be true' "$tmp/ppo.yaml" --set value.megatron_cfg.enabled=true
+    ask "$tmp/ppo.yaml" 0 --response 200,400 --set value.megatron_cfg.enabled=true value.dtensor_cfg.enabled=false value.megatron_cfg.activation_checkpointing=true
+    holds "plan['critic']['train']['dialect'] == 'megatron' and plan['critic']['frees_gradients'] and plan['critic']['train']['recompute'] == 'full'"
+    holds "role['critic']['model'] == 'qwen2.5-0.5b:value' and 0 <= role['critic']['params_bytes'] - (494032768 + 896) * 2 <= 65536 and phase['critic 1']['times'] == 2"
     says 'ppo.ppo_epochs: 9' "$tmp/ppo.yaml" --set ppo.ppo_epochs=9
     says 'policy.generation.backend: sglang' "$tmp/base.yaml" --set policy.generation.backend=sglang
     says 'grpo.use_dynamic_sampling' "$tmp/base.yaml" --set grpo.use_dynamic_sampling=true
@@ -417,8 +440,7 @@ primerl() {
     refuses 'inference: left out' reverse --cluster 2xh100 --set inference=None
     refuses 'only write are not planned' nodes --cluster 4x8xh100 --set inference.deployment.type=disaggregated
     refuses 'nixl: filesystem and nccl' nodes --cluster 4x8xh100 --set weight_broadcast.type=nixl
-    refuses 'quantised weights' reverse --cluster 2xh100 --set inference.vllm.quantization=fp8
-    refuses 'expert parallelism' reverse --cluster 2xh100 --set inference.vllm.enable_expert_parallel=true
+    refuses 'fp8, awq and gptq' reverse --cluster 2xh100 --set inference.vllm.quantization=bitsandbytes
     refuses 'KV cache in host memory' reverse --cluster 2xh100 --set inference.kv_cache_offload.cpu.num_bytes=1000
     refuses 'optim.type' reverse --cluster 2xh100 --set trainer.optim.type=muon
     refuses 'full_offload' reverse --cluster 2xh100 --set trainer.model.full_offload=true

@@ -208,6 +208,69 @@ static void an_engine_spans_nodes(void **state)
     assert_true(two.gpu_s > one.gpu_s);
 }
 
+static double decoding(struct engine *e, const struct model *m, int64_t sequences, struct generation *g)
+{
+    struct lengths l = { 256, 256 };
+    struct engine_memory mem;
+
+    e->driven = DRIVEN_ASYNC;
+    e->overlaps = 1;
+    assert_int_equal(engine_memory_of(e, m, &eight, 0, &mem), 0);
+    assert_int_equal(generate(e, &mem, m, &eight, sequences, sequences, 1, 0, &l, g), 0);
+    return g->gpu_s;
+}
+
+/* One sequence goes through the stages one after the other and reads all weights once: as without them, but for messages, a 20th here.  Sixteen
+ * run in four batches, and read them four times as often as in one. */
+static void a_pipeline_reads_all_weights(void **state)
+{
+    struct engine e = usual(ENGINE_VLLM);
+    struct generation one, four, batch;
+
+    (void)state;
+    double alone = decoding(&e, &llama, 1, &one), whole = decoding(&e, &llama, 4, &batch);
+    e.pipeline = 4;
+    double staged = decoding(&e, &llama, 1, &four);
+    assert_true(staged > alone && staged < 1.35 * alone);   /* the last stage has the head, and decides */
+    assert_true(decoding(&e, &llama, 4, &four) > whole);
+    assert_true(four.time.high_s > batch.time.high_s);
+}
+
+/* Whole experts on as many ranks are read as fast as parts of all; which rank is busiest is not known. */
+static void whole_experts_take_as_long(void **state)
+{
+    struct engine cut = usual(ENGINE_VLLM), shared = cut;
+    struct generation a, b;
+    struct model mix;
+
+    (void)state;
+    assert_int_equal(model_load("mixtral-8x7b", &mix), 0);
+    cut.tensor = shared.tensor = shared.expert = 8;
+    assert_close(decoding(&cut, &mix, 16, &a), decoding(&shared, &mix, 16, &b), 1e-12);
+    assert_true(b.time.high_s >= a.time.high_s);
+    shared.tensor = 1;              /* attention of eight engines' own: twice the collectives' latency, and all of its weights */
+    assert_true(decoding(&shared, &mix, 2, &b) > 0 && b.time.high_s > b.time.s);
+    model_free(&mix);
+}
+
+/* Of few sequences weights' bytes decide: fp8 and 4 bits take less, never less than their bytes; where they are made wide first it takes longer. */
+static void narrow_weights_are_read_faster(void **state)
+{
+    struct engine e = usual(ENGINE_VLLM);
+    struct generation g;
+    struct engine_memory m;
+    double last = decoding(&e, &llama, 1, &g), high = g.time.high_s;
+
+    (void)state;
+    for (e.codes = CODES_FP8; e.codes <= CODES_AWQ; e.codes = e.codes == CODES_FP8 ? CODES_AWQ : NCODES) {
+        double s = decoding(&e, &llama, 1, &g);
+        assert_int_equal(engine_memory_of(&e, &llama, &eight, 0, &m), 0);
+        assert_true(s < last && s > 256 * ((double)m.weights - 2.0 * 128256 * 4096) / 3.36e12);
+        assert_true(g.time.high_s > high);
+        last = s;
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,6 +282,9 @@ int main(void)
         cmocka_unit_test(the_last_engine_has_the_longest),
         cmocka_unit_test(one_sequence_must_have_room),
         cmocka_unit_test(an_engine_spans_nodes),
+        cmocka_unit_test(a_pipeline_reads_all_weights),
+        cmocka_unit_test(whole_experts_take_as_long),
+        cmocka_unit_test(narrow_weights_are_read_faster),
     };
     return cmocka_run_group_tests_name("sim/generate", tests, load, unload);
 }

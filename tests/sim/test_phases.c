@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/memory/evaluate.h"
 #include "sim/phases/engine.h"
+#include "sim/phases/engine_weights.h"
 #include "sim/phases/forward.h"
 #include "sim/phases/generate.h"
 #include "sim/phases/handover.h"
@@ -36,6 +38,15 @@ static struct engine usual(enum engine_kind kind)
 
     engine_fill(&e, &eight.gpu);
     return e;
+}
+
+/* Elements of a rank: weights of two bytes each. */
+static int64_t engine_params(const struct model *m, int64_t tensor)
+{
+    struct engine e = engine_usual(ENGINE_VLLM);
+
+    e.tensor = tensor;
+    return engine_weights(&e, m, 0) / 2;
 }
 
 /* vLLM 0.33's arg_utils.py, and by hand what memory_hook.py of SGLang 0.5.23 leaves of an H100's 81,559 MiB: 512 + 1.5 x 8192 + 128 + 2 x 256 +
@@ -246,7 +257,7 @@ static void moments_with(const char *actor, int sleep, struct moment m[3], int *
 
     snprintf(text, sizeof text, HEAD ROLES PHASES, actor, sleep);
     read_plan(text, &p, &doc);
-    moments_of(&p, bytes, own, 0, m);
+    moments_of(&p, bytes, own, NULL, 0, m);
     *largest = moments_largest(&p, m);
     json_decref(doc);
 }
@@ -309,7 +320,7 @@ static void processes_keep_what_they_reserve(void **state)
     (void)state;
     read_plan(HEAD "\"roles\": { \"actor\": { \"train\": {}, \"own_process\": true }, \"reference\": { \"infer\": \"actor\", \"own_process\": true }, "
               "\"engine\": { \"engine\": \"vllm\", \"sleep\": 1 } }, " PHASES, &p, &doc);
-    moments_of(&p, apart, own, 0, m);
+    moments_of(&p, apart, own, NULL, 0, m);
     /* the actor's 36 GiB and the reference's 10 stay reserved while the engine works; 1 + 1 of NCCL and a context beside them */
     assert_int_equal(m[0].needed, GIB(36 + 10 + 3 + 40));
     /* the reference's process gives its own cache back before it runs out, not the actor's */
@@ -318,7 +329,7 @@ static void processes_keep_what_they_reserve(void **state)
     json_decref(doc);
     read_plan(HEAD "\"roles\": { \"actor\": { \"train\": {}, \"own_process\": true, \"empties_cache\": true }, \"reference\": { \"infer\": \"actor\", "
               "\"own_process\": true, \"empties_cache\": true }, \"engine\": { \"engine\": \"vllm\", \"sleep\": 1 } }, " PHASES, &p, &doc);
-    moments_of(&p, apart, own, 0, m);
+    moments_of(&p, apart, own, NULL, 0, m);
     assert_int_equal(m[0].needed, GIB(4 + 8 + 1 + 2 + 3 + 40));     /* 1 GiB is lost in the actor's segments */
     assert_int_equal(m[1].needed, GIB(4 + 8 + 1 + 10 + 3 + 3));
     assert_int_equal(m[2].needed, GIB(30 + 2 + 3 + 3));
@@ -337,10 +348,10 @@ static void places_share_no_memory(void **state)
               "\"reference\": { \"infer\": \"actor\", \"place\": \"other\" }, \"engine\": { \"engine\": \"vllm\", \"sleep\": 1 } }, " PHASES, &p, &doc);
     assert_int_equal(p.nplaces, 2);
     assert_int_equal(phase_place(&p, &p.step[1]), 1);
-    moments_of(&p, bytes, own, 0, m);
+    moments_of(&p, bytes, own, NULL, 0, m);
     assert_int_equal(m[0].needed, GIB(36 + 1 + 40));
     assert_int_equal(m[2].needed, GIB(30 + 1 + 3));
-    moments_of(&p, bytes, own, 1, m);
+    moments_of(&p, bytes, own, NULL, 1, m);
     assert_int_equal(m[1].live, own[1]);
     assert_int_equal(m[0].engine + m[1].engine + m[2].engine, 0);
     assert_int_equal(m[2].live, GIB(2));
@@ -447,6 +458,16 @@ static void weights_are_handed_over(void **state)
     plan_free(&p);
 }
 
+static void forward_is(const struct plan *p, struct forward *out)
+{
+    struct evaluation e;
+
+    assert_int_equal(evaluate_allocated(p, &e), 0);
+    assert_int_equal(forward_of(p, &e, out), 0);
+    evaluation_free(&e);
+}
+
+
 /* A forward holds its sharded weights (4 bytes of 8 billion over 8 ranks), more than one gathered block, and neither gradients nor states; twice the samples
  * take about twice as long. */
 static void a_forward_has_no_gradients(void **state)
@@ -456,13 +477,13 @@ static void a_forward_has_no_gradients(void **state)
 
     (void)state;
     plan_of("\"strategy\":\"fsdp\",\"dialect\":\"torch\",\"kernels\":\"torch-sdpa\",\"recompute\":\"full\",\"loss\":\"cut-cross-entropy\"", &p);
-    assert_int_equal(forward_of(&p, &one), 0);
+    forward_is(&p, &one);
     assert_close((double)one.params, 4 * 8030261248.0 / 8, 1e-3);
     assert_true(one.peak > one.params + 2 * 218112000);
     /* Weights whole in bf16 and the blocks' inputs are more than a forward ever holds. */
     assert_true(one.peak < one.params + 2 * 8030261248);
     p.micro_batch = 2;
-    assert_int_equal(forward_of(&p, &two), 0);
+    forward_is(&p, &two);
     assert_int_equal(two.params, one.params);
     assert_true(two.peak > one.peak && two.time.s > 1.6 * one.time.s && two.time.s < 2.2 * one.time.s);
     plan_free(&p);
@@ -477,11 +498,11 @@ static void a_forward_goes_through_a_pipeline(void **state)
 
     (void)state;
     plan_of("\"strategy\":\"zero1\",\"dialect\":\"megatron\",\"kernels\":\"te\",\"recompute\":\"full\"", &p);
-    assert_int_equal(forward_of(&p, &whole), 0);
+    forward_is(&p, &whole);
     assert_close(whole.next.s, whole.time.s, 1e-9);
     plan_free(&p);
     plan_of("\"strategy\":\"zero1\",\"dialect\":\"megatron\",\"kernels\":\"te\",\"recompute\":\"full\",\"parallel\":{\"pipeline\":4}", &p);
-    assert_int_equal(forward_of(&p, &staged), 0);
+    forward_is(&p, &staged);
     assert_true(staged.time.s > 0.85 * whole.time.s && staged.time.s < 1.2 * whole.time.s);
     assert_true(staged.next.s >= 0.25 * whole.time.s && staged.next.s < 0.5 * whole.time.s);
     assert_true(staged.params < whole.params / 2);
@@ -518,7 +539,7 @@ static void documents_are_refused_by_key(void **state)
     says("generation by transformers", HEAD "\"roles\": { \"e\": { \"engine\": \"transformers\" } } }");
     says("vLLM calls it gpu_memory_utilization", HEAD "\"roles\": { \"e\": { \"engine\": \"vllm\", \"mem_fraction_static\": 0.5 } } }");
     says("roles.e.version: must be", HEAD "\"roles\": { \"e\": { \"engine\": \"vllm\", \"version\": \"0.11x\" } } }");
-    says("bf16, fp16 or fp32: other weights", HEAD "\"roles\": { \"e\": { \"engine\": \"vllm\", \"dtype\": \"fp8\" } } }");
+    says("bf16, fp16 or fp32: of quantised weights", HEAD "\"roles\": { \"e\": { \"engine\": \"vllm\", \"dtype\": \"fp8\" } } }");
     says("must be 0 (it stays awake), 1 or 2", HEAD "\"roles\": { \"e\": { \"engine\": \"vllm\", \"sleep\": 3 } } }");
     says("roles.a.between: must be", HEAD "\"roles\": { \"a\": { \"train\": {}, \"between\": \"disk\" } } }");
     says("roles.a: no phase is its update", HEAD TRAINS "\"phases\": [ { \"forward\": \"a\" } ] }");
