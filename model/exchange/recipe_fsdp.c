@@ -172,7 +172,8 @@ void recipe_fsdp_experts(const json_t *config, enum recipe_form form, struct pla
               "exchange is DeepEP's, its experts are transformers'");
 }
 
-int recipe_fsdp_check_experts(const json_t *config, const char *where, bool meshes, const struct plan *p)
+/* `meshes`: the recipe's sizes make FSDP2's mesh. */
+static int check_experts(const json_t *config, const char *where, bool meshes, const struct plan *p)
 {
     const json_t *said = json_object_get(config, "expert_parallel_size");
     int64_t n = size_in(config, "expert_parallel_size"), shard = size_in(config, "dp_shard_size");
@@ -186,4 +187,25 @@ int recipe_fsdp_check_experts(const json_t *config, const char *where, bool mesh
         return fail("%s: expert_parallel_size %" PRId64 " x dp_shard_size %" PRId64 " are not the cluster's %" PRId64 " GPUs, as axolotl wants them to be", where, n,
                     shard, p->cluster.world_size);
     return 0;
+}
+
+int recipe_fsdp_check_mesh(const json_t *config, enum recipe_form form, const char *where, const struct plan *p)
+{
+    static const struct { const char *key, *why; } never[] = {
+        { "context_parallel_size", "ranks would share positions" }, { "sequence_parallel_degree", "ranks would share positions" },
+        { "expert_model_parallel_size", "ranks would share experts" },
+        { "tensor_model_parallel_size", "ranks would share tensors" }, { "pipeline_model_parallel_size", "ranks would share layers" },
+    }, meshes[] = {
+        { "tensor_parallel_size", "ranks would share tensors" }, { "dp_shard_size", "ranks would share shards" },
+        { "dp_replicate_size", "groups of ranks would be copies" },
+    };
+    bool mesh = form == RECIPE_AXOLOTL && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH;
+
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++)
+        if (size_in(config, never[i].key) > 1)
+            return fail("%s: %s: %s, which is not modelled of a recipe", where, never[i].key, never[i].why);
+    for (size_t i = 0; !mesh && i < sizeof meshes / sizeof *meshes; i++)
+        if (size_in(config, meshes[i].key) > 1)
+            return fail("%s: %s: %s: planned of axolotl with fsdp_version 2 alone", where, meshes[i].key, meshes[i].why);
+    return check_experts(config, where, mesh, p);
 }

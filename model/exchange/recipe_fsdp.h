@@ -25,9 +25,11 @@ struct recipe_fsdp {
 json_t *recipe_fsdp_document(const struct recipe_fsdp *of);
 
 /* axolotl's ExpertParallelPlugin beside FSDP2, once that is read: as torchtitan's experts, a rank's are sharded over the dp_shard ranks that have the
- * same (integrations/expert_parallel/plugin.py, fully_shard_experts()).  Alone it leaves experts to no wrapper: that is refused, 0 or -1 reported;
- * `meshes`: a recipe's sizes make FSDP2's mesh. */
+ * same (integrations/expert_parallel/plugin.py, fully_shard_experts()). */
 void recipe_fsdp_experts(const json_t *config, enum recipe_form form, struct plan *p, struct notes *notes);
-int  recipe_fsdp_check_experts(const json_t *config, const char *where, bool meshes, const struct plan *p);
+
+/* Ranks that share more than FSDP2's mesh does are another plan: refused, as a mesh is without FSDP2, and experts that are shared out in another way
+ * than above (alone the plugin leaves them to no wrapper).  0, or -1 reported. */
+int recipe_fsdp_check_mesh(const json_t *config, enum recipe_form form, const char *where, const struct plan *p);
 
 #endif

@@ -613,46 +613,6 @@ static bool loads_narrow(const struct import *in)
     return dtype && strcmp(dtype, "float32") != 0;
 }
 
-/* LLaMA-Factory's files of chats, merges and predictions have the model's keys, too. */
-static int check_trains(const struct import *in)
-{
-    static const char *const others[] = { "do_predict", "do_eval", "export_dir", "infer_backend" };
-    const json_t *trains = json_object_get(in->config, "do_train");
-    const char *word = json_string_value(trains);
-
-    if (in->form != RECIPE_FACTORY || json_is_true(trains) || (word && !strcmp(word, "true")))
-        return 0;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        const json_t *v = json_object_get(in->config, others[i]);
-        if (v && !json_is_null(v) && !json_is_false(v))
-            return fail("%s: %s: LLaMA-Factory does not train by this file, which has no do_train: true", in->where, others[i]);
-    }
-    notes_add(in->notes, "do_train is not given: LLaMA-Factory trains with do_train: true alone");
-    return 0;
-}
-
-/* Ranks that share more than FSDP2's mesh does are another plan: refused, as a mesh is without FSDP2. */
-static int refuse_mesh(const struct import *in)
-{
-    static const struct { const char *key, *why; } never[] = {
-        { "context_parallel_size", "ranks would share positions" }, { "sequence_parallel_degree", "ranks would share positions" },
-        { "expert_model_parallel_size", "ranks would share experts" },
-        { "tensor_model_parallel_size", "ranks would share tensors" }, { "pipeline_model_parallel_size", "ranks would share layers" },
-    }, meshes[] = {
-        { "tensor_parallel_size", "ranks would share tensors" }, { "dp_shard_size", "ranks would share shards" },
-        { "dp_replicate_size", "groups of ranks would be copies" },
-    };
-    bool mesh = in->form == RECIPE_AXOLOTL && in->p->strategy == STRAT_FSDP && in->p->dialect == DIALECT_TORCH;
-
-    for (size_t i = 0; i < sizeof never / sizeof *never; i++)
-        if (count_of(in, never[i].key, 1) > 1)
-            return fail("%s: %s: %s, which is not modelled of a recipe", in->where, never[i].key, never[i].why);
-    for (size_t i = 0; !mesh && i < sizeof meshes / sizeof *meshes; i++)
-        if (count_of(in, meshes[i].key, 1) > 1)
-            return fail("%s: %s: %s: planned of axolotl with fsdp_version 2 alone", in->where, meshes[i].key, meshes[i].why);
-    return recipe_fsdp_check_experts(in->config, in->where, mesh, in->p);
-}
-
 int recipe_read_launched(const json_t *config, const char *where, const json_t *launch, const char *by, struct plan *p, struct notes *notes)
 {
     int form = recipe_form(config), rc;
@@ -674,7 +634,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     recipe_fsdp_words(value(&in, SAYS_FSDP), words);
     if (value(&in, SAYS_DEEPSPEED) && (words[0] || value(&in, SAYS_FSDP_CONFIG)))
         return fail("%s: deepspeed and fsdp exclude each other", where);
-    if (check_trains(&in) < 0 || read_training(&in, &adapts) < 0 || get_bool(&in, SAYS_PURE, &pure) < 0 || read_precision(&in, pure) < 0
+    if (recipe_check_trains(config, in.form, where, notes) < 0 || read_training(&in, &adapts) < 0 || get_bool(&in, SAYS_PURE, &pure) < 0 || read_precision(&in, pure) < 0
         || read_batch(&in) < 0)
         return -1;
     if (in.form == RECIPE_TRL && check_dtype(&in) < 0)
@@ -699,7 +659,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
         return fail("%s: pure_bf16: a model in bf16 that DeepSpeed takes for one in fp32 is not modelled: bf16", where);
     if (pure && p->strategy == STRAT_FSDP)
         p->fsdp.model_dtype = DT_BF16;          /* accelerate widens weights under mixed precision alone */
-    if (rc < 0 || check_half(&in, adapts) < 0 || refuse_mesh(&in) < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
+    if (rc < 0 || check_half(&in, adapts) < 0 || recipe_fsdp_check_mesh(config, in.form, where, p) < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
         return -1;
     if (in.form == RECIPE_TRL)
         recipe_trl_loss(config, p, notes);

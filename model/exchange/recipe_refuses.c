@@ -211,3 +211,20 @@ int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *
         return fail("%s: unfrozen_parameters: weights that train alone are not read: import it without, and set the plan\'s \"train\"", where);
     return check_method(config, form, where) < 0 || (form == RECIPE_AXOLOTL && check_plugins(config, where) < 0) ? -1 : 0;
 }
+
+int recipe_check_trains(const json_t *config, enum recipe_form form, const char *where, struct notes *notes)
+{
+    static const char *const others[] = { "do_predict", "do_eval", "export_dir", "infer_backend" };
+    const json_t *trains = json_object_get(config, "do_train");
+    const char *word = json_string_value(trains);
+
+    if (form != RECIPE_FACTORY || json_is_true(trains) || (word && !strcmp(word, "true")))
+        return 0;
+    for (size_t i = 0; i < COUNT(others); i++) {
+        const json_t *v = json_object_get(config, others[i]);
+        if (v && !json_is_null(v) && !json_is_false(v))
+            return fail("%s: %s: LLaMA-Factory does not train by this file, which has no do_train: true", where, others[i]);
+    }
+    notes_add(notes, "do_train is not given: LLaMA-Factory trains with do_train: true alone");
+    return 0;
+}

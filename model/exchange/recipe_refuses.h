@@ -10,4 +10,7 @@ const char *recipe_refers(const json_t *config, enum recipe_form form);
 /* 0, or -1 reported: another method, a reference model, another head, a compiled model, float8, a plugin that trains otherwise. */
 int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *where);
 
+/* LLaMA-Factory's files of chats, merges and predictions have the model's keys, too: 0, or -1 reported. */
+int recipe_check_trains(const json_t *config, enum recipe_form form, const char *where, struct notes *notes);
+
 #endif
