@@ -34,6 +34,7 @@ struct work {
     int64_t n, room, seen, twice, cut;  /* twice: of those seen, left out and then looked at after all */
     struct programs programs;
     struct plan *full; int64_t nfull, full_room;        /* the smallest of each run that keeps too much, whatever the micro-batch */
+    struct plan *least; int64_t nleast, least_room;     /* of each that stands for plans that a bound left out, the one whose bound is least */
     const struct found *whole;          /* plans are taken that a bound left out, of this one's run; NULL: those that no bound
                                          * leaves out */
     atomic_llong next;              /* the candidate that the next free thread takes */
@@ -75,7 +76,8 @@ static struct found *push(struct work *w, const struct plan *p, int program)
     return f;
 }
 
-/* One stands for all of its run that a bound leaves out: the one nearest to the defaults. */
+/* One stands for all of its run that a bound leaves out: the one nearest to the defaults.  Its number is not of a program, but of the
+ * plan whose bound is least. */
 static void leave_out(struct work *w, const struct plan *p, int64_t least)
 {
     struct found *f = w->n ? &w->found[w->n - 1] : NULL;
@@ -86,12 +88,15 @@ static void leave_out(struct work *w, const struct plan *p, int64_t least)
         if (least < f->needed) {
             f->needed = least;
             f->over = found_short_by(least, found_limit(p));
+            w->least[f->program] = *p;
         }
         return;
     }
     bool refused;
     struct plan usual = w->first_later < 0 ? enumerate_usual(p, &refused) : *p;
-    f = push(w, &usual, -1);
+    w->least = room_for(w->least, w->nleast, &w->least_room, sizeof *w->least);
+    w->least[w->nleast] = *p;
+    f = push(w, &usual, (int)w->nleast++);
     f->needed = least;
     f->over = found_short_by(least, found_limit(p));
     f->available = cluster_available(&p->cluster);
@@ -525,8 +530,9 @@ static int append_saving(struct work *w, int64_t n, int64_t micro_batch, bool le
         w->n = all;
         if (of[0] < 0 || hopeless(w, n, &w->found[i].plan))
             continue;
-        struct plan base = w->found[of[least]].plan;
-        if (!least || (of[1] != of[0] && !has_fitting(w, n, &base, true)))
+        const struct found *usual = &w->found[of[0]], *smallest = &w->found[of[1]];
+        struct plan base = !least ? usual->plan : smallest->at_least ? w->least[smallest->program] : smallest->plan;
+        if (!least || (memcmp(&base, &usual->plan, sizeof base) && !has_fitting(w, n, &base, true)))
             rc = enumerate_saving(w->o, &base, w->o->in_place || (least && has_fitting(w, n, &base, false)), take, w);
     }
     return rc;
@@ -681,6 +687,7 @@ failed:
 out:
     programs_free(&w.programs);
     free(w.full);
+    free(w.least);
     free(w.found);
     return rc;
 }
