@@ -5,6 +5,7 @@
 #include "sim/search/bounds_internal.h"
 
 #include "model/arch/training.h"
+#include "model/program/torch_model.h"
 
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
@@ -144,6 +145,23 @@ int64_t bounds_units(const struct plan *p, const struct program *g)
 
 /* ---- the head ---- */
 
+/* Of ZeRO-3 a block that is not run again keeps the weights whole that autograd saved as they were gathered (lower_zero3_fetch.c). */
+static int64_t kept_gathered(const struct plan *p)
+{
+    bool linear = torch_linear_saves_view(&p->model);
+    int64_t sum = 0;
+
+    for (int64_t b = 0; b < p->model.layers && p->strategy == STRAT_ZERO3 && p->kernels != KERNELS_DPX && p->parallel.expert <= 1; b++) {
+        const struct tensor *t = &p->model.tensors[model_block_first(&p->model, b)];
+        if (piece_is_recomputed(program_piece_of_block(p, b)) && recompute_whole(p->recompute))
+            continue;
+        for (int i = 0, n = model_block_tensors(&p->model, b); i < n; i++)
+            if (t[i].numel > p->ds.stage3_param_persistence_threshold && (role_is_of_experts(t[i].role) || (t[i].ndim == 2 && linear)))
+                sum += t[i].numel;
+    }
+    return sum * dtype_bytes(plan_recipe(p).used);
+}
+
 int64_t bounds_head_whole(const struct plan *p)
 {
     bool gathers = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1 || (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED);
@@ -157,5 +175,5 @@ int64_t bounds_head_whole(const struct plan *p)
         return m->params * used;
     for (int i = 0; i < m->ntensors; i++)
         sum += m->tensors[i].role == (m->tied ? ROLE_TOKENS : ROLE_HEAD) ? m->tensors[i].numel : 0;
-    return sum * used;
+    return sum * used + kept_gathered(p);
 }

@@ -163,8 +163,10 @@ static int take(const struct plan *p, void *arg)
     } else if (over && !w->whole) {
         leave_out(w, p, least);
     } else {
-        push(w, p, program);
+        struct found *f = push(w, p, program);
         w->programs.of[program].used = true;
+        f->over = over ? found_short_by(least, found_limit(p)) : 0;
+        f->needed = least;
     }
     return 0;
 }
@@ -236,45 +238,64 @@ static void cannot(struct work *w, int64_t i, const char why[256])
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Looks at the plans from `from` on, which do not fit and hence have no time; the least that one of them
- * lacks, INFINITY where there are none. */
-static int need(struct work *w, int64_t from, struct schedules *s, double *least, struct plan *of)
+static int by_over(const void *a, const void *b)
+{
+    const struct found *x = a, *y = b;
+
+    return x->over < y->over ? -1 : x->over > y->over ? 1 : x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* Looks at the plans from `from` on, which do not fit and hence have no time, but for those whose bound lacks more than *least; and of
+ * these the one that lacks least, if any was looked at. */
+static int need(struct work *w, int64_t from, struct schedules *s, double *least, struct plan *of, bool *any)
 {
     char why[256];
+    double mine = INFINITY;
 
+    if (w->n - from > 1)
+        sort_stable(&w->found[from], (size_t)(w->n - from), sizeof *w->found, by_over);
     struct fail_sink before = fail_divert(why, sizeof why);
     for (int64_t i = from; i < w->n; i++) {
-        if (assess(w, i, i, s, NULL, NULL) < 0)
-            cannot(w, i, why);
-        else if (w->found[i].over < *least) {
-            *least = w->found[i].over;
-            *of = w->found[i].plan;
+        struct found *f = &w->found[i];
+        if (f->over > *least) {
+            f->at_least = true;
+            f->available = cluster_available(&f->plan.cluster);
+            f->key = hash_mix(0, (uint64_t)f->order);
+            continue;
         }
+        if (assess(w, i, i, s, NULL, NULL) < 0) {
+            cannot(w, i, why);
+            continue;
+        }
+        if (f->over < mine) {
+            *of = f->plan;
+            *any = true;
+            mine = f->over;
+        }
+        *least = fmin(*least, f->over);
     }
     fail_restore(before);
     return w->failed ? -1 : 0;
 }
 
-/* All that one stands for, and of that which lacks least what saves memory without offload. */
+/* All that one stands for, and of that which lacks least what saves memory without offload: its bound is no lower. */
 static int look_after_all(struct work *w, const struct found *one, struct schedules *s, double *least)
 {
     int64_t from = w->n;
-    double mine = INFINITY;
+    bool any = false;
     struct plan of;
     int rc;
 
     w->whole = one;
     rc = one->elsewhere ? take(&one->plan, w) : enumerate(w->o, take, w);
     if (rc == 0)
-        rc = need(w, from, s, &mine, &of);
+        rc = need(w, from, s, least, &of, &any);
     from = w->n;
-    if (rc == 0 && mine < INFINITY && !one->elsewhere)
+    if (rc == 0 && any && !one->elsewhere)
         rc = enumerate_saving(w->o, &of, true, take, w);
     if (rc == 0)
-        rc = need(w, from, s, &mine, &of);
+        rc = need(w, from, s, least, &of, &any);
     w->whole = NULL;
-    if (mine < *least)
-        *least = mine;
     return rc;
 }
 
@@ -305,6 +326,8 @@ static int find_nearest(struct work *w)
     for (int64_t i = 0; i < n; i++)
         if (!w->found[i].at_least && !w->found[i].fits && w->found[i].over < least)
             least = w->found[i].over;
+    if (n > 1)
+        sort_stable(w->found, (size_t)n, sizeof *w->found, by_over);
     for (int64_t i = 0; i < n && !rc; i++) {
         struct found left_out = w->found[i];
         if (!left_out.at_least || left_out.refused || left_out.over >= least)
