@@ -173,17 +173,6 @@ static int take(const struct plan *p, void *arg)
 
 /* ---- one candidate ---- */
 
-/* How much more than there is a plan needs, of the memory that it is shortest of. */
-static double worst(const struct memory_verdict *m, int64_t device)
-{
-    double over = found_short_by(m->needed, device);
-
-    for (int s = SPACE_DEVICE + 1; m->elsewhere && s < NSPACE; s++)
-        if (m->spaces.of[s].available > 0)
-            over = fmax(over, found_short_by(m->spaces.of[s].peak, m->spaces.of[s].available));
-    return over;
-}
-
 /* `from`: all from there on were assessed by this thread. */
 static int assess(struct work *w, int64_t from, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo)
 {
@@ -198,7 +187,7 @@ static int assess(struct work *w, int64_t from, int64_t i, struct schedules *s, 
     f->needed = m.needed;
     f->available = m.available;
     bool decides = reserved_is_known(&f->plan);
-    f->over = worst(&m, found_limit(&f->plan));
+    f->over = found_over(&m, found_limit(&f->plan));
     f->looked_at = !decides || 2 * m.needed <= m.available;
     f->fits = (decides ? m.needed <= found_limit(&f->plan) : m.fits) &&
               (!m.elsewhere || spaces_short(&m.spaces) < 0);
@@ -238,13 +227,6 @@ static void cannot(struct work *w, int64_t i, const char why[256])
     pthread_mutex_unlock(&w->lock);
 }
 
-static int by_over(const void *a, const void *b)
-{
-    const struct found *x = a, *y = b;
-
-    return x->over < y->over ? -1 : x->over > y->over ? 1 : x->order < y->order ? -1 : x->order > y->order;
-}
-
 /* Looks at the plans from `from` on, which do not fit and hence have no time, but for those whose bound lacks more than *least; and of
  * these the one that lacks least, if any was looked at. */
 static int need(struct work *w, int64_t from, struct schedules *s, double *least, struct plan *of, bool *any)
@@ -253,7 +235,7 @@ static int need(struct work *w, int64_t from, struct schedules *s, double *least
     double mine = INFINITY;
 
     if (w->n - from > 1)
-        sort_stable(&w->found[from], (size_t)(w->n - from), sizeof *w->found, by_over);
+        sort_stable(&w->found[from], (size_t)(w->n - from), sizeof *w->found, found_by_lack);
     struct fail_sink before = fail_divert(why, sizeof why);
     for (int64_t i = from; i < w->n; i++) {
         struct found *f = &w->found[i];
@@ -327,7 +309,7 @@ static int find_nearest(struct work *w)
         if (!w->found[i].at_least && !w->found[i].fits && w->found[i].over < least)
             least = w->found[i].over;
     if (n > 1)
-        sort_stable(w->found, (size_t)n, sizeof *w->found, by_over);
+        sort_stable(w->found, (size_t)n, sizeof *w->found, found_by_lack);
     for (int64_t i = 0; i < n && !rc; i++) {
         struct found left_out = w->found[i];
         if (!left_out.at_least || left_out.refused || left_out.over >= least)
@@ -587,30 +569,6 @@ static int look_later(struct work *w)
     return rc;
 }
 
-static void drop_refused(struct work *w)
-{
-    int64_t kept = 0;
-
-    for (int64_t i = 0; i < w->n; i++)
-        if (!w->found[i].refused && !w->found[i].too_slow)
-            w->found[kept++] = w->found[i];
-    w->n = kept;
-}
-
-/* Once stopped: only those that were looked at; how many of them fit. */
-static int64_t keep_assessed(struct work *w)
-{
-    int64_t kept = 0, fit = 0;
-
-    for (int64_t i = 0; i < w->n; i++)
-        if (w->found[i].assessed || w->found[i].at_least) {
-            fit += w->found[i].fits;
-            w->found[kept++] = w->found[i];
-        }
-    w->n = kept;
-    return fit;
-}
-
 /* ---- the top of the ranking ---- */
 
 struct looks { struct work *w; const int64_t *at; };
@@ -645,6 +603,7 @@ static int rank(struct work *w, int64_t n)
 int search_data(const struct search_options *o, struct search_result *out)
 {
     struct work w = { .o = o, .first_later = -1, .best_s = INFINITY, .caller = pthread_self(), .lock = PTHREAD_MUTEX_INITIALIZER };
+    int64_t fit = 0;
     int rc = -1;
 
     memset(out, 0, sizeof *out);
@@ -668,7 +627,9 @@ int search_data(const struct search_options *o, struct search_result *out)
     run_all(&w);
     if (!w.failed && look_later(&w) < 0)
         goto out;
-    out->partial = w.stopped && o->keeps && !w.failed && keep_assessed(&w) > 0;
+    if (w.stopped && o->keeps && !w.failed)
+        w.n = found_keep_assessed(w.found, w.n, &fit);
+    out->partial = fit > 0;
     if (w.stopped && !out->partial) {
         out->stopped = true;
         fail("search: stopped before all plans were looked at");
@@ -682,10 +643,10 @@ int search_data(const struct search_options *o, struct search_result *out)
         out->nrefused += w.found[i].elsewhere && w.found[i].refused;
     }
     memcpy(out->refused, w.why_refused, sizeof out->refused);
-    drop_refused(&w);
+    w.n = found_drop_refused(w.found, w.n);
     if (!out->partial && !o->answer_only && find_nearest(&w) < 0)
         goto failed;
-    drop_refused(&w);
+    w.n = found_drop_refused(w.found, w.n);
     out->considered = w.seen - w.twice;
     out->looked = w.looked;
     out->cut = w.cut;
