@@ -102,22 +102,22 @@ static void adapt(struct model *m)
  * not train. */
 static void no_unit_needs_less(void **state)
 {
-    static const char *const models[] = { "mixtral-8x7b", "llama-3.2-1b", "llama-3.2-1b", "falcon-7b" };
-    static const char *const clusters[] = { "2x8xh100", "4xa100-80gb", "4x4xh100", "4xa100-80gb" };
+    static const char *const models[] = { "mixtral-8x7b", "llama-3.2-1b", "llama-3.2-1b", "falcon-7b", "gpt-oss-20b" };
+    static const char *const clusters[] = { "2x8xh100", "4xa100-80gb", "4x4xh100", "4xa100-80gb", "2x4xa100-80gb" };
     struct seen seen = { 0 };
 
     (void)state;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         for (int k = 0; k < 2; k++) {
             struct model whole, m;
             struct cluster c;
             assert_int_equal(model_load(models[i], &whole), 0);
-            assert_int_equal(model_with_layers(&whole, i == 0 || i == 3 ? 3 : 11, &m), 0);
+            assert_int_equal(model_with_layers(&whole, i == 0 || i > 2 ? 3 : 11, &m), 0);
             if (i == 1)
                 adapt(&m);
             assert_int_equal(cluster_load(clusters[i], &c), 0);
             struct search_options o = { .model = &m, .cluster = &c, .seq = k ? 2048 : 256, .global_batch = c.world_size * (k ? 1 : 4), .strategies = ~0ull,
-                                        .dialects = ~(1ull << DIALECT_PAPER), .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16,
+                                        .dialects = ~(1ull << DIALECT_PAPER), .kernels = attention_default(&m), .precision = DT_BF16,
                                         .micro_batch = 1, .recompute = k ? 7 : 1u << RECOMPUTE_FULL };
             assert_int_equal(enumerate(&o, below, &seen), 0);
             model_free(&m);
