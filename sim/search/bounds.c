@@ -1,5 +1,5 @@
 /* bounds.c -- see bounds.h. */
-#include "sim/search/bounds.h"
+#include "sim/search/bounds_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static int64_t of_blocks(const struct plan *p, const struct program *g)
     return sum;
 }
 
-static bool blocks_leave(const struct plan *p)
+bool bounds_leave(const struct plan *p)
 {
     return p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD;
 }
@@ -59,14 +59,21 @@ static int64_t of_first_stage(const struct plan *p, const struct program *g)
     return most;
 }
 
+/* The head at its fullest, in forward or in backward, whose gradients of weights count nothing here. */
+static int64_t of_head(const struct program *g)
+{
+    const struct span *forward = &g->whole[PIECE_HEAD][PASS_FORWARD][GRADS_DROP], *backward = &g->whole[PIECE_HEAD][PASS_BACKWARD][GRADS_IN_PLACE];
+    int64_t before = forward->peak[MEM_ACTIVATIONS] + forward->peak[MEM_TEMPORARIES];
+    int64_t behind = forward->net[MEM_ACTIVATIONS] + backward->peak[MEM_ACTIVATIONS] + backward->peak[MEM_TEMPORARIES];
+
+    return before > behind ? before : behind;
+}
+
 int64_t bounds_activations(const struct plan *p, const struct program *g)
 {
-    const struct span *head = &g->whole[PIECE_HEAD][PASS_FORWARD][GRADS_DROP];
-    int64_t blocks = blocks_leave(p) ? 0 : of_blocks(p, g);
-
     if (p->parallel.pipeline > 1)
         return of_first_stage(p, g);
-    return blocks + head->peak[MEM_ACTIVATIONS] + head->peak[MEM_TEMPORARIES];
+    return (bounds_leave(p) ? 0 : of_blocks(p, g)) + of_head(g);
 }
 
 static int64_t of_block(const struct model *m, int64_t block, bool experts)
@@ -108,7 +115,7 @@ static void shares(const struct plan *p, int64_t *params, int64_t *states)
 }
 
 /* FSDP whose units stay whole between a forward and its backward: all blocks are at the end of a forward. */
-static bool stays_whole(const struct plan *p)
+bool bounds_stays_whole(const struct plan *p)
 {
     bool grad_op = p->fsdp.sharding_strategy == FSDP1_SHARD_GRAD_OP || p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD_ZERO2;
 
@@ -118,7 +125,7 @@ static bool stays_whole(const struct plan *p)
 
 /* FSDP that reduces gradients in a step's last micro-step alone: until then each rank has all of them, not a share; of experts that are
  * shared out its own, and of a recording those of parameters that are used. */
-static bool grads_stay_whole(const struct plan *p)
+bool bounds_grads_stay_whole(const struct plan *p)
 {
     return p->strategy == STRAT_FSDP && p->shard_group > 1 && p->accumulation > 1 && !p->sync_every_micro_step && p->parallel.pipeline == 1 &&
            p->parallel.expert <= 1 && !p->model.recorded;
@@ -135,7 +142,27 @@ static int64_t of_blocks_params(const struct plan *p)
 
 bool bounds_keeps_grads(const struct plan *p) { return p->dialect == DIALECT_MEGATRON || p->accumulation > 1; }
 
-int64_t bounds_bytes(const struct plan *p, const struct program *g) { return bounds_activations(p, g) + bounds_states(p); }
+int64_t bounds_bytes(const struct plan *p, const struct program *g)
+{
+    int64_t head = bounds_activations(p, g) + bounds_head_whole(p), units = bounds_units(p, g);
+
+    return bounds_states(p) + (head > units ? head : units);
+}
+
+/* DistributedDataParallel's buckets hold all gradients, and .grad holds them once more where it is no view of them.  DeepSpeed's stage 1
+ * keeps all of them until the last micro-step. */
+static int64_t whole_grads(const struct plan *p, int64_t trains)
+{
+    struct recipe r = plan_recipe(p);
+    int64_t used = dtype_bytes(r.used), grad = dtype_bytes(r.grad);
+    bool ddp = p->dialect == DIALECT_TORCH && (p->strategy == STRAT_DDP || p->strategy == STRAT_ZERO1) && p->ddp.wrapped;
+
+    if (ddp)
+        return trains * grad * (p->accumulation > 1 && !p->ddp.gradient_as_bucket_view ? 2 : 1);
+    if (p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_ZERO1 && p->accumulation > 1)
+        return trains * (used < grad ? used : grad);
+    return 0;
+}
 
 int64_t bounds_states(const struct plan *p)
 {
@@ -156,26 +183,32 @@ int64_t bounds_states(const struct plan *p)
     }
     int64_t with_states = own;
     each += p->dialect == DIALECT_MEGATRON ? dtype_bytes(r.grad) : 0;
-    bytes += own / params * each;
+    bool rows = bounds_rows(p);
+    int64_t own_share = rows ? bounds_row_share(p, true) : own / params;
+    bytes += own_share * each;
     if (p->parallel.expert > 1 && plan_keeps_whole(p->strategy)) {      /* a rank has its share of them */
         int64_t of_experts = params_of(p, true), here = of_experts / (p->parallel.expert * p->parallel.expert_tensor);
         bytes += here * each - of_experts / params * each;
         with_states -= p->strategy == STRAT_DDP ? of_experts - here : 0;    /* else they are cut over as many ranks as the rest */
     }
+    int64_t all_grads = p->parallel.tensor == 1 && p->parallel.expert <= 1 && p->parallel.pipeline == 1 && !p->model.recorded ? whole_grads(p, own) : 0;
     if (bounds_keeps_grads(p) && p->dialect != DIALECT_MEGATRON && p->strategy != STRAT_DP) {
-        int64_t kept = with_states / states * dtype_bytes(r.grad);
+        int64_t kept = (rows ? own_share : with_states / states) * dtype_bytes(r.grad);
         int64_t whole = with_states / p->parallel.tensor * dtype_bytes(r.used);     /* FSDP without synchronization keeps these */
-        bytes += grads_stay_whole(p) || (p->strategy == STRAT_FSDP && whole < kept) ? whole : kept;
-    }
-    bytes += p->model.training.base == BASE_PLAIN ? frozen / params * dtype_bytes(r.frozen) : frozen / params / 2;
-    if (p->parallel.pipeline > 1 && stays_whole(p) && p->dialect == DIALECT_TORCH && p->parallel.virtual_stages == 1)
+        kept = bounds_grads_stay_whole(p) || (p->strategy == STRAT_FSDP && whole < kept) ? whole : kept;
+        bytes += kept > all_grads ? kept : all_grads;
+    } else
+        bytes += all_grads;
+    int64_t frozen_share = rows ? bounds_row_share(p, false) : frozen / params;
+    bytes += p->model.training.base == BASE_PLAIN ? frozen_share * dtype_bytes(r.frozen) : frozen_share / 2;
+    if (p->parallel.pipeline > 1 && bounds_stays_whole(p) && p->dialect == DIALECT_TORCH && p->parallel.virtual_stages == 1)
         bytes += own / p->parallel.tensor * dtype_bytes(r.used);
-    else if (p->parallel.pipeline == 1 && stays_whole(p) && p->parallel.expert <= 1 && training_is_all(&p->model.training) && !p->model.recorded)
+    else if (p->parallel.pipeline == 1 && bounds_stays_whole(p) && p->parallel.expert <= 1 && p->model.training.base == BASE_PLAIN && !p->model.recorded)
         bytes += of_blocks_params(p) / p->parallel.tensor * dtype_bytes(r.used);
     /* Of dp, only the server, or device 0, has states; other optimizers than AdamW have fewer, and so has a model of which a part
      * trains. */
     bool all = p->strategy != STRAT_DP && p->optimizer == OPTIMIZER_ADAMW && p->model.trainable == p->model.params;
-    return all ? bytes + with_states / states * r.optimizer : bytes;
+    return all ? bytes + (rows ? own_share : with_states / states) * r.optimizer : bytes;
 }
 
 int64_t bounds_host_bytes(const struct plan *p, const struct program *g)

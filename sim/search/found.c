@@ -1,6 +1,7 @@
 /* found.c -- see found.h. */
 #include "sim/search/found.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/sort.h"
@@ -16,6 +17,16 @@ int64_t found_limit(const struct plan *p)
 double found_short_by(int64_t needed, int64_t there)
 {
     return (double)(needed - there) / (there > 1 ? (double)there : 1);
+}
+
+double found_over(const struct memory_verdict *m, int64_t device)
+{
+    double over = found_short_by(m->needed, device);
+
+    for (int s = SPACE_DEVICE + 1; m->elsewhere && s < NSPACE; s++)
+        if (m->spaces.of[s].available > 0)
+            over = fmax(over, found_short_by(m->spaces.of[s].peak, m->spaces.of[s].available));
+    return over;
 }
 
 void found_keep_times(struct found *f, const struct timeline *t, int ngroups)
@@ -90,6 +101,15 @@ int found_by_rank(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
+int found_by_lack(const void *a, const void *b)
+{
+    const struct found *x = a, *y = b;
+
+    if (x->over != y->over)
+        return x->over < y->over ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
 static int by_key(const void *a, const void *b)
 {
     const struct found *x = a, *y = b;
@@ -107,6 +127,29 @@ int64_t found_drop_duplicates(struct found *f, int64_t n)
     for (int64_t i = 0; i < n; i++)
         if (kept == 0 || f[i].key != f[kept - 1].key || f[i].needed != f[kept - 1].needed)
             f[kept++] = f[i];
+    return kept;
+}
+
+int64_t found_drop_refused(struct found *f, int64_t n)
+{
+    int64_t kept = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        if (!f[i].refused && !f[i].too_slow)
+            f[kept++] = f[i];
+    return kept;
+}
+
+int64_t found_keep_assessed(struct found *f, int64_t n, int64_t *fit)
+{
+    int64_t kept = 0;
+
+    *fit = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (f[i].assessed || f[i].at_least) {
+            *fit += f[i].fits;
+            f[kept++] = f[i];
+        }
     return kept;
 }
 

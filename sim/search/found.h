@@ -12,6 +12,9 @@ int64_t found_limit(const struct plan *p);
 /* How much more than there is that would be, as a share of it; where a context alone takes all, in bytes. */
 double found_short_by(int64_t needed, int64_t there);
 
+/* The same of the memory that a plan is shortest of; device memory, of which there is `device`, or another. */
+double found_over(const struct memory_verdict *m, int64_t device);
+
 /* Keeps the times of a step whose schedules have so many groups. */
 void found_keep_times(struct found *f, const struct timeline *t, int ngroups);
 /* Of all[from .. i) one that fits and is as all[i], by what found_drop_duplicates() compares: it takes as long, and one of the two is dropped
@@ -23,6 +26,14 @@ void found_same_times(struct found *f, const struct found *as);
  * these are asked for the fastest of each strategy and dialect and the first that save memory.  Their places in `out`, which has room
  * for n; how many. */
 int64_t found_at_the_top(const struct found *ranked, int64_t n, bool fastest_only, int64_t *out);
+
+/* The order of what they lack, then as enumerated.  For qsort(). */
+int found_by_lack(const void *a, const void *b);
+
+/* Leaves those that could be planned, and were not too slow; once stopped those that were looked at, or left out by a bound, `fit` of
+ * which fit.  How many. */
+int64_t found_drop_refused(struct found *f, int64_t n);
+int64_t found_keep_assessed(struct found *f, int64_t n, int64_t *fit);
 
 /* Sorts plans by their schedules and drops all but the first of equal ones; how many are left. */
 int64_t found_drop_duplicates(struct found *f, int64_t n);

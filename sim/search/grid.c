@@ -448,15 +448,6 @@ static int by_bound(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-static int by_lack(const void *a, const void *b)
-{
-    const struct found *x = a, *y = b;
-
-    if (x->over != y->over)
-        return x->over < y->over ? -1 : 1;
-    return x->order < y->order ? -1 : x->order > y->order;
-}
-
 /* How many were evaluated; -1 reported. */
 static int64_t run_all(struct grid *g)
 {
@@ -518,7 +509,7 @@ static int find_nearest(struct grid *g)
     }
     if (g->n == 0)
         return 0;
-    sort_stable(g->found, (size_t)g->n, sizeof *g->found, by_lack);
+    sort_stable(g->found, (size_t)g->n, sizeof *g->found, found_by_lack);
     struct cost_cache *cache = cost_cache_new(&g->found[0].plan);
     int rc = measure_nearest(g, cache);
     cost_cache_free(cache);

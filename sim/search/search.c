@@ -34,6 +34,7 @@ struct work {
     int64_t n, room, seen, twice, cut;  /* twice: of those seen, left out and then looked at after all */
     struct programs programs;
     struct plan *full; int64_t nfull, full_room;        /* the smallest of each run that keeps too much, whatever the micro-batch */
+    struct plan *least; int64_t nleast, least_room;     /* of each that stands for plans that a bound left out, the one whose bound is least */
     const struct found *whole;          /* plans are taken that a bound left out, of this one's run; NULL: those that no bound
                                          * leaves out */
     atomic_llong next;              /* the candidate that the next free thread takes */
@@ -75,7 +76,8 @@ static struct found *push(struct work *w, const struct plan *p, int program)
     return f;
 }
 
-/* One stands for all of its run that a bound leaves out: the one nearest to the defaults. */
+/* One stands for all of its run that a bound leaves out: the one nearest to the defaults.  Its number is not of a program, but of the
+ * plan whose bound is least. */
 static void leave_out(struct work *w, const struct plan *p, int64_t least)
 {
     struct found *f = w->n ? &w->found[w->n - 1] : NULL;
@@ -86,12 +88,15 @@ static void leave_out(struct work *w, const struct plan *p, int64_t least)
         if (least < f->needed) {
             f->needed = least;
             f->over = found_short_by(least, found_limit(p));
+            w->least[f->program] = *p;
         }
         return;
     }
     bool refused;
     struct plan usual = w->first_later < 0 ? enumerate_usual(p, &refused) : *p;
-    f = push(w, &usual, -1);
+    w->least = room_for(w->least, w->nleast, &w->least_room, sizeof *w->least);
+    w->least[w->nleast] = *p;
+    f = push(w, &usual, (int)w->nleast++);
     f->needed = least;
     f->over = found_short_by(least, found_limit(p));
     f->available = cluster_available(&p->cluster);
@@ -158,24 +163,15 @@ static int take(const struct plan *p, void *arg)
     } else if (over && !w->whole) {
         leave_out(w, p, least);
     } else {
-        push(w, p, program);
+        struct found *f = push(w, p, program);
         w->programs.of[program].used = true;
+        f->over = over ? found_short_by(least, found_limit(p)) : 0;
+        f->needed = least;
     }
     return 0;
 }
 
 /* ---- one candidate ---- */
-
-/* How much more than there is a plan needs, of the memory that it is shortest of. */
-static double worst(const struct memory_verdict *m, int64_t device)
-{
-    double over = found_short_by(m->needed, device);
-
-    for (int s = SPACE_DEVICE + 1; m->elsewhere && s < NSPACE; s++)
-        if (m->spaces.of[s].available > 0)
-            over = fmax(over, found_short_by(m->spaces.of[s].peak, m->spaces.of[s].available));
-    return over;
-}
 
 /* `from`: all from there on were assessed by this thread. */
 static int assess(struct work *w, int64_t from, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo)
@@ -191,7 +187,7 @@ static int assess(struct work *w, int64_t from, int64_t i, struct schedules *s, 
     f->needed = m.needed;
     f->available = m.available;
     bool decides = reserved_is_known(&f->plan);
-    f->over = worst(&m, found_limit(&f->plan));
+    f->over = found_over(&m, found_limit(&f->plan));
     f->looked_at = !decides || 2 * m.needed <= m.available;
     f->fits = (decides ? m.needed <= found_limit(&f->plan) : m.fits) &&
               (!m.elsewhere || spaces_short(&m.spaces) < 0);
@@ -231,45 +227,57 @@ static void cannot(struct work *w, int64_t i, const char why[256])
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Looks at the plans from `from` on, which do not fit and hence have no time; the least that one of them
- * lacks, INFINITY where there are none. */
-static int need(struct work *w, int64_t from, struct schedules *s, double *least, struct plan *of)
+/* Looks at the plans from `from` on, which do not fit and hence have no time, but for those whose bound lacks more than *least; and of
+ * these the one that lacks least, if any was looked at. */
+static int need(struct work *w, int64_t from, struct schedules *s, double *least, struct plan *of, bool *any)
 {
     char why[256];
+    double mine = INFINITY;
 
+    if (w->n - from > 1)
+        sort_stable(&w->found[from], (size_t)(w->n - from), sizeof *w->found, found_by_lack);
     struct fail_sink before = fail_divert(why, sizeof why);
     for (int64_t i = from; i < w->n; i++) {
-        if (assess(w, i, i, s, NULL, NULL) < 0)
-            cannot(w, i, why);
-        else if (w->found[i].over < *least) {
-            *least = w->found[i].over;
-            *of = w->found[i].plan;
+        struct found *f = &w->found[i];
+        if (f->over > *least) {
+            f->at_least = true;
+            f->available = cluster_available(&f->plan.cluster);
+            f->key = hash_mix(0, (uint64_t)f->order);
+            continue;
         }
+        if (assess(w, i, i, s, NULL, NULL) < 0) {
+            cannot(w, i, why);
+            continue;
+        }
+        if (f->over < mine) {
+            *of = f->plan;
+            *any = true;
+            mine = f->over;
+        }
+        *least = fmin(*least, f->over);
     }
     fail_restore(before);
     return w->failed ? -1 : 0;
 }
 
-/* All that one stands for, and of that which lacks least what saves memory without offload. */
+/* All that one stands for, and of that which lacks least what saves memory without offload: its bound is no lower. */
 static int look_after_all(struct work *w, const struct found *one, struct schedules *s, double *least)
 {
     int64_t from = w->n;
-    double mine = INFINITY;
+    bool any = false;
     struct plan of;
     int rc;
 
     w->whole = one;
     rc = one->elsewhere ? take(&one->plan, w) : enumerate(w->o, take, w);
     if (rc == 0)
-        rc = need(w, from, s, &mine, &of);
+        rc = need(w, from, s, least, &of, &any);
     from = w->n;
-    if (rc == 0 && mine < INFINITY && !one->elsewhere)
+    if (rc == 0 && any && !one->elsewhere)
         rc = enumerate_saving(w->o, &of, true, take, w);
     if (rc == 0)
-        rc = need(w, from, s, &mine, &of);
+        rc = need(w, from, s, least, &of, &any);
     w->whole = NULL;
-    if (mine < *least)
-        *least = mine;
     return rc;
 }
 
@@ -300,6 +308,8 @@ static int find_nearest(struct work *w)
     for (int64_t i = 0; i < n; i++)
         if (!w->found[i].at_least && !w->found[i].fits && w->found[i].over < least)
             least = w->found[i].over;
+    if (n > 1)
+        sort_stable(w->found, (size_t)n, sizeof *w->found, found_by_lack);
     for (int64_t i = 0; i < n && !rc; i++) {
         struct found left_out = w->found[i];
         if (!left_out.at_least || left_out.refused || left_out.over >= least)
@@ -525,8 +535,9 @@ static int append_saving(struct work *w, int64_t n, int64_t micro_batch, bool le
         w->n = all;
         if (of[0] < 0 || hopeless(w, n, &w->found[i].plan))
             continue;
-        struct plan base = w->found[of[least]].plan;
-        if (!least || (of[1] != of[0] && !has_fitting(w, n, &base, true)))
+        const struct found *usual = &w->found[of[0]], *smallest = &w->found[of[1]];
+        struct plan base = !least ? usual->plan : smallest->at_least ? w->least[smallest->program] : smallest->plan;
+        if (!least || (memcmp(&base, &usual->plan, sizeof base) && !has_fitting(w, n, &base, true)))
             rc = enumerate_saving(w->o, &base, w->o->in_place || (least && has_fitting(w, n, &base, false)), take, w);
     }
     return rc;
@@ -556,30 +567,6 @@ static int look_later(struct work *w)
         }
     }
     return rc;
-}
-
-static void drop_refused(struct work *w)
-{
-    int64_t kept = 0;
-
-    for (int64_t i = 0; i < w->n; i++)
-        if (!w->found[i].refused && !w->found[i].too_slow)
-            w->found[kept++] = w->found[i];
-    w->n = kept;
-}
-
-/* Once stopped: only those that were looked at; how many of them fit. */
-static int64_t keep_assessed(struct work *w)
-{
-    int64_t kept = 0, fit = 0;
-
-    for (int64_t i = 0; i < w->n; i++)
-        if (w->found[i].assessed || w->found[i].at_least) {
-            fit += w->found[i].fits;
-            w->found[kept++] = w->found[i];
-        }
-    w->n = kept;
-    return fit;
 }
 
 /* ---- the top of the ranking ---- */
@@ -616,6 +603,7 @@ static int rank(struct work *w, int64_t n)
 int search_data(const struct search_options *o, struct search_result *out)
 {
     struct work w = { .o = o, .first_later = -1, .best_s = INFINITY, .caller = pthread_self(), .lock = PTHREAD_MUTEX_INITIALIZER };
+    int64_t fit = 0;
     int rc = -1;
 
     memset(out, 0, sizeof *out);
@@ -639,7 +627,9 @@ int search_data(const struct search_options *o, struct search_result *out)
     run_all(&w);
     if (!w.failed && look_later(&w) < 0)
         goto out;
-    out->partial = w.stopped && o->keeps && !w.failed && keep_assessed(&w) > 0;
+    if (w.stopped && o->keeps && !w.failed)
+        w.n = found_keep_assessed(w.found, w.n, &fit);
+    out->partial = fit > 0;
     if (w.stopped && !out->partial) {
         out->stopped = true;
         fail("search: stopped before all plans were looked at");
@@ -653,10 +643,10 @@ int search_data(const struct search_options *o, struct search_result *out)
         out->nrefused += w.found[i].elsewhere && w.found[i].refused;
     }
     memcpy(out->refused, w.why_refused, sizeof out->refused);
-    drop_refused(&w);
+    w.n = found_drop_refused(w.found, w.n);
     if (!out->partial && !o->answer_only && find_nearest(&w) < 0)
         goto failed;
-    drop_refused(&w);
+    w.n = found_drop_refused(w.found, w.n);
     out->considered = w.seen - w.twice;
     out->looked = w.looked;
     out->cut = w.cut;
@@ -681,6 +671,7 @@ failed:
 out:
     programs_free(&w.programs);
     free(w.full);
+    free(w.least);
     free(w.found);
     return rc;
 }

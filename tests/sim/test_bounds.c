@@ -1,6 +1,9 @@
 /* Bounds against what plans really need: never above it. */
 #include "tests/model/plans.h"
 
+#include <string.h>
+
+#include "model/arch/training.h"
 #include "model/plan/knob.h"
 #include "sim/search/bounds.h"
 #include "sim/search/enumerate.h"
@@ -121,9 +124,49 @@ static void no_stage_of_a_mixture_needs_less(void **state)
     assert_int_equal(seen.n, 36);
 }
 
+static void adapt(struct model *m)
+{
+    struct training t = training_default();
+
+    strcpy(t.what, "lora");
+    t.rank = 16;
+    strcpy(t.target_modules, "all-linear");
+    assert_int_equal(training_apply(m, &t, "test"), 0);
+}
+
+/* Units of up to eight blocks, and of what is left; groups of ranks that shard, and replicas of them; experts, whose first dimension is
+ * smaller than the ranks are, and which ZeRO-3 keeps whole for backward, as it does falcon's layers; adapters beside a model that does
+ * not train. */
+static void no_unit_needs_less(void **state)
+{
+    static const char *const models[] = { "mixtral-8x7b", "llama-3.2-1b", "llama-3.2-1b", "falcon-7b", "gpt-oss-20b" };
+    static const char *const clusters[] = { "2x8xh100", "4xa100-80gb", "4x4xh100", "4xa100-80gb", "2x4xa100-80gb" };
+    struct seen seen = { 0 };
+
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        for (int k = 0; k < 2; k++) {
+            struct model whole, m;
+            struct cluster c;
+            assert_int_equal(model_load(models[i], &whole), 0);
+            assert_int_equal(model_with_layers(&whole, i == 0 || i > 2 ? 3 : 11, &m), 0);
+            if (i == 1)
+                adapt(&m);
+            assert_int_equal(cluster_load(clusters[i], &c), 0);
+            struct search_options o = { .model = &m, .cluster = &c, .seq = k ? 2048 : 256, .global_batch = c.world_size * (k ? 1 : 4), .strategies = ~0ull,
+                                        .dialects = ~(1ull << DIALECT_PAPER), .kernels = attention_default(&m), .precision = DT_BF16,
+                                        .micro_batch = 1, .recompute = k ? 7 : 1u << RECOMPUTE_FULL };
+            assert_int_equal(enumerate(&o, below, &seen), 0);
+            model_free(&m);
+            model_free(&whole);
+        }
+    assert_true(seen.n > 1000);
+    print_message("%lld plans, a bound is %.2f of the truth\n", (long long)seen.n, seen.sum / (double)seen.n);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(no_stage_of_a_mixture_needs_less), cmocka_unit_test(no_plan_needs_less) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(no_stage_of_a_mixture_needs_less), cmocka_unit_test(no_plan_needs_less), cmocka_unit_test(no_unit_needs_less) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
