@@ -45,6 +45,8 @@ bool recipe_is_factorys_second(const json_t *config);
 
 /* TRL's trainers, told apart by the program that a command runs (the reader of commands sets this key: "dpo" of `trl dpo`, of trl/scripts/dpo.py), or
  * by their configs' own keys. */
+/* A "loss_type" that no TRL has: the trainer's model returns logits. */
+#define RECIPE_LOGITS "whole logits"
 #define RECIPE_TRL_PROGRAM "program of TRL"
 enum trl_trainer { TRL_SFT, TRL_DPO, TRL_KTO, TRL_REWARD, TRL_GRPO };
 enum trl_trainer recipe_trl_trainer(const json_t *config);

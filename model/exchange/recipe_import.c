@@ -17,6 +17,7 @@
 #include "model/exchange/recipe_liger.h"
 #include "model/exchange/recipe_loss.h"
 #include "model/exchange/recipe_notes.h"
+#include "model/exchange/recipe_refuses.h"
 #include "model/exchange/recipe_targets.h"
 #include "model/exchange/titan_import.h"
 #include "model/plan/knob.h"

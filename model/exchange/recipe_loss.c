@@ -1,7 +1,7 @@
 /* recipe_loss.c -- see recipe_loss.h.  trl/trainer/sft_trainer.py of 1.6, 1.7 to 1.14, and 1.15 and 1.16. */
 #include "model/exchange/recipe_loss.h"
 
-#include <stdio.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "model/exchange/recipe.h"
@@ -24,11 +24,12 @@ static bool is_planned(struct plan *p, char *why, size_t size)
 
 void recipe_trl_loss(const json_t *config, struct plan *p, struct notes *notes)
 {
+    const char *kind = json_string_value(json_object_get(config, "loss_type"));
     char why[256] = "";
     bool liger = json_is_true(json_object_get(config, "use_liger_kernel"));
     enum loss_kind before = p->loss;
 
-    if (recipe_trl_trainer(config) != TRL_SFT)
+    if (recipe_trl_trainer(config) != TRL_SFT || (kind && !strcmp(kind, RECIPE_LOGITS)))
         return;
     p->loss = LOSS_CHUNKED_LOGPROB;
     if (is_planned(p, why, sizeof why)) {

@@ -137,7 +137,7 @@ static int read_unsloth(const struct form_file *f, struct plan *p, struct notes 
     json_t *recipe = json_pack("{s:b, s:s, s:i, s:i, s:b, s:b, s:s}", "use_peft", 1, "lora_target_modules", "all-linear", "max_length", 2048,
                                "per_device_train_batch_size", 2, "bf16", 1, "use_bnb_nested_quant", 0, "dtype", "bfloat16");
     json_t *usual = json_pack("{s:i, s:f, s:i, s:s, s:b, s:s}", "lora_alpha", 16, "lora_dropout", 0.0, "gradient_accumulation_steps", 4,
-                              "optim", "adamw_8bit", "ddp_find_unused_parameters", 0, "loss_type", "nll");      /* its parser's defaults */
+                              "optim", "adamw_8bit", "ddp_find_unused_parameters", 0, "loss_type", RECIPE_LOGITS);      /* its parser's defaults */
 
     json_object_update(recipe, usual);
     json_decref(usual);

@@ -340,10 +340,30 @@ static void the_actors_kernel_joins_what_ranks_have(void **state)
     drop(&p, &g);
 }
 
+/* Of T - 1 positions once in forward; once more in backward, beside both products.  Tiles of 32768 columns: four, the last of 29952. */
+static void tiles_of_logits_come_again_in_backward(void **state)
+{
+    struct plan p;
+    struct program g;
+
+    (void)state;
+    build("chunked-logprob", 1, &p, &g);
+    const struct piece *head = &g.piece[PIECE_HEAD];
+    assert_int_equal(count(&g, PASS_FORWARD, "logits"), 4);
+    assert_int_equal(count(&g, PASS_BACKWARD, "logits"), 4);
+    assert_int_equal(count(&g, PASS_BACKWARD, "logits dW"), 4);
+    assert_close(head->flops[PASS_FORWARD], 2.0 * (T - 1) * H * V, 1);
+    assert_close(head->flops[PASS_BACKWARD], 6.0 * (T - 1) * H * V, 1);
+    /* A tile, both sums in fp32 and their casts; at most the hidden states a few times beside them. */
+    int64_t made = 2 * (int64_t)(T - 1) * 32768 + (4 + 2) * ((int64_t)V * H + (int64_t)(T - 1) * H);
+    assert_in_range(peak(&g, PASS_BACKWARD) - made, 0, 12 * (int64_t)T * H);
+    drop(&p, &g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_actors_losses_hold_what_verls_make), cmocka_unit_test(the_actors_kernel_joins_what_ranks_have),
+        cmocka_unit_test(tiles_of_logits_come_again_in_backward), cmocka_unit_test(an_actors_losses_hold_what_verls_make), cmocka_unit_test(the_actors_kernel_joins_what_ranks_have),
         cmocka_unit_test(fused_linear_has_its_gradients_in_forward),
         cmocka_unit_test(chunked_upcasts_one_chunk_at_a_time),
         cmocka_unit_test(the_weights_gradient_is_handed_out_once),
