@@ -256,7 +256,7 @@ static void fold_tiles(struct tape *t, const struct head_loss *h, int64_t rows, 
     tape_unref(t, x);
 }
 
-var op_chunked_logprob(struct tape *t, const struct head_loss *h, var labels)
+var tape_actor_tiles(struct tape *t, const struct head_loss *h, var labels)
 {
     enum dtype dt = h->autocast ? DT_BF16 : tape_var_dtype(t, h->x);
     int64_t rows = tape_var_numel(t, h->x) / h->k;

@@ -17,7 +17,7 @@ var  tape_actor_kernel(struct tape *t, const struct head_loss *h, var labels, in
 /* ChunkedLogProbFunction (trl/kernels/chunked_logprob.py of 1.15 and 1.16): LOGPROB_ROWS x LOGPROB_COLUMNS logits at a time, folded into sums of
  * rows by Triton's kernel; backward makes each tile once more, its gradient in its place, and adds both products to sums in fp32. */
 enum { LOGPROB_ROWS = 4096, LOGPROB_COLUMNS = 32768 };
-var  op_chunked_logprob(struct tape *t, const struct head_loss *h, var labels);
+var  tape_actor_tiles(struct tape *t, const struct head_loss *h, var labels);
 
 /* Backward of the three. */
 void tape_run_actor(struct tape *t, const struct node *n, int out[TAPE_EDGES]);

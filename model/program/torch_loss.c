@@ -253,7 +253,7 @@ static var logprob_loss(struct torch_model *b, var n)
     var part = shifts ? op_slice(t, "all but the last", n, rows * width) : tape_hold(t, n);
     var x = op_index(t, "positions that count", part, rows * width), labels = op_new(t, "labels that count", KC_COPY, rows, DT_INT64);
     struct head_loss h = of_head(b, "chunked log-probabilities", x);
-    var loss = op_chunked_logprob(t, &h, labels);
+    var loss = tape_actor_tiles(t, &h, labels);
     const var gone[] = { part, labels, x, h.w };
 
     t->module = -1;

@@ -565,7 +565,7 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
     static const struct { const char *text, *says, *not; } rows[] = {
         /* 8 x 1024 positions of 32000 logits in 4 bytes: 1.05 GB */
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\n", "loss: chunked-logprob, as TRL has it since 1.15", "no whole logits" },
-        { "model_name_or_path: llama-2-7b\nmax_length: 1024\n", "(1.05 GB in fp32)", "nothing is" },
+        { "model_name_or_path: llama-2-7b\nmax_length: 1024\n", "(1.05 GB in fp32: --set loss=fp32)", "nothing is" },
         /* 32000 x 4096 of 8 bytes: 1.05 GB */
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\n", "its gradient in fp32 (1.05 GB)", "nothing is" },
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\nloss_type: dft\n", "loss: chunked-logprob", "no whole logits" },

@@ -488,9 +488,8 @@ def run(plan, rehearsed=False):
         with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"), contextlib.ExitStack() as stack:
             pure = dict(plan.get("fsdp", {}), **plan.get("ddp", {})).get("model_dtype")
             stack.enter_context(liger(plan, MODELS[plan["model"]]))
-            fused_head = stack.enter_context(trl(plan))
             model = built(plan, torch.bfloat16 if pure else torch.float32)
-            fused_head(model)
+            stack.enter_context(trl(plan))(model)
             replace_loss(model, plan.get("loss"))
             model = shard(model, plan, mesh) if fsdp else wrap_ddp(model, plan)
             # The default on CUDA is foreach, but it is not chosen for fake tensors.
@@ -592,9 +591,8 @@ def cases():
         kernels = eager if family in EAGER_ONLY else sdpa_
         yield plan_of(family, world=4, kernels=eager, precision="fp32", batch=2, seq=256)
         if family == "gptj":            # scores of fp32 factors
-            yield plan_of(family, world=4, kernels=eager, precision="bf16", batch=4, seq=256)
-            yield plan_of(family, "ddp", world=4, kernels=eager, precision="bf16", batch=2, seq=256)
-            yield plan_of(family, world=4, kernels=eager, precision="bf16", batch=1, seq=256, recompute="full")
+            yield from (plan_of(family, strategy, world=4, kernels=eager, precision="bf16", batch=n, seq=256, recompute=again)
+                        for strategy, n, again in (("fsdp", 4, "none"), ("ddp", 2, "none"), ("fsdp", 1, "full")))
         if family == "qwen2":
             yield plan_of(family, world=4, kernels=sdpa_, precision="fp32", batch=2, seq=256)
         yield plan_of(family, world=4, kernels=kernels, precision="bf16", batch=4, seq=256)
