@@ -189,7 +189,7 @@ void export_settle(struct plan *p, const char *target)
         return;                         /* the others have a word for each value */
     for (int i = 0; (k = knob_at(i)); i++) {
         const struct knob_name *n = knob_name_in(k, tool);
-        bool chosen = k->turn > 0 || !strcmp(k->name, "optimizer") || !strcmp(k->name, "precision");
+        bool chosen = k->turn > 0 || !strcmp(k->name, "optimizer") || !strcmp(k->name, "precision") || !strcmp(k->name, "loss");
         if (chosen || !n->lacks || !knob_concerns(k, n, knob_cell(p)) || knob_sayable(p, k, n))
             continue;
         if (!n->section)

@@ -10,6 +10,7 @@
 #include "model/exchange/megatron_graphs.h"
 #include "model/exchange/megatron_read.h"
 #include "model/family/family.h"
+#include "model/plan/loss_check.h"
 
 static void flag(FILE *to, bool is, const char *name)
 {
@@ -278,6 +279,8 @@ int megatron_export(const struct plan *p, FILE *to)
     if (p->parallel.virtual_stages > 1 && p->parallel.pipeline <= 2 && !p->megatron.overlap_p2p_comm)
         return fail("export to megatron: megatron.overlap_p2p_comm: false: megatron-core runs it, but training/arguments.py asks for more than 2 ranks in "
                     "parallel.pipeline beside --no-overlap-p2p-communication: true");
+    if (loss_is_of_actor(p->loss))
+        return fail("export to megatron: loss: verl's own is no option of Megatron-LM: fp32, compiled or fused");
     write_model(&p->model, p->seq, to);
     number(to, "--seq-length", p->seq);
     number(to, "--micro-batch-size", p->micro_batch);

@@ -350,6 +350,11 @@ static int read_instances(const struct import *in)
         return -1;
     if (n < 1 || data % n)
         return fail("%s: num_distributed_optimizer_instances: %" PRId64 " does not divide the %" PRId64 " data- and context-parallel ranks", in->where, n, data);
+    if (n > 1 && json_is_true(json_object_get(in->from, "reduce_scatter_with_fp32_accumulation")))
+        return fail("%s: reduce_scatter_with_fp32_accumulation: megatron-core refuses it beside several num_distributed_optimizer_instances", in->where);
+    if (in->p->strategy == STRAT_ZERO1 && n > 1 && n == data)
+        return fail("%s: num_distributed_optimizer_instances: %" PRId64 " for as many data-parallel ranks leaves each its states whole: not planned: fewer, or no "
+                    "distributed optimizer", in->where, n);
     if (in->p->strategy == STRAT_ZERO1)
         in->p->shard_group = data / n;
     return 0;

@@ -662,8 +662,8 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
         p->fsdp.model_dtype = DT_BF16;          /* accelerate widens weights under mixed precision alone */
     if (rc < 0 || check_half(&in, adapts) < 0 || recipe_fsdp_check_mesh(config, in.form, where, p) < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
         return -1;
-    if (in.form == RECIPE_TRL)
-        recipe_trl_loss(config, p, notes);
+    if (in.form == RECIPE_TRL && recipe_trl_loss(config, where, p, notes) < 0)
+        return -1;
     accelerate_root_units(p, notes);
     group_parameters(&in);
     if (adapts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->train.base != BASE_PLAIN)

@@ -74,9 +74,9 @@ static int check_kinds(const struct plan *p, const char *where)
 static int check_context(const struct plan *p, const char *where)
 {
     bool verls = p->dialect == DIALECT_TORCH_FSDP1 && p->parallel.context_method == CONTEXT_ULYSSES;
-    bool ring = p->dialect == DIALECT_TORCH && p->parallel.context_method != CONTEXT_ULYSSES, planned = p->strategy == STRAT_FSDP && (ring || verls);
+    bool planned = p->strategy == STRAT_FSDP && (p->dialect == DIALECT_TORCH || verls);
 
-    if (planned && ring && p->parallel.expert > 1)
+    if (planned && p->parallel.expert > 1 && p->parallel.context_method != CONTEXT_ULYSSES)
         return 0;
     if (!planned || p->parallel.expert > 1 || !family_for(&p->model)->autoep || model_blocks_differ(&p->model))
         return fail("%s: parallel.context: of a mixture of experts context parallelism is planned for mixtral and qwen3_moe with experts in every block, "

@@ -306,6 +306,7 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_expert_codes, "no experts' products are of 8 bits" },
         { knob_idle_scaled, "megatron.fp8_format and fp4_format are none" },
         { knob_idle_ends_bf16, "first_last_layers_bf16 is false" },
+        { knob_idle_fused_parts, "train is not \"lora\", or q, k and v of the model are layers of their own" },
         { knob_idle_lora, "train is not \"lora\"" },
         { knob_idle_base, "everything trains" },
         { knob_idle_fsdp_packed, "train is not \"lora\", or base_dtype is \"plain\"" },

@@ -76,6 +76,8 @@ static int check_reads_head(const struct plan *p, const char *where)
         return fail("%s: loss: %s: %s ties its head to its embedding, and how %s keeps the head's part of that gradient, made by the loss itself, "
                     "is not modelled yet: take liger-cross-entropy, FSDP or DDP", where, word, m->name,
                     p->strategy == STRAT_DP ? "DataParallel" : "DeepSpeed");
+    if (p->loss == LOSS_CHUNKED_LOGPROB && p->strategy == STRAT_DP)
+        return fail("%s: loss: chunked-logprob is TRL's, which refuses DataParallel: ddp", where);
     if (loss_is_of_actor(p->loss) && check_actor(p, where) < 0)
         return -1;
     if (p->parallel.pipeline > 1 && !kernels_are_megatron(p->kernels))

@@ -42,6 +42,15 @@ static int engine_refuses(struct importing *in, bool vllm)
 }
 
 /* What the file asks for and no phase plan has. */
+/* Asked for: neither left out nor hydra's null. */
+static bool is_asked(const struct importing *in, const char *path)
+{
+    const json_t *v = form_value(in->f->doc, path);
+    const char *word = json_string_value(v);
+
+    return v && !json_is_null(v) && !(word && (!strcmp(word, "null") || !strcmp(word, "None")));
+}
+
 static int verl_refuses(struct importing *in)
 {
     const char *estimator = import_text(in, "algorithm.adv_estimator", "gae"), *engine = import_text(in, ROLLOUT "name", "vllm");
@@ -54,7 +63,8 @@ static int verl_refuses(struct importing *in)
         return fail("%s: actor_rollout_ref.hybrid_engine: false: verl's main_ppo takes true alone", in->f->path);
     if (strcmp(import_text(in, ROLLOUT "checkpoint_engine.backend", "naive"), "naive") != 0)
         return fail("%s: " ROLLOUT "checkpoint_engine.backend: an engine on GPUs of its own is not read from verl's files: write a phase plan", in->f->path);
-    if (strcmp(import_text(in, ROLLOUT "quantization", "fp8"), "fp8") != 0 || form_value(in->f->doc, ROLLOUT "quantization_config_file"))
+    if ((is_asked(in, ROLLOUT "quantization") && strcmp(import_text(in, ROLLOUT "quantization", "fp8"), "fp8") != 0) ||
+        is_asked(in, ROLLOUT "quantization_config_file"))
         return fail("%s: " ROLLOUT "quantization: %.20s: fp8 without a file of its own is planned", in->f->path, import_text(in, ROLLOUT "quantization", "fp8"));
     if (form_value(in->f->doc, REF "model.path"))
         return fail("%s: " REF "model.path: a reference model that is another one than the actor is not planned from verl's files: write a phase plan", in->f->path);
@@ -95,7 +105,7 @@ static void verl_ranks(struct importing *in, json_t *engine)
     import_positive(engine, "pipeline", import_count(in, ROLLOUT "pipeline_model_parallel_size", 1, 1));
     if (in->actor.model.experts > 0 && (data > 1 || import_count(in, ROLLOUT "expert_parallel_size", 1, 1) > 1))
         import_positive(engine, "expert", all);
-    if (form_value(in->f->doc, ROLLOUT "quantization"))
+    if (is_asked(in, ROLLOUT "quantization"))
         json_object_set_new(engine, "quantization", json_string("fp8-block"));
 }
 

@@ -570,7 +570,8 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\n", "its gradient in fp32 (1.05 GB)", "nothing is" },
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\nloss_type: dft\n", "loss: chunked-logprob", "no whole logits" },
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\nuse_liger_kernel: true\n", "before, with use_liger_kernel: fused-linear", "no whole logits" },
-        { "model_name_or_path: microsoft/phi-2\nmax_length: 1024\n", "for a head with a bias): planned with logits of all positions", "loss: chunked" },
+        { "model_name_or_path: microsoft/phi-2\nmax_length: 1024\n", "why its own loss is not planned here: losses in parts", "loss: chunked" },
+        { "model_name_or_path: llama-2-7b\nnum_generations: 8\nbf16: true\n", "of all positions: TRL scores the completion's alone", "no whole logits" },
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\n", "nothing in it says who shares what: planned as DDP", "chunks" },
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\nloss_type: nll\n", "bf16 is not given", "loss_type" },
         /* 64 (4 x 8192 + 3 x 15104) 32 adapters of 8 bytes: 1.28 GB */
@@ -601,6 +602,11 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
             fail_msg("%s: says \"%s\", not \"%s\"", rows[i].text, rows[i].says, rows[i].not);
         plan_free(&p);
     }
+    /* What TRL itself refuses. */
+    refuses("model_name_or_path: x\nmax_length: 64\nloss_type: foo\n", 0, "loss_type: foo: TRL's SFT has nll, dft and chunked_nll");
+    refuses("model_name_or_path: x\nmax_length: 64\nuse_liger_kernel: true\nliger_kernel_config: {fused_linear_cross_entropy: true}\n", 0,
+            "fused_linear_cross_entropy: TRL refuses it");
+    refuses("model_name_or_path: x\nmax_length: 64\nuse_peft: true\nlora_target_modules: [q_proj, lm_head]\n", 0, "TRL refuses an adapter of the head");
     refuses("model_name_or_path: x\ntemplate: qwen3\ninfer_backend: huggingface\n", 0, "infer_backend: LLaMA-Factory does not train by this file");
     refuses("model_name_or_path: x\ntemplate: qwen3\nexport_dir: merged\n", 0, "export_dir: LLaMA-Factory does not train by this file");
     refuses("model_name_or_path: x\nstage: sft\ndo_predict: true\n", 0, "do_predict: LLaMA-Factory does not train by this file");

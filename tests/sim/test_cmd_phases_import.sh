@@ -56,6 +56,9 @@ verl() {
     holds "role['critic']['between'] == 'host' and phase['values']['times'] == 2 and phase['critic']['times'] == 4"
     ask "$tmp/ppo.yaml" 0 --set critic.model.lora_rank=8 critic.strategy=fsdp2
     holds "plan['critic']['train']['lora']['modules_to_save'] == ['score']"
+    # hydra's null is as if it were left out
+    ask "$tmp/ppo.yaml" 0 --set actor_rollout_ref.rollout.quantization=null actor_rollout_ref.rollout.quantization_config_file=null
+    holds "'quantization' not in plan['engine']"
     ask "$tmp/ppo.yaml" 0 --set critic.enable=false
     holds "'critic' not in role"
     says 'critic.model.path: not given' "$tmp/ppo.yaml" --set 'critic={}'
