@@ -68,7 +68,7 @@ static void tables(struct torch_model *b, var *cos, var *sin)
     }
 }
 
-/* gptj: each repeats every second number of the model's rows. */
+/* gptj: queries and keys each repeat every number of the model's rows twice. */
 static var rotate_by_rows(struct torch_model *b, var x, var rows)
 {
     struct tape *t = b->t;

@@ -315,8 +315,8 @@ static void share_embedding(struct mega *z)
                 sched_coll(z->s, STREAM_REDUCE, PHASE_INIT, COLL_ALL_REDUCE, GROUP_TIED, z->r.kept, RED_SUM, z->m->tensors[t].numel);
 }
 
-/* train_step() of training/training.py averages the last stage's loss over all data-parallel ranks, for the log: an entry that no list has, of
- * a communicator that else only several instances of the optimizer do not have anyway. */
+/* train_step() of training/training.py averages the last stage's loss over all data-parallel ranks for its log.  Lists leave that entry out.
+ * Where the optimizer has several instances nothing else uses this communicator, so its buffers are counted here. */
 static void log_losses(struct mega *z)
 {
     if (z->instances > 1 && z->chunk[z->nchunks - 1].heads)
