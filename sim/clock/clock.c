@@ -248,6 +248,21 @@ static void meet_slow(struct clock *k, const struct actor *a, int m, double slow
     k->ends[meet->at] = meet->end;
 }
 
+/* ---- the next event ---- */
+
+static void set_next(struct clock *k, int actor, double t)
+{
+    int i = k->leaves + actor;
+
+    k->least[i] = t;
+    for (i /= 2; i > 0; i /= 2) {
+        double a = k->least[2 * i], b = k->least[2 * i + 1], least = b < a ? b : a;
+        if (k->least[i] == least)
+            break;
+        k->least[i] = least;
+    }
+}
+
 /* ---- one role ---- */
 
 /* Starts the head of a stream if it can.  False where it cannot. */
@@ -339,7 +354,7 @@ static void look_forward(struct clock *k, struct actor *a)
         if (it->end < next)
             next = it->end;
     }
-    k->next[a->index] = next;
+    set_next(k, a->index, next);
 }
 
 /* ---- all roles ---- */
@@ -350,6 +365,8 @@ static int first_of(const struct clock *k, struct bits b, int from)
     if (from >= k->n)
         return k->n;
     uint64_t mask = ~UINT64_C(0) << from % 64;
+    if (k->words == 1)
+        return b.word[0] & mask ? __builtin_ctzll(b.word[0] & mask) : k->n;
 
     for (int w = from / 64; w < k->words; w++, mask = ~UINT64_C(0))
         if (b.word[w] & mask)
@@ -416,8 +433,6 @@ static double least_of(const double *v, int n)
     double least[4] = { INFINITY, INFINITY, INFINITY, INFINITY };
     int i = 0;
 
-    if (n == 1)
-        return v[0];
     for (; i + 4 <= n; i += 4)
         for (int j = 0; j < 4; j++)
             least[j] = v[i + j] < least[j] ? v[i + j] : least[j];
@@ -436,18 +451,29 @@ static void drop_active(struct clock *k, int i)
     k->meets[k->active[i]].at = i;
 }
 
+/* Of the actors below number i of k->least, in their order, those that have an event now. */
+static void end_all_due(struct clock *k, int i)
+{
+    while (k->least[i] - k->t <= REST * k->t) {
+        if (i >= k->leaves) {
+            end_due(k, &k->actors[i - k->leaves]);
+            return;
+        }
+        end_all_due(k, 2 * i);
+        i = 2 * i + 1;
+    }
+}
+
 /* Advances to the next end or issue; false where there is none. */
 static bool pass_time(struct clock *k)
 {
-    double t = least_of(k->next, k->n), meets = least_of(k->ends, k->nactive);
+    double t = k->least[1], meets = least_of(k->ends, k->nactive);
 
     t = meets < t ? meets : t;
     if (t == INFINITY)
         return false;
     k->t = t;
-    for (int i = 0; i < k->n; i++)
-        if (k->next[i] - t <= REST * t)
-            end_due(k, &k->actors[i]);
+    end_all_due(k, 1);
     if (!(meets - t <= REST * t))
         return true;
     for (int i = k->nactive - 1; i >= 0; i--)
@@ -503,7 +529,11 @@ static void clock_open(struct clock *k, const struct role *roles, int n, enum sc
     k->words = n / 64 + 1;
     k->actors = room_new((size_t)n, sizeof *k->actors);
     k->ranks = room_new((size_t)n, sizeof *k->ranks);
-    k->next = room_new((size_t)n, sizeof *k->next);
+    for (k->leaves = 1; k->leaves < n; k->leaves *= 2)
+        ;
+    k->least = room_new(2 * (size_t)k->leaves, sizeof *k->least);
+    for (int i = 0; i < 2 * k->leaves; i++)
+        k->least[i] = INFINITY;
     k->dirty.word = room_new((size_t)k->words, sizeof *k->dirty.word);
     k->touched.word = room_new((size_t)k->words, sizeof *k->touched.word);
     for (int i = 0; i < n; i++) {
@@ -516,7 +546,6 @@ static void clock_open(struct clock *k, const struct role *roles, int n, enum sc
         k->actors[i].whole = whole;
         clock_pull_open(&k->actors[i], &roles[i], n, id);
         clock_lanes_open(&k->actors[i], lanes ? &lanes[i] : NULL);
-        k->next[i] = INFINITY;
         touch(k, &k->actors[i]);
     }
 }
@@ -527,7 +556,7 @@ static void clock_close(struct clock *k)
     clock_skip_close(k);
     free(k->actors);
     free(k->ranks);
-    free(k->next);
+    free(k->least);
     free(k->dirty.word);
     free(k->touched.word);
 }

@@ -118,7 +118,8 @@ struct bits { uint64_t *word; };
 
 struct clock {
     struct actor *actors; int n;
-    double *next;                   /* the next event of each; INFINITY: none */
+    double *least; int leaves;      /* of 2 * leaves: the next event of actor i is least[leaves + i], INFINITY: none; of the two numbers
+                                     * 2 i and 2 i + 1, number i has the least */
     struct bits dirty, touched;     /* something ended since it was settled; something changes for it at this event */
     int words;                      /* of either */
     double t;

@@ -108,16 +108,24 @@ static struct lane work_of(const struct actor *a, int op)
 static struct lane time_of(struct actor *a, const struct item *it, double own, double lost, double part)
 {
     const struct actor_lanes *l = a->lanes;
-    struct lane work = work_of(a, it->op), took = work;
+    struct lane work = work_of(a, it->op), took = work, grows;
     int side = side_of(a, it), other = !side;
     bool longer = l->beside_s[side] * l->took_s[other] < l->beside_s[other] * l->took_s[side] && l->sum_s[other] > 0;
+    double sum_s = l->sum_s[other];
 
-    for (int k = 0; k < LANES && lost > 0 && own > 0; k++) {
-        double mine = work.s[k] / own, slow = l->of->slow.s[k];
-        double grows = longer && !it->linked ? fmin(l->sum[other].s[k] / l->sum_s[other], mine / part) : mine;
-        took.s[k] += lost * grows * (it->linked ? slow > 0 : slow);
-        if (!side && l->sum_s[other] > 0)
-            l->of->unsure.s[k] += .5 * lost * fabs(l->sum[other].s[k] / l->sum_s[other] - mine);
+    if (!(lost > 0) || !(own > 0))
+        return took;
+    for (int k = 0; k < LANES; k++)
+        grows.s[k] = work.s[k] / own;
+    for (int k = 0; k < LANES && !side && sum_s > 0; k++)
+        l->of->unsure.s[k] += .5 * lost * fabs(l->sum[other].s[k] / sum_s - grows.s[k]);
+    for (int k = 0; k < LANES && longer && !it->linked; k++) {
+        double theirs = l->sum[other].s[k] / sum_s, mine = grows.s[k] / part;
+        grows.s[k] = theirs < mine ? theirs : mine;
+    }
+    for (int k = 0; k < LANES; k++) {
+        double slow = l->of->slow.s[k];
+        took.s[k] += lost * grows.s[k] * (it->linked ? (double)(slow > 0) : slow);
     }
     return took;
 }
