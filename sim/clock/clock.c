@@ -526,7 +526,7 @@ static void clock_open(struct clock *k, const struct role *roles, int n, enum sc
     k->n = n;
     k->free_meet = -1;
     memset(k->buckets, -1, sizeof k->buckets);
-    k->words = n / 64 + 1;
+    k->words = (n + 63) / 64;
     k->actors = room_new((size_t)n, sizeof *k->actors);
     k->ranks = room_new((size_t)n, sizeof *k->ranks);
     for (k->leaves = 1; k->leaves < n; k->leaves *= 2)

@@ -27,6 +27,7 @@
 #include "sim/search/grid.h"
 #include "sim/search/nearest.h"
 #include "sim/search/ranking.h"
+#include "sim/search/unpriced.h"
 
 struct work {
     const struct search_options *o;
@@ -49,6 +50,7 @@ struct work {
     int64_t      first_refused;         /* the first of them */
     char         why_refused[256];      /* and why it could not */
     pthread_mutex_t lock;               /* of reasons */
+    struct unpriced unpriced;
 };
 
 /* Plans with equal kernels follow each other as they are enumerated; variants that save memory may have any before. */
@@ -142,6 +144,21 @@ static int take_run(const struct plan *p, void *arg)
     return 1;
 }
 
+/* Plans that passed the checks can be planned; of variants that save memory, where the cluster says what they need. */
+static void cannot(struct work *w, int64_t i, const char why[256])
+{
+    bool refused = w->first_later >= 0 && i >= w->first_later;
+
+    w->found[i].refused = refused;
+    pthread_mutex_lock(&w->lock);
+    if (refused ? w->refused == 0 || i < w->first_refused : w->failed == 0)
+        memcpy(refused ? w->why_refused : w->why, why, 256);
+    if (refused && (w->refused == 0 || i < w->first_refused))
+        w->first_refused = i;
+    ++*(refused ? &w->refused : &w->failed);
+    pthread_mutex_unlock(&w->lock);
+}
+
 static int take(const struct plan *p, void *arg)
 {
     struct work *w = arg;
@@ -155,6 +172,7 @@ static int take(const struct plan *p, void *arg)
     const struct program *g = w->programs.of[program].program;
     int64_t least = w->o->exhaustive ? 0 : bounds_bytes(p, g);
     bool over = least > found_limit(p);
+    char why[256];
     if (w->whole && !over)
         return 0;
     if (!w->o->exhaustive && bounds_host_is_short(p, g)) {
@@ -167,6 +185,8 @@ static int take(const struct plan *p, void *arg)
         w->programs.of[program].used = true;
         f->over = over ? found_short_by(least, found_limit(p)) : 0;
         f->needed = least;
+        if (w->first_later >= 0 && !w->o->exhaustive && unpriced_is(&w->unpriced, p, g, why))
+            cannot(w, w->n - 1, why);
     }
     return 0;
 }
@@ -212,21 +232,6 @@ static int assess(struct work *w, int64_t from, int64_t i, struct schedules *s, 
     return 0;
 }
 
-/* Plans that passed the checks can be planned; of variants that save memory, where the cluster says what they need. */
-static void cannot(struct work *w, int64_t i, const char why[256])
-{
-    bool refused = w->first_later >= 0 && i >= w->first_later;
-
-    w->found[i].refused = refused;
-    pthread_mutex_lock(&w->lock);
-    if (refused ? w->refused == 0 || i < w->first_refused : w->failed == 0)
-        memcpy(refused ? w->why_refused : w->why, why, 256);
-    if (refused && (w->refused == 0 || i < w->first_refused))
-        w->first_refused = i;
-    ++*(refused ? &w->refused : &w->failed);
-    pthread_mutex_unlock(&w->lock);
-}
-
 /* Looks at the plans from `from` on, which do not fit and hence have no time, but for those whose bound lacks more than *least; and of
  * these the one that lacks least, if any was looked at. */
 static int need(struct work *w, int64_t from, struct schedules *s, double *least, struct plan *of, bool *any)
@@ -239,6 +244,8 @@ static int need(struct work *w, int64_t from, struct schedules *s, double *least
     struct fail_sink before = fail_divert(why, sizeof why);
     for (int64_t i = from; i < w->n; i++) {
         struct found *f = &w->found[i];
+        if (f->refused)
+            continue;
         if (f->over > *least) {
             f->at_least = true;
             f->available = cluster_available(&f->plan.cluster);
@@ -347,7 +354,7 @@ static void ask_on(struct work *w)
 static void one(struct work *w, int64_t from, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo,
                 const char why[256])
 {
-    if (!w->found[i].at_least && assess(w, from, i, s, cache, memo) < 0)
+    if (!w->found[i].at_least && !w->found[i].refused && assess(w, from, i, s, cache, memo) < 0)
         cannot(w, i, why);
     w->found[i].assessed = true;
     ask_on(w);
@@ -669,6 +676,7 @@ failed:
     if (w.failed)
         fail("a candidate that passed the checks could not be planned: %s", w.why);
 out:
+    unpriced_free(&w.unpriced);
     programs_free(&w.programs);
     free(w.full);
     free(w.least);
