@@ -404,9 +404,35 @@ static void share_cores(struct clock *k)
     }
 }
 
+/* The same where there is one role. */
+static void settle_alone(struct clock *k)
+{
+    struct actor *a = k->actors;
+
+    while (k->dirty.word[0] && !k->failed) {
+        k->dirty.word[0] = 0;
+        issue(k, a);
+        start_heads(k, a);
+    }
+    if (!k->touched.word[0])
+        return;
+    if (a->passed >= 0)
+        clock_skip_boundary(k, a);
+    if (a->role->crowd)
+        share_cores(k);
+    look_forward(k, a);
+    k->touched.word[0] = 0;
+    if (a->n > a->most && !a->whole)
+        clock_pull_forget(k, a);
+}
+
 /* Everything that can happen at this moment. */
 static void settle(struct clock *k)
 {
+    if (k->n == 1) {
+        settle_alone(k);
+        return;
+    }
     for (int first; (first = first_of(k, k->dirty, 0)) < k->n && !k->failed; )
         for (int i = first; i < k->n; i = first_of(k, k->dirty, i + 1))
             while (bits_has(k->dirty, i) && !k->failed) {
@@ -467,7 +493,7 @@ static void end_all_due(struct clock *k, int i)
 /* Advances to the next end or issue; false where there is none. */
 static bool pass_time(struct clock *k)
 {
-    double t = k->least[1], meets = least_of(k->ends, k->nactive);
+    double t = k->least[1], meets = k->nactive > 0 ? least_of(k->ends, k->nactive) : INFINITY;
 
     t = meets < t ? meets : t;
     if (t == INFINITY)

@@ -24,6 +24,15 @@ static struct plan of_files(const struct plan *p)
     return key;
 }
 
+/* In the order in which they are missed: spaces_judge(), then the prices. */
+static bool lacks_a_figure(const struct plan *p, const struct schedules *s)
+{
+    int64_t bytes;
+
+    return ((s->spaces & IN_HOST) && cluster_host_memory(&p->cluster, &bytes) < 0) ||
+           ((s->spaces & IN(SPACE_DISK)) && cluster_disk(&p->cluster, &bytes) < 0) || space_cost_known(p, s, SCHED_STEADY) < 0;
+}
+
 static const struct plan_asked *asked(const struct unpriced *u, const struct plan *key)
 {
     for (int64_t i = 0; i < u->n; i++)
@@ -45,7 +54,7 @@ bool unpriced_is(struct unpriced *u, const struct plan *p, const struct program 
         struct plan_asked *a = &u->asked[u->n++];
         *a = (struct plan_asked){ .plan = key };
         struct fail_sink before = fail_divert(a->why, sizeof a->why);
-        a->yes = lower_using(p, 0, g, &s) == 0 && space_cost_known(p, &s, SCHED_STEADY) < 0;
+        a->yes = lower_using(p, 0, g, &s) == 0 && lacks_a_figure(p, &s);
         fail_restore(before);
         schedules_free(&s);
         was = a;

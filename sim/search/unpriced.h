@@ -1,4 +1,4 @@
-/* unpriced.h -- plans that keep data in files of disks whose speed the cluster does not say: known before they are lowered.
+/* unpriced.h -- plans that keep data in files of disks whose size or speed the cluster does not say: known before they are lowered.
  *
  *     struct unpriced u = { 0 };
  *     if (unpriced_is(&u, &plan, program, why)) ...       not lowered; `why` says what the cluster lacks
