@@ -297,7 +297,7 @@ double engine_step_s(struct engine_steps *d, int64_t n, double context)
     bool within = d->e->driven == DRIVEN_WITHIN, overlaps = d->e->overlaps > 0 || d->e->pipeline > 1;
     double gpu = engine_step_gpu(d, n) + engine_context_s(d, n, context), b = (double)n;
     double core = (b * (HOST_CORE + (within ? HOST_OUTPUTS : HOST_MESSAGE)) + HOST_STEP * (double)d->e->pipeline) * d->unit;
-    double beside = within ? 0 : b * (d->e->driven == DRIVEN_ASYNC ? HOST_FRONTEND : HOST_OUTPUTS + HOST_MESSAGE) * d->unit;
+    double beside = within ? 0 : b * (d->e->driven == DRIVEN_ASYNC || d->e->driven == DRIVEN_SERVER ? HOST_FRONTEND : HOST_OUTPUTS + HOST_MESSAGE) * d->unit;
 
     gpu = fmax(gpu, issued_one_by_one(d));
     return fmax(overlaps ? fmax(core, gpu) : core + gpu, beside);

@@ -131,13 +131,14 @@ static int read_version(const struct reading *r, int *to)
 
 static int read_driven(const struct reading *r, struct engine *e)
 {
-    static const char *const words[] = { [DRIVEN_PROCESS] = "process", [DRIVEN_WITHIN] = "within", [DRIVEN_ASYNC] = "async" };
+    static const char *const words[] = { [DRIVEN_PROCESS] = "process", [DRIVEN_WITHIN] = "within", [DRIVEN_ASYNC] = "async",
+                                         [DRIVEN_SERVER] = "server" };
     const json_t *v = json_object_get(r->j, "driven");
     int w = v ? word_of(v, words, NDRIVEN) : (int)e->driven;
     bool overlaps = false;
 
     if (w < 0)
-        return wrong(r, "driven", "\"process\", \"within\" or \"async\"");
+        return wrong(r, "driven", "\"process\", \"within\", \"async\" or \"server\"");
     if (read_flag(r, "async_scheduling", &overlaps) < 0)
         return -1;
     e->driven = (enum engine_driven)w;
