@@ -309,7 +309,8 @@ static void add_moves_of(struct phases *p, int place, const struct moment *m)
     for (int k = 0; any && k < p->plan.nsteps; k++) {
         if (m[k].moved == 0)
             continue;
-        struct cost c = space_cost_moved(any, m[k].moved);
+        struct cost c = space_cost_moved(any, m[k].moved), fresh = space_cost_touched(m[k].anew);
+        c = sum_of(&c, &fresh);
         p->moves_s += c.s;
         p->time[k] = sum_of(&p->time[k], &c);
     }

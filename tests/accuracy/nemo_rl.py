@@ -16,13 +16,13 @@ import sys
 
 DPXPLAN = os.path.join(os.environ.get("B", "build"), "dpxplan")
 PROMPT = 150
-GPUS_A_NODE = {"h100": 8, "gb200": 4}
+GPUS_A_NODE = {"h100": 8, "gb200": 72}          # that NVLink joins: "System: GB200-NVL72"
 ITERATIONS = {"8off": 8}                        # responses of so many are in flight: planned together
 VLLM = {"v0.5": "0.11", "v0.6": "0.17"}         # pyproject.toml of the two
 
 
 def cluster(gpus: int, gpu: str) -> str:
-    return f"{gpus // GPUS_A_NODE[gpu]}x{GPUS_A_NODE[gpu]}x{gpu}"
+    return f"{max(1, gpus // GPUS_A_NODE[gpu])}x{min(gpus, GPUS_A_NODE[gpu])}x{gpu}"
 
 
 def phases(row: dict) -> dict:
@@ -47,7 +47,7 @@ def phases(row: dict) -> dict:
     return {"dpx_phases": 1, "cluster": cluster(trainers, row["gpu"]), "samples": int(row["samples"]) * ITERATIONS.get(row["policy"], 1), "of_prompt": 16 if large else 32, "prompt": PROMPT,
             "response": {"mean": int(row["mean"]) - PROMPT, "longest": int(row["longest"]) - PROMPT}, "asynchronous": apart,
             "roles": {"policy": {"train": plan, "between": "device" if apart else "host", "empties_cache": True,
-                                 "unpadded": True, "frees_gradients": True}, "engine": engine},
+                                 "unpadded": True, "frees_gradients": True, "pageable": "states"}, "engine": engine},
             "phases": [{"hand_over": "policy", "to": "engine"}, {"generate": "engine"}, {"name": "log-probs", "forward": "policy"}, {"name": "reference", "forward": "policy"},
                        {"update": "policy"}]}
 
