@@ -337,7 +337,6 @@ static void full_devices_keep_their_invariants(void **state)
  * of 100 more there is none. */
 static void others_take_of_the_device(void **state)
 {
-    const int64_t MiB = 1 << 20;
     struct caching_allocator *a = caching_allocator_new(300 * MiB, NULL);
     int one = caching_allocator_malloc(a, 100 * MiB, 0), two = caching_allocator_malloc(a, 100 * MiB, 0);
 
