@@ -588,7 +588,7 @@ accuracy-public:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory $B/dpxplan $(addprefix $B/tests/accuracy/accuracy_,public memory offload)
 	@$B/tests/accuracy/accuracy_public && $B/tests/accuracy/accuracy_memory && $B/tests/accuracy/accuracy_offload
-	@echo 'post-training: whole steps'; B=$B python3 tests/accuracy/nemo_rl.py
+	@echo 'post-training: whole steps'; B=$B python3 tests/accuracy/nemo_rl.py; echo 'prime-rl: steps and reserved memory'; B=$B python3 tests/accuracy/primerl.py
 	@B=$B tests/accuracy/bill.sh
 
 accuracy-pages:

@@ -30,6 +30,8 @@ struct caching_options caching_allocator_defaults(void)
                                      .large_segment_size = 20 * MiB, .fraction = 1 };
 }
 
+void caching_allocator_resize(struct caching_allocator *a, int64_t capacity) { a->capacity = capacity; }
+
 struct caching_allocator *caching_allocator_new(int64_t capacity, const struct caching_options *o)
 {
     struct caching_allocator *a = room_new(1, sizeof *a);

@@ -62,6 +62,8 @@ int caching_allocator_configure(struct caching_options *o, const char *conf);
 
 /* A device of `capacity` bytes beside what others hold on it; NULL: the defaults. */
 struct caching_allocator *caching_allocator_new(int64_t capacity, const struct caching_options *o);
+/* Others on the device take or leave some of it: from now on it has so many bytes.  What is reserved stays. */
+void caching_allocator_resize(struct caching_allocator *a, int64_t capacity);
 void caching_allocator_delete(struct caching_allocator *a);     /* accepts NULL */
 
 /* A block of at least `bytes` > 0 for `stream`: its handle, valid until it is freed.  -1: out of memory. */

@@ -212,8 +212,11 @@ static void of_builtin(struct cluster *c, const struct builtin *b, int64_t nodes
     cluster_of_gpu(c, gpu_find(b->gpu), nodes, b->gpus);
     c->nics = b->nics;
     c->inter = b->nics * b->nic;
-    if (b->node.memory > 0)
+    if (b->node.memory > 0) {
+        double issue = c->node.issue;           /* the processor's, whatever else a node has */
         c->node = b->node;
+        c->node.issue = b->node.issue > 0 ? b->node.issue : issue;
+    }
 }
 
 /* A copy fit for a one-line message: cut, and nothing unprintable. */

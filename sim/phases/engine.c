@@ -32,14 +32,17 @@ struct engine engine_usual(enum engine_kind kind)
     return usual[kind];
 }
 
-/* vllm/engine/arg_utils.py, 0.11 to 0.33, for LLM(): GPUs of 70 GiB that are no A100 take more; one of 160 GiB has the same. */
+/* vllm/engine/arg_utils.py, 0.11.2, 0.17.1 and 0.33.0: get_batch_defaults().  LLM() and the server: GPUs of 70 GiB that are no A100 take more; a server
+ * reads more at once with 160 GiB (0.33).  An AsyncLLM made by a program (UsageContext.ENGINE_CONTEXT) has none of that, and SchedulerConfig's own. */
 static void fill_vllm(struct engine *e, const struct gpu *g)
 {
-    bool large = g->memory >= (int64_t)70 << 30 && (g->memory >= (int64_t)160 << 30 || !strstr(g->name, "a100"));
+    static const int64_t tokens[NDRIVEN][2] = { [DRIVEN_PROCESS] = { 8192, 16384 }, [DRIVEN_WITHIN] = { 8192, 16384 },
+                                                [DRIVEN_ASYNC] = { 2048, 2048 }, [DRIVEN_SERVER] = { 2048, 8192 } };
+    bool huge = g->memory >= (int64_t)160 << 30, large = g->memory >= (int64_t)70 << 30 && (huge || !strstr(g->name, "a100"));
 
     e->share = e->share < 0 ? (e->version < GRAPHS_WITHIN ? 0.9 : 0.92) : e->share;
-    e->sequences = e->sequences ? e->sequences : large ? 1024 : 256;
-    e->batched_tokens = e->batched_tokens ? e->batched_tokens : large ? 16384 : 8192;
+    e->sequences = e->sequences ? e->sequences : e->driven == DRIVEN_ASYNC ? 128 : large ? 1024 : 256;
+    e->batched_tokens = e->batched_tokens ? e->batched_tokens : huge && e->driven == DRIVEN_SERVER ? 16384 : tokens[e->driven][large];
     e->overlaps = e->overlaps < 0 ? e->version >= OVERLAPS : e->overlaps;
 }
 

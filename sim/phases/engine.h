@@ -37,7 +37,7 @@
 enum engine_codes { CODES_NONE, CODES_FP8, CODES_FP8_BLOCK, CODES_AWQ, CODES_GPTQ, NCODES };
 enum engine_kind { ENGINE_VLLM, ENGINE_SGLANG, NENGINE };
 /* Who calls the engine: engine_step.h. */
-enum engine_driven { DRIVEN_PROCESS, DRIVEN_WITHIN, DRIVEN_ASYNC, NDRIVEN };
+enum engine_driven { DRIVEN_PROCESS, DRIVEN_WITHIN, DRIVEN_ASYNC, DRIVEN_SERVER, NDRIVEN };
 
 struct engine {
     enum engine_kind kind;

@@ -12,6 +12,7 @@
  *     within      LLM() in the caller's process (VLLM_ENABLE_V1_MULTIPROCESSING=0)       core and outputs, then the GPU
  *     process     LLM(), the engine's core in a process of its own: vLLM's usual         core, then the GPU; outputs beside both
  *     async       AsyncLLM, a coroutine a response                                       core, then the GPU; the frontend beside both
+ *     server      vllm serve: an AsyncLLM behind HTTP, whose own time is not counted      as async
  *
  * With asynchronous scheduling (vLLM's default from 0.14 on, not with Ray; SGLang's overlap schedule) the core works while the GPU does. */
 #ifndef DPX_ENGINE_STEP_H

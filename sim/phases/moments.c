@@ -55,6 +55,30 @@ static int64_t asleep_on_host(const struct phase_plan *p, const struct role_byte
     return s->does == DOES_UPDATE || states ? 0 : b->states;
 }
 
+static int64_t states_on_host(const struct phase_plan *p, const struct role_bytes *b, const struct phase_step *s, int i)
+{
+    enum role_where w = moments_where(p, s, i);
+    bool there = w == WHERE_DEVICE || w == WHERE_WEIGHTS_AWAY || (moments_acts(s, i) && s->does == DOES_UPDATE);
+
+    return there ? 0 : b->states;
+}
+
+/* What went to host memory into pages that nothing has touched. */
+static int64_t anew_between(const struct phase_plan *p, const struct role_bytes *role, int place, const struct phase_step *from, const struct phase_step *to)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < p->nroles; i++) {
+        if (!is_model(&p->role[i]) || !is_here(p, i, place) || p->role[i].anew == ANEW_NONE)
+            continue;
+        bool all = p->role[i].anew == ANEW_ALL;
+        int64_t before = all ? asleep_on_host(p, &role[i], from, i) : states_on_host(p, &role[i], from, i);
+        int64_t now = all ? asleep_on_host(p, &role[i], to, i) : states_on_host(p, &role[i], to, i);
+        sum += now > before ? now - before : 0;
+    }
+    return sum;
+}
+
 static int64_t moved_between(const struct phase_plan *p, const struct role_bytes *role, int place, const struct phase_step *from, const struct phase_step *to)
 {
     int64_t sum = 0;
@@ -157,8 +181,11 @@ void moments_of(const struct phase_plan *p, const struct role_bytes *role, const
     memset(out, 0, (size_t)p->nsteps * sizeof *out);
     for (int k = 0; k < p->nsteps; k++)
         take_stock(p, role, own[k], place, &p->step[k], &out[k]);
-    for (int k = 0; k < p->nsteps; k++)
-        out[k].moved = moved_between(p, role, place, &p->step[(k + p->nsteps - 1) % p->nsteps], &p->step[k]);
+    for (int k = 0; k < p->nsteps; k++) {
+        const struct phase_step *from = &p->step[(k + p->nsteps - 1) % p->nsteps];
+        out[k].moved = moved_between(p, role, place, from, &p->step[k]);
+        out[k].anew = anew_between(p, role, place, from, &p->step[k]);
+    }
     for (int i = 0; i < PROCESSES; i++)
         carried[i] = persists(p, role, place, i);
     for (int i = 0; i < PHASE_STEPS; i++) {     /* it never falls, and is the same from the second time on */

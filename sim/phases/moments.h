@@ -44,6 +44,7 @@ struct moment {
     int64_t taken;                  /* with what is reserved */
     int64_t host;                   /* in host memory, of one rank */
     int64_t moved;                  /* to and from host memory since the phase before, of one rank */
+    int64_t anew;                   /* of it into memory allocated anew ("pageable") */
 };
 
 /* What the allocator of a process has in each phase, as a replay of all of them says (sim/plan/phases_replay.h): of process 0, which roles without one

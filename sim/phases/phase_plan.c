@@ -131,13 +131,14 @@ static int read_version(const struct reading *r, int *to)
 
 static int read_driven(const struct reading *r, struct engine *e)
 {
-    static const char *const words[] = { [DRIVEN_PROCESS] = "process", [DRIVEN_WITHIN] = "within", [DRIVEN_ASYNC] = "async" };
+    static const char *const words[] = { [DRIVEN_PROCESS] = "process", [DRIVEN_WITHIN] = "within", [DRIVEN_ASYNC] = "async",
+                                         [DRIVEN_SERVER] = "server" };
     const json_t *v = json_object_get(r->j, "driven");
     int w = v ? word_of(v, words, NDRIVEN) : (int)e->driven;
     bool overlaps = false;
 
     if (w < 0)
-        return wrong(r, "driven", "\"process\", \"within\" or \"async\"");
+        return wrong(r, "driven", "\"process\", \"within\", \"async\" or \"server\"");
     if (read_flag(r, "async_scheduling", &overlaps) < 0)
         return -1;
     e->driven = (enum engine_driven)w;
@@ -207,10 +208,22 @@ static int read_place(const struct reading *r, const struct phase_plan *p, int *
     return v ? wrong(r, "place", "a name of \"places\"") : 0;
 }
 
+static int read_anew(const struct reading *r, enum role_anew *to)
+{
+    static const char *const words[] = { [ANEW_NONE] = "none", [ANEW_STATES] = "states", [ANEW_ALL] = "all" };
+    const json_t *v = json_object_get(r->j, "pageable");
+    int w = v ? word_of(v, words, NANEW) : ANEW_NONE;
+
+    if (w < 0)
+        return wrong(r, "pageable", "\"none\", \"states\" or \"all\": what goes to host memory that is allocated anew each time");
+    *to = (enum role_anew)w;
+    return 0;
+}
+
 static int read_model(const struct reading *r, const struct phase_plan *p, struct phase_role *to)
 {
     static const char *const known[] = { "train", "infer", "between", "empties_cache", "frees_gradients", "shares_weights", "own_process", "place", "unpadded",
-                                         NULL };
+                                         "pageable", NULL };
     const json_t *train = json_object_get(r->j, "train"), *infer = json_object_get(r->j, "infer"), *between = json_object_get(r->j, "between");
     int where = WHERE_DEVICE;
 
@@ -225,6 +238,8 @@ static int read_model(const struct reading *r, const struct phase_plan *p, struc
     to->between = (enum role_where)where;
     if (read_flag(r, "shares_weights", &to->shares) < 0 || read_flag(r, "own_process", &to->own_process) < 0 ||
         read_flag(r, "frees_gradients", &to->frees) < 0 || read_flag(r, "unpadded", &to->unpadded) < 0)
+        return -1;
+    if (read_anew(r, &to->anew) < 0)
         return -1;
     if (to->shares && to->own_process)
         return wrong(r, "own_process", "left out of a role that shares weights: they are in another's process");

@@ -28,6 +28,8 @@
 enum { PHASE_ROLES = 8, PHASE_STEPS = 24, PHASE_NAME = 40, PHASE_PLACES = 4 };
 
 enum role_kind { ROLE_TRAINS, ROLE_INFERS, ROLE_IS_ENGINE };
+/* What goes to host memory into memory that is allocated anew each time (Tensor.to("cpu")). */
+enum role_anew { ANEW_NONE, ANEW_STATES, ANEW_ALL, NANEW };
 enum role_where { WHERE_DEVICE, WHERE_STATES_AWAY, WHERE_HOST, WHERE_WEIGHTS_AWAY, NWHERE };
 
 struct phase_role {
@@ -40,6 +42,7 @@ struct phase_role {
     bool own_process;               /* of a role that trains or infers: an allocator, communicators and a CUDA context of its own */
     bool unpadded;                  /* of a role that trains or infers: samples are as long as they are, without padding */
     bool frees;                     /* of a role that trains: gradient buffers are there in its updates alone */
+    enum role_anew anew;            /* of a role that trains or infers */
     bool shares;                    /* of a role that infers: its weights are another role's (adapters switched off) */
     struct engine engine;
     const json_t *model, *cluster;  /* of an engine; NULL: those of the first role that trains */

@@ -16,12 +16,12 @@ static const char engine[] =
     "{\"type\":\"object\",\"required\":[\"engine\"]," NOTES ",\"properties\":{\"engine\":{\"enum\":[\"vllm\",\"sglang\"]},\"version\":" NAME ",\"model\":" NAMED
     ",\"cluster\":" NAMED ",\"tensor\":" COUNT ",\"gpu_memory_utilization\":" SHARE ",\"mem_fraction_static\":" SHARE ",\"dtype\":" DTYPE
     ",\"kv_cache_dtype\":{\"enum\":[\"bf16\",\"fp16\",\"fp32\",\"fp8\"]},\"max_num_seqs\":" COUNT ",\"max_num_batched_tokens\":" COUNT ",\"block_size\":" COUNT
-    ",\"enforce_eager\":" FLAG ",\"sleep\":{\"enum\":[0,1,2]},\"own_process\":" FLAG ",\"driven\":{\"enum\":[\"process\",\"within\",\"async\"]},\"async_scheduling\":" FLAG
+    ",\"enforce_eager\":" FLAG ",\"sleep\":{\"enum\":[0,1,2]},\"own_process\":" FLAG ",\"driven\":{\"enum\":[\"process\",\"within\",\"async\",\"server\"]},\"async_scheduling\":" FLAG
     ",\"pipeline\":" COUNT ",\"expert\":" COUNT ",\"quantization\":{\"enum\":[\"none\",\"fp8\",\"fp8-block\",\"awq\",\"gptq\"]}}}";
 
 static const char model[] =
     "{\"type\":\"object\"," NOTES ",\"properties\":{\"train\":" NAMED ",\"infer\":" NAMED ",\"between\":" PLACE ",\"empties_cache\":" FLAG ",\"frees_gradients\":" FLAG
-    ",\"shares_weights\":" FLAG ",\"own_process\":" FLAG ",\"place\":" NAME ",\"unpadded\":" FLAG "}}";
+    ",\"pageable\":{\"enum\":[\"none\",\"states\",\"all\"]},\"shares_weights\":" FLAG ",\"own_process\":" FLAG ",\"place\":" NAME ",\"unpadded\":" FLAG "}}";
 
 static const char step[] =
     "{\"type\":\"object\"," NOTES ",\"properties\":{\"name\":" NAME ",\"generate\":" NAME ",\"forward\":" NAME ",\"update\":" NAME ",\"hand_over\":" NAME ",\"to\":" NAME

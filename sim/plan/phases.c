@@ -40,16 +40,30 @@ static int set_key(json_t *doc, const char *pair)
     return 0;
 }
 
+/* Of a recipe "roles.engine.sleep" is a key of the plan that it becomes: no framework's file has "roles". */
+static bool is_of_roles(const char *pair) { return !strncmp(pair, "roles.", 6); }
+
 static int set_keys(const struct opt_pairs *set, struct form_file *f)
 {
     json_t *doc = json_deep_copy(f->doc);
+    bool own = json_object_get(doc, "dpx_phases") != NULL;
 
     json_decref(f->doc);
     f->doc = doc;
     for (int i = 0; i < set->n; i++)
-        if (set_key(doc, set->at[i]) < 0)
+        if ((own || !is_of_roles(set->at[i])) && set_key(doc, set->at[i]) < 0)
             return -1;
     return 0;
+}
+
+static json_t *with_roles(const struct opt_pairs *set, json_t *doc)
+{
+    for (int i = 0; doc && i < set->n; i++)
+        if (is_of_roles(set->at[i]) && set_key(doc, set->at[i]) < 0) {
+            json_decref(doc);
+            return NULL;
+        }
+    return doc;
 }
 
 /* The document of a phase plan, or of a file that becomes one.  NULL: reported. */
@@ -80,7 +94,7 @@ static json_t *document_of(const struct phases_asked *a, struct phases *p)
     else if (own)
         doc = json_incref(f.doc);
     else if (phases_imports(&f))
-        doc = phases_import(a, &f, &p->notes);
+        doc = with_roles(&a->set, phases_import(a, &f, &p->notes));
     else
         phases_not_read(&f);
     form_close(&f);
@@ -309,7 +323,8 @@ static void add_moves_of(struct phases *p, int place, const struct moment *m)
     for (int k = 0; any && k < p->plan.nsteps; k++) {
         if (m[k].moved == 0)
             continue;
-        struct cost c = space_cost_moved(any, m[k].moved);
+        struct cost c = space_cost_moved(any, m[k].moved), fresh = space_cost_touched(m[k].anew);
+        c = sum_of(&c, &fresh);
         p->moves_s += c.s;
         p->time[k] = sum_of(&p->time[k], &c);
     }
@@ -455,6 +470,16 @@ static void take_contexts(struct phases *p)
     }
 }
 
+static void take_moments(struct phases *p, const int64_t *own)
+{
+    moments_of(&p->plan, p->bytes, own, &p->replayed[0], 0, p->moment);
+    p->largest = moments_largest(&p->plan, p->moment);
+    for (int i = 1; i < p->plan.nplaces; i++) {
+        moments_of(&p->plan, p->bytes, own, &p->replayed[i], i, p->more[i].moment);
+        p->more[i].largest = moments_largest(&p->plan, p->more[i].moment);
+    }
+}
+
 static int figures(const struct phases_asked *a, struct phases *p, bool timed)
 {
     int64_t own[PHASE_STEPS];
@@ -466,12 +491,12 @@ static int figures(const struct phases_asked *a, struct phases *p, bool timed)
             return -1;
     if (do_steps(p, a->db, own) < 0 || phases_replay(p) < 0 || (p->engine >= 0 && serve(p, own) < 0))
         return -1;
-    moments_of(&p->plan, p->bytes, own, &p->replayed[0], 0, p->moment);
-    p->largest = moments_largest(&p->plan, p->moment);
-    for (int i = 1; i < p->plan.nplaces; i++) {
-        moments_of(&p->plan, p->bytes, own, &p->replayed[i], i, p->more[i].moment);
-        p->more[i].largest = moments_largest(&p->plan, p->more[i].moment);
-    }
+    take_moments(p, own);
+    int within = phases_replay_within(p);
+    if (within < 0)
+        return -1;
+    if (within)
+        take_moments(p, own);
     for (int k = 0; k < p->plan.nsteps; k++)
         if (p->plan.step[k].does == DOES_GENERATE)
             do_generate(p, k);

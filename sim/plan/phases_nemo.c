@@ -325,6 +325,13 @@ static void set_unpadded(struct importing *in, json_t *role)
         json_object_set_new(role, "unpadded", json_true());
 }
 
+/* States go by Tensor.to("cpu") (models/policy/workers: move_optimizer(), move_optimizer_to_device()), FSDP2's weights too; Megatron-LM's buffers have
+ * pinned copies that stay (ParamAndGradBuffer.offload_to_cpu()). */
+static void set_pageable(struct importing *in, json_t *role)
+{
+    json_object_set_new(role, "pageable", json_string(nemo_is_megatron(in) ? "states" : "all"));
+}
+
 /* The policy's role.  Its gradients under Megatron-LM are there in updates alone. */
 static void add_policy(struct importing *in, bool stays)
 {
@@ -332,6 +339,7 @@ static void add_policy(struct importing *in, bool stays)
 
     if (nemo_is_megatron(in))
         json_object_set_new(role, "frees_gradients", json_true());
+    set_pageable(in, role);
     set_unpadded(in, role);
     import_role(in, "policy", role);
 }
@@ -379,6 +387,7 @@ static int read_critic(struct importing *in, int64_t *micro)
         json_t *role = json_pack("{s:o, s:s, s:b, s:b}", "train", plan, "between", "host", "empties_cache", 1, "own_process", 1);
         if (packs)
             json_object_set_new(role, "unpadded", json_true());
+        json_object_set_new(role, "pageable", json_string(frees ? "states" : "all"));
         if (frees)
             json_object_set_new(role, "frees_gradients", json_true());
         import_role(in, "critic", role);

@@ -116,8 +116,10 @@ static void set_experts(struct importing *in, json_t *model)
                                         "moe_permute_fusion" };
     json_t *own = section(in, CFG, keys, sizeof keys / sizeof *keys);
 
+    /* As Megatron-Bridge's providers of mixtures have it (models/qwen/qwen3_moe_bridge.py, models/deepseek): NeMo-RL 0.5 names no dispatcher. */
+    json_object_set_new(model, "moe_token_dispatcher_type", json_string("alltoall"));
+    json_object_set_new(model, "moe_grouped_gemm", json_true());
     json_object_update(model, own);
-    json_object_set_new(model, "moe_grouped_gemm", json_true());        /* of Megatron-Bridge's providers of mixtures */
     json_decref(own);
     notes_add(in->notes, CFG "moe_router_dtype, freeze_moe_router: the router is planned as it is usual, and trained");
 }

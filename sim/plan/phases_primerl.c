@@ -227,7 +227,7 @@ static int add_engine(struct importing *in, const struct split *s, const struct 
         return fail("%s: " VLLM "kv_cache_dtype: %.20s: auto, bfloat16 and fp8 are planned", in->f->path, cache);
     if (s->infer % tensor)
         return fail("%s: " VLLM "tensor_parallel_size: %" PRId64 " does not divide %" PRId64 " GPUs that generate", in->f->path, tensor, s->infer);
-    json_t *engine = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:f, s:b, s:i, s:o}", "engine", "vllm", "version", "0.26", "driven", "async", "dtype", "bf16", "kv_cache_dtype",
+    json_t *engine = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:f, s:b, s:i, s:o}", "engine", "vllm", "version", "0.26", "driven", "server", "dtype", "bf16", "kv_cache_dtype",
                                strncmp(cache, "fp8", 3) ? "bf16" : "fp8", "tensor", (json_int_t)tensor, "gpu_memory_utilization",
                                import_number(in, VLLM "gpu_memory_utilization", 0.9), "enforce_eager", import_flag(in, VLLM "enforce_eager", false), "sleep", 0,
                                "cluster", phases_part_of(all, s->infer));

@@ -20,7 +20,8 @@ struct replay {
     struct requests_process own;
     struct requests_role *role[PHASE_ROLES];
     unsigned here[PHASE_ROLES];         /* categories on the device */
-    bool wrong;
+    const int64_t *capacity;            /* of the device in each phase, without what others hold of it; NULL: there is room */
+    bool wrong, full;                   /* frees of what was never made; a request that found no room, behind which nothing is done */
 };
 
 static bool is_in(const struct replay *r, int i)
@@ -113,6 +114,22 @@ static void bring_role(struct replay *r, int i, unsigned to)
 
 /* ---- phases ---- */
 
+/* What a walk returns: -1 where there was no room. */
+static void take_result(struct replay *r, int64_t wrong)
+{
+    r->full |= wrong < 0;
+    r->wrong |= wrong > 0;
+}
+
+static void hand_over(struct replay *r)
+{
+    int block = r->p->handover.peak > 0 ? caching_allocator_malloc(r->a, r->p->handover.peak, STREAM_COMPUTE) : -1;
+
+    r->full |= r->p->handover.peak > 0 && block < 0;
+    if (block >= 0)
+        caching_allocator_free(r->a, block);
+}
+
 static void act(struct replay *r, int k)
 {
     const struct phases *p = r->p;
@@ -123,10 +140,17 @@ static void act(struct replay *r, int k)
         for (int64_t n = 0; n < 2 && n < p->times[k]; n++)      /* the second is steady */
             requests_role_step(r->role[s->role]);
     else if (s->does == DOES_FORWARD)
-        for (int64_t n = 0; n < 2 && n < p->times[k]; n++)
-            r->wrong |= requests_forward(&f->as, &f->is->schedules, reserved_options(&f->as), &r->t, &r->own) != 0;
-    else if (s->does == DOES_HAND_OVER && p->handover.peak > 0)
-        caching_allocator_free(r->a, caching_allocator_malloc(r->a, p->handover.peak, STREAM_COMPUTE));
+        for (int64_t n = 0; n < 2 && n < p->times[k] && !r->full; n++)
+            take_result(r, requests_forward(&f->as, &f->is->schedules, reserved_options(&f->as), &r->t, &r->own));
+    else if (s->does == DOES_HAND_OVER)
+        hand_over(r);
+}
+
+static void see_roles(struct replay *r)
+{
+    for (int i = 0; i < r->p->plan.nroles; i++)
+        if (r->role[i])
+            take_result(r, requests_role_wrong(r->role[i]));
 }
 
 static void phase(struct replay *r, int k, struct replayed *out)
@@ -136,13 +160,19 @@ static void phase(struct replay *r, int k, struct replayed *out)
     bool acts = s->role >= 0 && s->does != DOES_GENERATE && is_in(r, s->role);
     const struct caching_stats *c = caching_allocator_stats(r->a);
 
+    if (r->capacity)
+        caching_allocator_resize(r->a, r->capacity[k]);
     for (int i = 0; i < plan->nroles; i++)
         move_role(r, i, wanted(plan, s, i));
     for (int i = 0; i < plan->nroles; i++)
         bring_role(r, i, wanted(plan, s, i));
+    see_roles(r);
     caching_allocator_restart_peaks(r->a);
-    if (acts)
+    if (acts && !r->full)
         act(r, k);
+    see_roles(r);
+    if (r->full)
+        return;
     out->reserved[r->process][k] = c->reserved.peak;
     out->allocated[r->process][k] = c->allocated.peak;
     if (!acts || !plan->role[s->role].empties)
@@ -177,6 +207,7 @@ static const struct plan *any_plan(const struct replay *r)
     return &r->p->role[i].plan;
 }
 
+/* 1: a request found no room. */
 static int replay(struct replay *r, struct replayed *out)
 {
     struct caching_options o = caching_allocator_defaults();
@@ -189,18 +220,18 @@ static int replay(struct replay *r, struct replayed *out)
     r->t = reserved_target(r->a);
     r->own = (struct requests_process){ { -1, -1 } };
     open_roles(r);
-    for (int n = 0; n < ITERATIONS; n++) {
-        for (int k = 0; k < r->p->plan.nsteps; k++)
+    for (int n = 0; n < ITERATIONS && !r->full; n++) {
+        for (int k = 0; k < r->p->plan.nsteps && !r->full; k++)
             phase(r, k, out);
         if (!memcmp(before, out->reserved[r->process], sizeof before))
             break;
         memcpy(before, out->reserved[r->process], sizeof before);
     }
-    for (int i = 0; i < r->p->plan.nroles; i++) {
-        r->wrong |= r->role[i] && requests_role_wrong(r->role[i]) != 0;
+    for (int i = 0; i < r->p->plan.nroles; i++)
         requests_role_free(r->role[i]);
-    }
     caching_allocator_delete(r->a);
+    if (r->full)
+        return 1;
     return r->wrong ? fail("internal error: phases replayed through PyTorch's allocator free tensors that were never made: please report this plan") : 0;
 }
 
@@ -211,9 +242,46 @@ int phases_replay(struct phases *p)
             struct replay r = { .p = p, .place = i, .process = process };
             if (!can_replay(&r))
                 continue;
-            if (replay(&r, &p->replayed[i]) < 0)
+            if (replay(&r, &p->replayed[i]) != 0)
                 return -1;
             p->replayed[i].known[process] = true;
         }
     return 0;
+}
+
+/* Bytes of the device in each phase without what others hold: engines, NCCL, other processes.  Is more taken than there is? */
+static bool full_card(const struct phases *p, int place, int process, int64_t *capacity)
+{
+    const struct moment *m = place ? p->more[place].moment : p->moment;
+    int64_t limit = place ? p->more[place].limit : p->limit;
+    bool full = false;
+
+    for (int k = 0; k < p->plan.nsteps; k++) {
+        int64_t others = m[k].taken - p->replayed[place].reserved[process][k];
+        capacity[k] = limit > others ? limit - others : 0;
+        full |= m[k].taken > limit;
+    }
+    return full;
+}
+
+int phases_replay_within(struct phases *p)
+{
+    int64_t capacity[PHASE_STEPS];
+    int changed = 0;
+
+    for (int i = 0; i < p->plan.nplaces; i++)
+        for (int process = 0; process <= p->plan.nroles; process++) {
+            struct replay r = { .p = p, .place = i, .process = process, .capacity = capacity };
+            struct replayed within = p->replayed[i];
+            if (!within.known[process] || !full_card(p, i, process, capacity))
+                continue;
+            int rc = replay(&r, &within);
+            if (rc < 0)
+                return -1;
+            if (rc == 0) {
+                p->replayed[i] = within;
+                changed = 1;
+            }
+        }
+    return changed;
 }

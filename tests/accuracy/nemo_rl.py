@@ -2,9 +2,14 @@
 """Whole steps of GRPO as NVIDIA published them (NVIDIA-NeMo/RL, docs/about/performance-summary.md), beside `dpxplan phases`.
 
     B=build python3 tests/accuracy/nemo_rl.py           a line a row, those that are left out with the reason
-    B=build python3 tests/accuracy/nemo_rl.py --check   only complaints: a step outside of the predicted interval, a wrong sign
+    B=build python3 tests/accuracy/nemo_rl.py --check   only complaints: a step outside of the predicted interval, a wrong policy that is
+                                                        said to be cheaper beyond its interval, more steps wrong than KNOWN says
 
-Nothing was fitted to them.  What the page does not state its recipes do (examples/configs/recipes/llm/performance at v0.5.0 and v0.6.0): 64 prompts of
+Steps are 25 % too short on average, and nothing was fitted to them.  Where generation decides (three asynchronous rows of Qwen3-30B-A3B on H100) they
+are within 10 %: an AsyncLLM takes 128 sequences.  What is too short is what trains: Qwen3-30B-A3B on GB200 takes twice as long as planned, though
+Grace's issuing thread and Transformer Engine's Python count; rewards (math-verify, some 5 s of 2048 responses on eight workers) and what else waits
+between phases count nothing.  So the policy that shares its GPUs comes out too cheap.
+ What the page does not state its recipes do (examples/configs/recipes/llm/performance at v0.5.0 and v0.6.0): 64 prompts of
 32 responses, no recomputation, micro-batches of one packed row, log-probabilities of policy and reference, no padding, vLLM's share 0.6 or apart 0.8;
 one off the policy half of the GPUs generate, eight off a third.  Prompts are taken as 150 tokens.
 """
@@ -16,13 +21,14 @@ import sys
 
 DPXPLAN = os.path.join(os.environ.get("B", "build"), "dpxplan")
 PROMPT = 150
-GPUS_A_NODE = {"h100": 8, "gb200": 4}
+GPUS_A_NODE = {"h100": 8, "gb200": 72}          # that NVLink joins: "System: GB200-NVL72"
+KNOWN = 5                                       # pairs of nine in which the cheaper policy is right
 ITERATIONS = {"8off": 8}                        # responses of so many are in flight: planned together
 VLLM = {"v0.5": "0.11", "v0.6": "0.17"}         # pyproject.toml of the two
 
 
 def cluster(gpus: int, gpu: str) -> str:
-    return f"{gpus // GPUS_A_NODE[gpu]}x{GPUS_A_NODE[gpu]}x{gpu}"
+    return f"{max(1, gpus // GPUS_A_NODE[gpu])}x{min(gpus, GPUS_A_NODE[gpu])}x{gpu}"
 
 
 def phases(row: dict) -> dict:
@@ -47,7 +53,7 @@ def phases(row: dict) -> dict:
     return {"dpx_phases": 1, "cluster": cluster(trainers, row["gpu"]), "samples": int(row["samples"]) * ITERATIONS.get(row["policy"], 1), "of_prompt": 16 if large else 32, "prompt": PROMPT,
             "response": {"mean": int(row["mean"]) - PROMPT, "longest": int(row["longest"]) - PROMPT}, "asynchronous": apart,
             "roles": {"policy": {"train": plan, "between": "device" if apart else "host", "empties_cache": True,
-                                 "unpadded": True, "frees_gradients": True}, "engine": engine},
+                                 "unpadded": True, "frees_gradients": True, "pageable": "states"}, "engine": engine},
             "phases": [{"hand_over": "policy", "to": "engine"}, {"generate": "engine"}, {"name": "log-probs", "forward": "policy"}, {"name": "reference", "forward": "policy"},
                        {"update": "policy"}]}
 
@@ -72,7 +78,7 @@ def main() -> None:
         iterations = ITERATIONS.get(row["policy"], 1)
         time, step = {k: v / iterations for k, v in predicted(row)["iteration"].items() if k != "basis"}, float(row["step_s"])
         off.append(time["s"] / step - 1)
-        runs.append((row["version"], row["model"], row["gpu"], row["policy"], step * int(row["gpus"]), time["s"] * int(row["gpus"])))
+        runs.append((row["version"], row["model"], row["gpu"], row["policy"], *(int(row["gpus"]) * s for s in (step, time["s"], time["low_s"], time["high_s"]))))
         inside = time["low_s"] <= step <= time["high_s"]
         say(f"  {name:<62} {step:4.0f} s, predicted {time['s']:4.0f} ({time['low_s']:.0f} to {time['high_s']:.0f}) {100 * off[-1]:+.0f} %")
         if not inside:
@@ -80,8 +86,10 @@ def main() -> None:
     pairs = [(a, b) for i, a in enumerate(runs) for b in runs[i + 1:] if a[:3] == b[:3] and a[3] != b[3]]
     wrong = [(a, b) for a, b in pairs if (a[4] < b[4]) != (a[5] < b[5])]
     for a, b in wrong:
-        if abs(a[4] / b[4] - 1) > .1:           # what differs by less no prediction tells apart
+        if a[7] < b[6] or b[7] < a[6]:          # intervals that meet say nothing of it
             print(f"{a[1]} on {a[2]}: of {a[3]} and {b[3]} the other policy is predicted to be the cheaper one")
+    if len(pairs) - len(wrong) < KNOWN:
+        print(f"the cheaper policy is right in {len(pairs) - len(wrong)} of {len(pairs)} pairs, and was in {KNOWN}")
     say(f"  the cheaper policy is right in {len(pairs) - len(wrong)} of {len(pairs)} pairs; published costs of the others differ by "
         f"{', '.join(f'{100 * abs(a[4] / b[4] - 1):.0f} %' for a, b in wrong)}")
     say(f"  {len(off)} steps, mean error {100 * sum(map(abs, off)) / len(off):.0f} %, {sum(abs(e) <= .25 for e in off)} within 25 %")

@@ -105,7 +105,16 @@ if sys.argv[1:] == ["experts"]:
             kept[-1].register_hook(DistributedDataParallel._make_backward_post_hook(ddp, w))
         return seconds(lambda: Products.apply(x, *weights).sum().backward())
 
+    def exchanges():
+        from megatron.core.tensor_parallel.mappings import all_to_all
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)
+        torch.cuda.current_device = lambda: "cpu"
+        x, rows, group = torch.zeros(16, 8, requires_grad=True), [2] * 8, dist.new_group(list(range(8)))
+        return seconds(lambda: [all_to_all(group, x, rows, rows) for _ in range(50)]) / 50
+
     (few, few_both), (many, many_both) = sorts(16), sorts(256)
+    print("an all-to-all of a mixture, forward          %7.2f" % (exchanges() / f))
     print("a chunk of a sort, forward                   %7.3f" % ((many - few) / 240 / f))
     print("backward                                     %7.3f" % ((many_both - few_both - many + few) / 240 / f))
     print("a weight whose gradient is added by itself   %7.3f" % ((hooks(136) - hooks(8)) / 128 / f))

@@ -333,6 +333,25 @@ static void full_devices_keep_their_invariants(void **state)
     }
 }
 
+/* Two blocks of 100 MiB are freed into the cache of a device of 300.  Others take 150 of it: a block of 120 finds no room until the cache is given back;
+ * of 100 more there is none. */
+static void others_take_of_the_device(void **state)
+{
+    struct caching_allocator *a = caching_allocator_new(300 * MiB, NULL);
+    int one = caching_allocator_malloc(a, 100 * MiB, 0), two = caching_allocator_malloc(a, 100 * MiB, 0);
+
+    (void)state;
+    caching_allocator_free(a, one);
+    caching_allocator_free(a, two);
+    assert_int_equal(caching_allocator_stats(a)->reserved.now, 200 * MiB);
+    caching_allocator_resize(a, 150 * MiB);
+    assert_true(caching_allocator_malloc(a, 120 * MiB, 0) >= 0);
+    assert_int_equal(caching_allocator_stats(a)->reserved.now, 120 * MiB);
+    assert_int_equal(caching_allocator_stats(a)->retries, 1);
+    assert_int_equal(caching_allocator_malloc(a, 100 * MiB, 0), -1);
+    caching_allocator_delete(a);
+}
+
 int main(void)
 {
     static const struct CMUnitTest others[] = {
@@ -342,6 +361,7 @@ int main(void)
         cmocka_unit_test(what_is_idle_at_the_peak),
         cmocka_unit_test(of_equal_blocks_the_lowest_address_is_taken),
         cmocka_unit_test(options_are_written_as_pytorch_has_them),
+        cmocka_unit_test(others_take_of_the_device),
         cmocka_unit_test(a_state_comes_back_with_what_is_allocated),
         cmocka_unit_test(a_state_comes_back_with_what_streams_wait_for),
         cmocka_unit_test(full_devices_keep_their_invariants),

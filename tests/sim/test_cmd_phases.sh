@@ -97,6 +97,17 @@ json.dump(p, open("'"$tmp"'/plan.json", "w"))'
 }
 check 'all phases go through one allocator' "$(one_allocator)"
 
+# On a card that is nearly full the allocator gives its cache back and asks again: in the phases in which the trainers act no more is taken than
+# there is, as long as what is live finds room.
+a_full_card() {
+    ask demo/verl-grpo.yaml 3 --cluster 2xh100 --response 300,1024
+    holds "all(p['taken_bytes'] <= d['limit_bytes'] for p in d['phases'] if p['does'] in ('forward', 'update', 'hands over'))"
+    holds "all(p['live_bytes'] <= p['reserved_bytes'] for p in d['phases'])"
+    ask demo/verl-grpo.yaml 0 --cluster 2xh200 --response 300,1024
+    holds "max(p['taken_bytes'] for p in d['phases'] if p['does'] == 'update') > 85000000000"
+}
+check 'on a full card the allocator gives its cache back' "$(a_full_card)"
+
 # What is moved to host memory leaves the GPU only once the cache is emptied.
 offload_needs_an_empty_cache() {
     for empties in true false; do
@@ -109,6 +120,18 @@ offload_needs_an_empty_cache() {
     [ "$(cat "$tmp/reserved.false")" -gt 30000000000 ] || echo 'nothing stays reserved'
 }
 check 'offload without an empty cache wins no GPU memory' "$(offload_needs_an_empty_cache)"
+
+# Of a recipe keys of roles are the plan's that it becomes, and others its own.
+roles_of_a_recipe() {
+    ask demo/verl-grpo.yaml 0 --cluster 8xh100 --response 300,1024 --set roles.engine.sleep=0 actor_rollout_ref.rollout.n=4
+    holds "d['plan']['roles']['engine']['sleep'] == 0 and d['plan']['of_prompt'] == 4"
+    for wrong in roles.engine.slep=1 roles.nobody.sleep=1 roles.engine.sleep=9; do
+        $B/dpxplan phases demo/verl-grpo.yaml 8xh100 --response 300,1024 --set $wrong >"$tmp/out" 2>"$tmp/err"
+        [ $? = 2 ] || echo "$wrong is not refused"
+        grep -q roles "$tmp/err" || echo "$wrong is not named"
+    done
+}
+check 'of a recipe --set changes roles of the plan that it becomes' "$(roles_of_a_recipe)"
 
 cat >"$tmp/grpo.yaml" <<'END'
 model_name_or_path: Qwen/Qwen2.5-1.5B-Instruct
@@ -230,7 +253,8 @@ apart() {
 }
 check 'an engine apart, one step off: the longer side decides' "$(apart)"
 
-check 'whole steps that NeMo-RL published lie inside the interval, and the cheaper policy is' "$(B=$B python3 tests/accuracy/nemo_rl.py --check 2>&1)"
+check 'whole steps that NeMo-RL published lie inside the interval' "$(B=$B python3 tests/accuracy/nemo_rl.py --check 2>&1)"
+check 'of prime-rl dense rows with adapters reserve within 4 %, and take within 12 %, on average' "$(B=$B python3 tests/accuracy/primerl.py --check 2>&1)"
 
 # Each layout is a plan with the figures that the table has, on as many GPUs, with the same global batch; the fastest comes first.
 layouts() {

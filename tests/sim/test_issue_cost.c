@@ -7,7 +7,7 @@
 #include "tests/sim/kernel_beds.h"
 
 /* Beside the launch of the first, 0.7 of the unit for each of 15 other products, 0.5 for each of 16 gradients that products add by themselves; of 128
- * chunks 0.05 each forward and 0.1 backward.  A graph's replay, and one batch of products, pay none of it. */
+ * chunks 0.05 each forward and 0.1 backward.  Products are modules of Transformer Engine, whose Python takes what its Linear takes more than PyTorch's.  A graph's replay, and one batch of products, pay none of it. */
 static void things_of_one_kernel_are_issued_one_by_one(void **state)
 {
     (void)state;
@@ -15,9 +15,10 @@ static void things_of_one_kernel_are_issued_one_by_one(void **state)
     struct kernel k[3] = { three[0], three[0], three[0] };
     struct schedules s = { 0 };
     static const double ratio[] = { [PASS_FORWARD] = 1.15, [PASS_BACKWARD] = 0.89 };
+    double module = (99.66 / 37.08 + 90.53 / 33.17) / 2 - 1;        /* NVIDIA/TransformerEngine issue 2053 */
 
     for (int i = 0; i < 3; i++)
-        k[i].kind = KC_GEMM, k[i].m = k[i].n = k[i].k = 64, k[i].batch = 16, k[i].flops = 1, k[i].bytes = 1;
+        k[i].kind = i < 2 ? KC_GEMM : KC_COPY, k[i].m = k[i].n = k[i].k = 64, k[i].batch = 16, k[i].flops = 1, k[i].bytes = 1;
     k[0].apart = k[1].apart = true;
     k[1].sums = 1;
     k[2].chunks = 128;
@@ -28,7 +29,7 @@ static void things_of_one_kernel_are_issued_one_by_one(void **state)
             for (int i = 0; i < 3; i++) {
                 struct op one = { .kind = OP_COMPUTE, .u.compute = { .piece = PIECE_BLOCK, .pass = (uint8_t)pass } };
                 one.u.compute.k0 = (uint16_t)i, one.u.compute.k1 = (uint16_t)(i + 1);
-                double more = i == 0 ? 15 * .7 : i == 1 ? 15 * .7 + 16 * .5 : 128 * (pass == PASS_FORWARD ? .05 : .1);
+                double more = i == 0 ? module + 15 * .7 : i == 1 ? module + 15 * .7 + 16 * .5 : 128 * (pass == PASS_FORWARD ? .05 : .1);
                 if (!captured)
                     assert_close(op_issue_cost(c, &s, &one), (ratio[pass] + more) * 12.8e-6, 1e-9);
                 else if (i > 0)
@@ -37,6 +38,43 @@ static void things_of_one_kernel_are_issued_one_by_one(void **state)
         cost_cache_free(c);
         k[0].captured = k[1].captured = k[2].captured = true;
     }
+}
+
+/* A linear layer is a module once a pass: not its weight's gradient, not the router's product, and not where PyTorch's own kernels run. */
+static void linear_modules_of_transformer_engine_are_python(void **state)
+{
+    static const struct { const char *name; enum kernel_set kernels; bool module; } of[] = {
+        { "qkv", KERNELS_TE, true }, { "qkv dX", KERNELS_TE, true }, { "qkv dW", KERNELS_TE, false }, { "router", KERNELS_TE, false },
+        { "logits", KERNELS_TE, false }, { "qkv", KERNELS_MEGATRON_LOCAL, false },
+    };
+    double module = ((99.66 / 37.08 + 90.53 / 33.17) / 2 - 1) * 12.8e-6;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct plan p = plan_of(DIALECT_MEGATRON, of[i].kernels, STRAT_DDP, DT_BF16);
+        struct kernel k = three[0];
+        struct schedules s = { 0 };
+        struct op one = { .kind = OP_COMPUTE, .u.compute = { .piece = PIECE_BLOCK, .k1 = 1 } };
+        k.name = of[i].name, k.kind = KC_GEMM, k.m = k.n = k.k = 64, k.batch = 1, k.flops = 1, k.bytes = 1;
+        s.program.piece[PIECE_BLOCK] = (struct piece){ .kernels = { &k, &k }, .nkernels = { 1, 1 } };
+        struct cost_cache *c = cost_cache_new(&p);
+        assert_close(op_issue_cost(c, &s, &one), 1.15 * 12.8e-6 + (of[i].module ? module : 0), 1e-9);
+        cost_cache_free(c);
+    }
+}
+
+/* A Linear's forward takes 37.08 us on GB200 and 13.48 on DGX H100; what is Python alone is as fast on both. */
+static void grace_issues_slower_than_a_xeon(void **state)
+{
+    struct cluster grace, xeon;
+
+    (void)state;
+    assert_int_equal(cluster_load("gb200-nvl72", &grace), 0);
+    assert_int_equal(cluster_load("8xh100", &xeon), 0);
+    assert_close(issue_unit_of(&grace), issue_unit_of(&xeon) * 37.08 / 13.48, 1e-12);
+    assert_close(issue_python_of(&grace), issue_python_of(&xeon), 1e-12);
+    grace.node.issue = 2 * issue_unit_of(&grace);           /* as a file states it */
+    assert_close(issue_python_of(&grace), 2 * issue_python_of(&xeon), 1e-12);
 }
 
 /* Three kernels forward of 1.15 x 12.8 us, and of a pass's hooks the share of its kernels. */
@@ -190,6 +228,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(things_of_one_kernel_are_issued_one_by_one),
+        cmocka_unit_test(linear_modules_of_transformer_engine_are_python),
+        cmocka_unit_test(grace_issues_slower_than_a_xeon),
         cmocka_unit_test(hooks_around_modules_take_the_issuing_thread),
         cmocka_unit_test(a_graphs_replay_is_one_call),
         cmocka_unit_test(hooks_cost_the_issuing_thread_more_than_dtensors_and_those_than_a_reducer),

@@ -77,6 +77,25 @@ static void gpus_decide_what_is_usual(void **state)
     }
 }
 
+/* get_batch_defaults() of vLLM 0.11.2, 0.17.1 and 0.33.0: UsageContext.LLM_CLASS, OPENAI_API_SERVER, and ENGINE_CONTEXT, which has no row and takes
+ * SchedulerConfig's 128 and 2048. */
+static void who_made_an_engine_decides_how_many_it_takes(void **state)
+{
+    static const struct { enum engine_driven driven; const char *gpu; int64_t sequences, tokens; } rows[] = {
+        { DRIVEN_PROCESS, "h100", 1024, 16384 }, { DRIVEN_WITHIN, "h100", 1024, 16384 }, { DRIVEN_SERVER, "h100", 1024, 8192 }, { DRIVEN_ASYNC, "h100", 128, 2048 },
+        { DRIVEN_SERVER, "b200", 1024, 16384 },  { DRIVEN_ASYNC, "b200", 128, 2048 },    { DRIVEN_SERVER, "a100-80gb", 256, 2048 }, { DRIVEN_ASYNC, "a100-80gb", 128, 2048 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct engine e = engine_usual(ENGINE_VLLM);
+        e.driven = rows[i].driven;
+        engine_fill(&e, gpu_find(rows[i].gpu));
+        assert_int_equal(e.sequences, rows[i].sequences);
+        assert_int_equal(e.batched_tokens, rows[i].tokens);
+    }
+}
+
 /* 8,030,261,248 parameters; 65 norms of 4096 are whole on each rank.  128,256 rows of the vocabulary are a multiple of 64. */
 static void weights_are_cut_but_for_norms(void **state)
 {
@@ -283,6 +302,24 @@ static void bars_that_never_stand_together(void **state)
     assert_int_equal(m[0].moved, GIB(12 + 14));
     assert_int_equal(m[1].moved, GIB(14 + 2));
     assert_int_equal(m[2].moved, GIB(2 + 12));
+}
+
+/* Of 12 GiB of the actor that leave the GPU before it generates all, or its states, meet pages that nothing has touched. */
+static void what_goes_to_pageable_memory_is_allocated_anew(void **state)
+{
+    struct moment m[3];
+    int largest;
+
+    (void)state;
+    moments_with(", \"between\": \"host\", \"empties_cache\": true, \"pageable\": \"all\"", 1, m, &largest);
+    assert_int_equal(m[0].moved, GIB(12 + 14));
+    assert_int_equal(m[0].anew, GIB(12));
+    assert_int_equal(m[1].anew, 0);                         /* the reference is another role */
+    assert_int_equal(m[2].anew, 0);                         /* what comes back is there */
+    moments_with(", \"between\": \"host\", \"empties_cache\": true, \"pageable\": \"states\"", 1, m, &largest);
+    assert_int_equal(m[0].anew, GIB(8));
+    moments_with(", \"between\": \"host\", \"empties_cache\": true", 1, m, &largest);
+    assert_int_equal(m[0].anew, 0);
 }
 
 /* What PyTorch keeps reserved behind the update is there when the engine wakes, unless the cache is emptied. */
@@ -593,6 +630,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpus_decide_what_is_usual),
+        cmocka_unit_test(who_made_an_engine_decides_how_many_it_takes),
         cmocka_unit_test(verbs_have_their_own_keys),
         cmocka_unit_test(weights_are_cut_but_for_norms),
         cmocka_unit_test(rows_are_padded),
@@ -603,6 +641,7 @@ int main(void)
         cmocka_unit_test(engines_are_refused_by_name),
         cmocka_unit_test(lengths_have_their_mean),
         cmocka_unit_test(bars_that_never_stand_together),
+        cmocka_unit_test(what_goes_to_pageable_memory_is_allocated_anew),
         cmocka_unit_test(the_allocator_goes_from_phase_to_phase),
         cmocka_unit_test(processes_keep_what_they_reserve),
         cmocka_unit_test(places_share_no_memory),
