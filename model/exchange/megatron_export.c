@@ -70,6 +70,9 @@ static void write_parallel(const struct plan *p, FILE *to)
         write_context(p, to);
     if (of->pipeline == 1)
         return;
+    flag(to, p->megatron.defer_embedding_wgrad_compute, "--defer-embedding-wgrad-compute");
+    if (p->megatron.wgrad_deferral_limit > 0)
+        number(to, "--wgrad-deferral-limit", p->megatron.wgrad_deferral_limit);
     if (p->megatron.pipeline_layout[0]) {
         fprintf(to, "--pipeline-model-parallel-layout \"%s\"\n", p->megatron.pipeline_layout);
         if (of->virtual_stages > 1)
@@ -158,6 +161,9 @@ static void write_data(const struct plan *p, FILE *to)
     flag(to, !o->check_for_nan_in_loss_and_grad, "--no-check-for-nan-in-loss-and-grad");
     flag(to, o->tp_comm_overlap, "--tp-comm-overlap");
     flag(to, o->calculate_per_token_loss, "--calculate-per-token-loss");
+    flag(to, p->model.kv_rank > 0 && !o->apply_rope_fusion, "--no-rope-fusion");
+    if (o->scale_logits)
+        notes_say("dpx: export to megatron: megatron.scale_logits: --use-mup says it with a base width or a multiplier, which no key has");
     if (o->mtp_num_layers > 0)
         number(to, "--mtp-num-layers", o->mtp_num_layers);
     megatron_write_states(p, to);

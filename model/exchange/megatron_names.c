@@ -44,7 +44,6 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "use_megatron_fsdp", "Megatron-FSDP is not modelled", 0 },
     { "use_custom_fsdp", "Megatron-FSDP is not modelled", 0 },
     { "use_tp_pp_dp_mapping", "another order of ranks is not modelled on several nodes", 0 },
-    { "defer_embedding_wgrad_compute", "it is not modelled yet", 0 },
     { "delay_wgrad_compute", "it is not modelled yet", 0 },
     { "cpu_offloading", "it is not modelled yet", 0 },
     { "cpu_offloading_num_layers", "activations that layers copy to the host are not modelled yet", 0 },
@@ -76,7 +75,7 @@ static const struct { const char *name, *why; } matters[] = {
     { "moe_router_pre_softmax", "the softmax is taken of the chosen experts, not of all" },
     { "moe_shared_expert_overlap", "shared experts run on a stream of their own, beside the all-to-alls; taken before the router" },
     { "moe_input_jitter_eps", "the router's input is a copy" },
-    { "no_rope_fusion", "rotary positions are planned as one kernel" },
+    { "no_rope_fusion", "rotary positions are planned as one kernel, but those of latent attention" },
     { "no_bias_gelu_fusion", "bias and activation are planned as one kernel" },
     { "overlap_p2p_communication_warmup_flush", "a pipeline's fill and drain are planned with each receive in its turn: it issues them a pass ahead, waits less, and holds "
       "one more receive buffer" },
@@ -88,7 +87,9 @@ static const struct { const char *name, *why; } matters[] = {
 static const char *const known[] = {
     "tensor_model_parallel_size", "sequence_parallel", "pipeline_model_parallel_size", "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
     "context_parallel_size", "cp_comm_type", "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "micro_batch_size", "global_batch_size", "step_batch_size_schedule",
-    "seq_length", "bf16", "fp16", "use_distributed_optimizer", "num_distributed_optimizer_instances", "overlap_grad_reduce", "overlap_param_gather", "ddp_bucket_size", "ddp_average_in_collective", "no_gradient_accumulation_fusion",
+    "seq_length", "bf16", "fp16", "use_distributed_optimizer", "num_distributed_optimizer_instances", "overlap_grad_reduce", "overlap_param_gather", "ddp_bucket_size", "ddp_average_in_collective", "defer_embedding_wgrad_compute", "wgrad_deferral_limit", "use_mup", "mup_base_hidden_size", "mup_output_mult", "mup_embedding_mult",
+    "mup_base_head_dim", "mup_attn_scale_power",
+    "no_gradient_accumulation_fusion",
     "no_bias_swiglu_fusion", "ddp_pad_buckets_for_high_nccl_busbw", "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "microbatch_group_size_per_virtual_pipeline_stage",
     "make_vocab_size_divisible_by", "grad_reduce_in_bf16", "recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_activations", "clip_grad",
     "hidden_dropout", "attention_dropout", "transformer_impl", "cross_entropy_loss_fusion", "cross_entropy_fusion_impl", "num_layers", "hidden_size", "ffn_hidden_size",
@@ -112,7 +113,7 @@ static const char *const known[] = {
 static const char *const flags[] = {
     "sequence_parallel", "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "bf16", "fp16", "use_distributed_optimizer",
     "overlap_grad_reduce", "overlap_param_gather", "ddp_average_in_collective", "no_gradient_accumulation_fusion", "no_bias_swiglu_fusion", "ddp_pad_buckets_for_high_nccl_busbw", "tp_comm_overlap",
-    "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "grad_reduce_in_bf16", "recompute_activations", "cross_entropy_loss_fusion",
+    "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "defer_embedding_wgrad_compute", "use_mup", "grad_reduce_in_bf16", "recompute_activations", "cross_entropy_loss_fusion",
     "fp8_param_gather", "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "first_last_layers_bf16",
     "calculate_per_token_loss", "moe_layer_recompute", "moe_grouped_gemm", "moe_permute_fusion", "moe_pad_expert_input_to_capacity", "moe_router_padding_for_quantization",
     "moe_router_padding_for_fp8", "multi_latent_attention", "quick_geglu", "no_bias_dropout_fusion",

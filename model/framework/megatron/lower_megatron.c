@@ -123,6 +123,7 @@ static void post_run(void *mega, const struct walk_run *r)
 {
     struct mega *z = mega;
 
+    megatron_hold(z, r);
     if (r->forward || !z->walk.cuts)
         return;
     struct ready e = ready(z, r, r->k1 - 1);
@@ -297,6 +298,7 @@ static void optimizer(void *mega)
 {
     struct mega *z = mega;
 
+    megatron_drain(z);
     megatron_finalize(z);
     widen_gradients(z);
     unscale(z);
