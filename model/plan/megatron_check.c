@@ -214,7 +214,6 @@ static int check_mtp(const struct plan *p, const char *where)
         { plan_scaled(p) == SCALED_NVFP4, "4 bits (fp4_format), which Megatron-LM ignores in it: not modelled yet" },
         { p->megatron.first_last_layers_bf16, "first_last_layers_bf16, which is not modelled beside it yet" },
         { p->megatron.cuda_graph_impl != GRAPHS_NONE, "cuda_graph_impl, which is not modelled beside it yet" },
-        { p->parallel.pipeline > 1 && p->megatron.overlap_grad_reduce && p->megatron.overlap_param_gather, "overlap_param_gather of a pipeline, which is not modelled beside it yet" },
         { family_for(&p->model)->sinks, "attention sinks and windows, which are not modelled beside it yet" },
         { p->model.experts > 0 && !model_has_experts(&p->model, p->model.layers - 1), "a last layer without experts in a mixture, which is not modelled yet" },
     };

@@ -432,8 +432,8 @@ static int64_t held(const struct schedules *s)
  * twice, or left out. */
 static void deferred_products_come_when_megatrons_do(void **state)
 {
-    FILE *in = fopen("tests/golden/megatron/deferred.txt", "r");
-    char line[2048], does[64];
+    FILE *in = fopen("tests/golden/megatron/deferred.jsonl", "r");
+    char line[2048];
     int seen = 0;
 
     (void)state;
@@ -441,15 +441,13 @@ static void deferred_products_come_when_megatrons_do(void **state)
     while (fgets(line, sizeof line, in)) {
         struct schedules s = { 0 };
         struct plan p;
-        long long waits;
-        json_t *j = json_loads(line + strlen("plan "), 0, NULL);
+        json_t *j = json_loads(line, 0, NULL);
         assert_non_null(j);
-        assert_int_equal(plan_from_json(j, "deferred", &p), 0);
-        json_decref(j);
-        assert_int_equal(fscanf(in, "does %63s waits %lld ", does, &waits), 2);
+        assert_int_equal(plan_from_json(json_object_get(j, "plan"), "deferred", &p), 0);
         struct acts late = acts_of(&p, &s);
-        assert_string_equal(late.does, does);
-        assert_int_equal(held(&s), waits);
+        assert_string_equal(late.does, json_string_value(json_object_get(j, "does")));
+        assert_int_equal(held(&s), json_integer_value(json_object_get(j, "waits")));
+        json_decref(j);
         p.megatron.defer_embedding_wgrad_compute = false;
         p.megatron.wgrad_deferral_limit = 0;
         struct acts usual = acts_of(&p, &s);

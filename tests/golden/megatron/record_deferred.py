@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Records when megatron-core computes the output layer's weight gradients with defer_embedding_wgrad_compute, and what waits for them.
 
-    PYTHONPATH=WHERE_MEGATRON_IS python record_deferred.py > deferred.txt
+    PYTHONPATH=WHERE_MEGATRON_IS python record_deferred.py > deferred.jsonl
 
 With record_megatron.py beside it, whose stand-ins these are; the CUDA extension that adds products to main_grad is PyTorch's own product.
-A line is a plan; what the pipeline's last rank does in a step, in order: F a forward, B a backward, P the output layer's product; then the bytes
+A line has a plan; what the pipeline's last rank does in a step, in order: F a forward, B a backward, P the output layer's product; and the bytes
 that wait after the last backward."""
 import copy
 import json
@@ -92,5 +92,4 @@ def cases():
 
 for case in cases():
     order, bytes_ = alone(run, case, case["world"] - 1)
-    print("plan " + json.dumps(case["plan"], separators=(",", ":")))
-    print(f"does {order}\nwaits {bytes_}")
+    print(json.dumps({"plan": case["plan"], "does": order, "waits": bytes_}, separators=(",", ":")))
