@@ -214,8 +214,7 @@ static void read_loss(struct form_reading *r)
     static const struct { const char *key; bool is, usual; const char *why; } others[] = {
         { ACTOR "entropy_from_logits_with_chunking", false, false, "an entropy that comes chunk by chunk" },
         { ACTOR "entropy_checkpointing", false, false, "an entropy that backward computes again" },
-        { ACTOR "use_torch_compile", true, true, "an entropy that is not compiled" },
-        { "actor_rollout_ref.model.use_remove_padding", true, true, "an entropy of padded samples, which is not compiled," },
+        { "actor_rollout_ref.model.use_remove_padding", true, true, "an entropy of padded samples" },
     };
     bool in_loss = form_number(r, ACTOR "entropy_coeff", 0) != 0, computed = in_loss || form_true(r, ACTOR "calculate_entropy", false);
 
@@ -224,7 +223,8 @@ static void read_loss(struct form_reading *r)
             form_fail(r, "%s: %s is not planned: without " ACTOR "%s the rest of the step is", others[i].key, others[i].why, in_loss ? "entropy_coeff" : "calculate_entropy");
     if (computed && !in_loss)
         notes_add(r->notes, ACTOR "calculate_entropy: the entropy's forward is not in the plan, which trains without it");
-    form_set(r, "loss", json_string(in_loss ? "fused-entropy" : computed ? "fused" : "fused-in-place"));
+    bool compiled = form_true(r, ACTOR "use_torch_compile", true);
+    form_set(r, "loss", json_string(in_loss ? compiled ? "fused-entropy" : "fused-entropy-eager" : computed ? "fused" : "fused-in-place"));
 }
 
 void verl_refuse_entropy(struct form_reading *r)

@@ -50,7 +50,7 @@ static const char *const recompute_words[] = { "none", "selective", "full", "op"
 static const char *const kept_words[]      = { "none", "as-made", "fp32", NULL };
 static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compiled", "chunked", "fused-linear", "liger-cross-entropy",
                                                "cut-cross-entropy", "linear-chunks", "fused-in-place", "fused-entropy", "actor-chunks", "actor-triton", "chunked-logprob",
-                                               NULL };
+                                               "fused-entropy-eager", NULL };
 static const char *const form_words[]      = { "foreach", "fused", "loop", NULL };
 static const char *const away_words[]      = { "none", "save_on_cpu", "save_on_cpu-pinned", "streams", NULL };
 static const char *const root_words[]      = { "together", "apart", "embed-head", "embed", NULL };
@@ -186,7 +186,7 @@ static const struct knob rows[] = {
       ACCELERATE_HAS(LOSS_FP32, "accelerate leaves the loss to the model"),
       TITAN_HAS(LOSS_FP32, "its cross-entropy is in fp32"),
       .about = "cross-entropy in fp32, in the logits' bf16, flash-attn's kernel, torch.compile()d, torchtune's chunks of logits (chunked) or of head and logits (linear-chunks), Liger's without logits, Liger's in place, "
-               "Apple's without logits, flash-attn's whose gradient is written over the logits (fused-in-place), or beside the logits' entropy, compiled (fused-entropy), "
+               "Apple's without logits, flash-attn's whose gradient is written over the logits (fused-in-place), or beside the logits' entropy, compiled (fused-entropy) or not (fused-entropy-eager), "
                "as verl's actors have them, and its own without whole logits: chunks by PyTorch (actor-chunks) or its kernel (actor-triton), TRL's tiles of logits (chunked-logprob)" },
     { "", "logits_kept", WORD(logits_kept, kept_words, LOGITS_DROPPED), .cells = TORCH | FSDP1 | DS, OURS, IDLE(no_logits), .label = ", logits kept %s",
       ACCELERATE_HAS(LOGITS_DROPPED, "it has no key for what a training script names"), TITAN_HAS(LOGITS_DROPPED, "it deletes them before backward"),

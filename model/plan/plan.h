@@ -37,7 +37,7 @@ enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_
  * under torch.compile() (compile.components "loss", since 2025); LIGER: Liger-Kernel's of transformers' logits in fp32, in place; CUT: Apple's
  * cut cross-entropy, without logits. */
 enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, LOSS_LIGER, LOSS_CUT, LOSS_LINEAR_CHUNKS, LOSS_FUSED_IN_PLACE,
-                 LOSS_FUSED_ENTROPY, LOSS_ACTOR_CHUNKS, LOSS_ACTOR_KERNEL, LOSS_CHUNKED_LOGPROB, NLOSS };
+                 LOSS_FUSED_ENTROPY, LOSS_ACTOR_CHUNKS, LOSS_ACTOR_KERNEL, LOSS_CHUNKED_LOGPROB, LOSS_FUSED_ENTROPY_EAGER, NLOSS };
 /* Logits that a training loop still has a name for while backward runs, until the next micro-step's are there. */
 enum logits_kept { LOGITS_DROPPED, LOGITS_AS_MADE, LOGITS_IN_FP32 };
 /* torch.compile(mode=): with REDUCE_OVERHEAD inductor's kernels are recorded as CUDA graphs (cudagraph trees). */
