@@ -377,6 +377,15 @@ static int read_deferred(struct import *in)
     return 0;
 }
 
+/* Of latent attention: the command line fuses rotary positions; megatron-core's own default, and that of recipes of DeepSeek's models, is not to
+ * (Megatron-Bridge, deepseek_v3_bridge.py). */
+static bool fuses_rope(const struct import *in)
+{
+    bool says = import_has(in, "in_sections") ? import_has(in, "rope_fusion_stated") : true;
+
+    return in->p->model.kv_rank == 0 || (says && !import_has(in, "no_rope_fusion"));
+}
+
 /* transformer_config.py, __post_init__(), of Megatron-LM's main (core 0.20): the widths' quotient scales what initialises weights, learning rates and the
  * softmax, which no size depends on, and the logits, which a kernel multiplies unless the number is 1; a multiplier of embeddings adds one too. */
 static int read_mup(struct import *in)
@@ -407,7 +416,7 @@ static int read_data(struct import *in)
 
     o->overlap_grad_reduce = import_has(in, "overlap_grad_reduce");
     o->tp_comm_overlap = import_has(in, "tp_comm_overlap");
-    o->apply_rope_fusion = in->p->model.kv_rank == 0 || !import_has(in, "no_rope_fusion");
+    o->apply_rope_fusion = fuses_rope(in);
     o->calculate_per_token_loss = import_has(in, "calculate_per_token_loss");
     o->overlap_param_gather = import_has(in, "overlap_param_gather");
     o->ddp_average_in_collective = import_has(in, "ddp_average_in_collective");

@@ -75,7 +75,7 @@ static const struct { const char *name, *why; } matters[] = {
     { "moe_router_pre_softmax", "the softmax is taken of the chosen experts, not of all" },
     { "moe_shared_expert_overlap", "shared experts run on a stream of their own, beside the all-to-alls; taken before the router" },
     { "moe_input_jitter_eps", "the router's input is a copy" },
-    { "no_rope_fusion", "rotary positions are planned as one kernel, but those of latent attention" },
+    { "no_rope_fusion", "rotary positions are planned as one kernel" },
     { "no_bias_gelu_fusion", "bias and activation are planned as one kernel" },
     { "overlap_p2p_communication_warmup_flush", "a pipeline's fill and drain are planned with each receive in its turn: it issues them a pass ahead, waits less, and holds "
       "one more receive buffer" },
@@ -98,7 +98,7 @@ static const char *const known[] = {
     "num_layers_at_end_in_bf16", "fp4_format", "fp4_recipe", "attention_backend",
     "recompute_modules", "moe_layer_recompute", "pipeline_model_parallel_layout",
     "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "calculate_per_token_loss", "loss_scale", "hierarchical_context_parallel_sizes", "mtp_num_layers",
-    "world_size", "partly_stated", "in_sections", "peft", "empty_unused_memory_level", "num_experts", "moe_router_topk", "moe_ffn_hidden_size",
+    "world_size", "partly_stated", "in_sections", "rope_fusion_stated", "peft", "empty_unused_memory_level", "num_experts", "moe_router_topk", "moe_ffn_hidden_size",
     "moe_layer_freq", "moe_shared_expert_intermediate_size", "moe_router_score_function", "moe_router_num_groups", "moe_router_group_topk",
     "moe_router_enable_expert_bias", "multi_latent_attention", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",
     "rope_type", "softmax_type", "window_size", "window_attn_skip_freq", "quick_geglu", "glu_linear_offset", "activation_func_clamp_value", "no_bias_dropout_fusion",
@@ -161,6 +161,9 @@ static bool is_told(const char *name)
     return false;
 }
 
+/* What a plan has a word for where the model is such. */
+static bool is_followed(const struct import *in, const char *name) { return !strcmp(name, "no_rope_fusion") && in->p->model.kv_rank > 0; }
+
 /* Another order of ranks moves groups between nodes: on one node all of them lie alike. */
 static bool changes_nothing(const struct import *in, const char *name) { return !strcmp(name, "use_tp_pp_dp_mapping") && in->p->cluster.nodes == 1; }
 
@@ -186,7 +189,7 @@ int megatron_check_names(const struct import *in)
         if (applied && is_variable(v))
             return fail("%s: %s: \"%s\": a shell's variable: write its value", in->where, name, json_string_value(v));
         const char *why = why_it_matters(name, v);
-        if (why)
+        if (why && !is_followed(in, name))
             notes_say("%s: %s is not in the plan: %s", in->where, name, why);
         if (megatron_knows(name))
             continue;

@@ -137,6 +137,29 @@ static void a_recipe_in_sections_is_read(void **state)
 }
 
 /* What is left out, or other than the model's, is another model's; what is not modelled is refused by name. */
+/* Of latent attention the command line fuses rotary positions unless it says not to; a recipe does where it says so. */
+static void rotary_positions_are_fused_where_somebody_says_so(void **state)
+{
+    static const char *const recipe[] = { BRIDGE "  q_lora_rank: 1536\n", BRIDGE "  q_lora_rank: 1536\n  apply_rope_fusion: false\n",
+                                          BRIDGE "  q_lora_rank: 1536\n  apply_rope_fusion: null\n" };
+    struct plan model, p;
+    char text[4096];
+
+    (void)state;
+    plan_of(&model, "deepseek-v3", 0, 64, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+    for (int k = 0; k < 5; k++) {
+        const char *stated = "  apply_rope_fusion: true\n", *from = k < 2 ? SIZES LATENT EXPERTS ROUTER TRAINS : recipe[k - 2], *at = strstr(from, stated);
+        if (k < 3)
+            snprintf(text, sizeof text, "%s%s", from, k == 1 ? " --no-rope-fusion --attention-backend unfused" : "");
+        else                            /* the first of both is left out */
+            snprintf(text, sizeof text, "%.*s%s", (int)(at - from), from, at + strlen(stated));
+        assert_int_equal(imported(text, k < 2 ? "txt" : "yaml", &model, &p), 0);
+        assert_int_equal(p.megatron.apply_rope_fusion, k == 0 || k == 2);
+        plan_free(&p);
+    }
+    plan_free(&model);
+}
+
 static void other_models_are_refused(void **state)
 {
     static const struct { const char *text, *says; } cases[] = {
@@ -638,6 +661,7 @@ int main(void)
         cmocka_unit_test(a_recipe_in_sections_is_read),
         cmocka_unit_test(other_models_are_refused),
         cmocka_unit_test(own_blocks_have_these_parameters), cmocka_unit_test(own_blocks_are_of_megatron_alone),
+        cmocka_unit_test(rotary_positions_are_fused_where_somebody_says_so),
         cmocka_unit_test(latent_attention_is_not_llamas), cmocka_unit_test(other_mixtures_are_refused_by_the_option),
         cmocka_unit_test(gpt_oss_is_read_or_another_model),
         cmocka_unit_test(what_is_not_followed_is_told),
