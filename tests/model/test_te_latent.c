@@ -166,6 +166,10 @@ static void rotary_positions_in_steps_hold_what_megatrons_make(void **state)
         most = most_of(p, PASS_BACKWARD, first, named(p, PASS_BACKWARD, "kv up dX", false), &grads);
         is(most, of(l, "backward"));
         check_nothing_stays(&x, &x.plan);
+        x.plan.recompute = RECOMPUTE_SELECTIVE;             /* made again, they go again */
+        strcpy(x.plan.megatron.recompute_modules, "mla_up_proj");
+        build(&x);
+        check_nothing_stays(&x, &x.plan);
         finish(&x);
         json_decref(l);
         seen++;
