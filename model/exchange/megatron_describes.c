@@ -47,9 +47,9 @@ static int check_latent(const struct import *in, bool makes)
 
     if (m->kv_rank == 0)
         return !import_has(in, "multi_latent_attention") ? 0 : fail("%s: multi_latent_attention: %s does not have it", in->where, m->name);
-    if (import_has(in, "no_rope_fusion") || (import_has(in, "rope_type") && !import_says(in, "rope_type", "yarn")))
-        return fail("%s: %s: latent attention is modelled with fused rotary positions, which Megatron-LM has of YaRN alone (rope_type yarn, its default; "
-                    "without scaling rotary_scaling_factor 1)", in->where, import_has(in, "no_rope_fusion") ? "no_rope_fusion" : "rope_type");
+    if (!import_has(in, "no_rope_fusion") && import_has(in, "rope_type") && !import_says(in, "rope_type", "yarn"))
+        return fail("%s: rope_type: Megatron-LM has fused rotary positions of latent attention of YaRN alone (rope_type yarn, its default; without "
+                    "scaling rotary_scaling_factor 1): beside another, no_rope_fusion", in->where);
     return check_sizes(in, of, sizeof of / sizeof *of);
 }
 

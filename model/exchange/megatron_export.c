@@ -70,6 +70,9 @@ static void write_parallel(const struct plan *p, FILE *to)
         write_context(p, to);
     if (of->pipeline == 1)
         return;
+    flag(to, p->megatron.defer_embedding_wgrad_compute, "--defer-embedding-wgrad-compute");
+    if (p->megatron.wgrad_deferral_limit > 0)
+        number(to, "--wgrad-deferral-limit", p->megatron.wgrad_deferral_limit);
     if (p->megatron.pipeline_layout[0]) {
         fprintf(to, "--pipeline-model-parallel-layout \"%s\"\n", p->megatron.pipeline_layout);
         if (of->virtual_stages > 1)
@@ -158,6 +161,7 @@ static void write_data(const struct plan *p, FILE *to)
     flag(to, !o->check_for_nan_in_loss_and_grad, "--no-check-for-nan-in-loss-and-grad");
     flag(to, o->tp_comm_overlap, "--tp-comm-overlap");
     flag(to, o->calculate_per_token_loss, "--calculate-per-token-loss");
+    flag(to, p->model.kv_rank > 0 && !o->apply_rope_fusion, "--no-rope-fusion");
     if (o->mtp_num_layers > 0)
         number(to, "--mtp-num-layers", o->mtp_num_layers);
     megatron_write_states(p, to);
@@ -279,6 +283,8 @@ int megatron_export(const struct plan *p, FILE *to)
     if (p->parallel.virtual_stages > 1 && p->parallel.pipeline <= 2 && !p->megatron.overlap_p2p_comm)
         return fail("export to megatron: megatron.overlap_p2p_comm: false: megatron-core runs it, but training/arguments.py asks for more than 2 ranks in "
                     "parallel.pipeline beside --no-overlap-p2p-communication: true");
+    if (p->megatron.scale_logits)
+        return fail("export to megatron: megatron.scale_logits: --use-mup says it with a base width or a multiplier, which no key has: false");
     if (loss_is_of_actor(p->loss))
         return fail("export to megatron: loss: verl's own is no option of Megatron-LM: fp32, compiled or fused");
     write_model(&p->model, p->seq, to);

@@ -360,12 +360,63 @@ static int read_instances(const struct import *in)
     return 0;
 }
 
+/* core/model_parallel_config.py: "Cannot defer embedding wgrad compute when pipeline model parallel is not used". */
+static int read_deferred(struct import *in)
+{
+    struct megatron_options *o = &in->p->megatron;
+    const json_t *limit = json_object_get(in->from, "wgrad_deferral_limit");
+
+    o->defer_embedding_wgrad_compute = import_has(in, "defer_embedding_wgrad_compute");
+    if (limit && (!json_is_integer(limit) || json_integer_value(limit) < 0 || json_integer_value(limit) > PLAN_MAX_BATCH))
+        return fail("%s: wgrad_deferral_limit: expected a number of micro-batches, 0 for all", in->where);
+    if (!o->defer_embedding_wgrad_compute)
+        return 0;
+    if (in->p->parallel.pipeline == 1)
+        return fail("%s: defer_embedding_wgrad_compute: Megatron-LM: \"Cannot defer embedding wgrad compute when pipeline model parallel is not used\"", in->where);
+    o->wgrad_deferral_limit = json_integer_value(limit);
+    return 0;
+}
+
+/* Of latent attention: the command line fuses rotary positions; megatron-core's own default, and that of recipes of DeepSeek's models, is not to
+ * (Megatron-Bridge, deepseek_v3_bridge.py). */
+static bool fuses_rope(const struct import *in)
+{
+    bool says = import_has(in, "in_sections") ? import_has(in, "rope_fusion_stated") : true;
+
+    return in->p->model.kv_rank == 0 || (says && !import_has(in, "no_rope_fusion"));
+}
+
+/* transformer_config.py, __post_init__(), of Megatron-LM's main (core 0.20): the widths' quotient scales what initialises weights, learning rates and the
+ * softmax, which no size depends on, and the logits, which a kernel multiplies unless the number is 1; a multiplier of embeddings adds one too. */
+static int read_mup(struct import *in)
+{
+    static const char *const of[] = { "mup_output_mult", "mup_embedding_mult", "mup_base_head_dim", "mup_attn_scale_power" };
+    int64_t base, hidden = in->p->model.hidden;
+    double times[4];
+
+    for (int i = 0; i < 4; i++) {
+        const json_t *v = json_object_get(in->from, of[i]);
+        times[i] = v ? json_number_value(v) : 1;
+        if (v && !json_is_number(v))
+            return fail("%s: %s: expected a number", in->where, of[i]);
+    }
+    if (import_integer(in, "mup_base_hidden_size", hidden, &base) < 0)
+        return -1;
+    if (!import_has(in, "use_mup"))
+        return 0;
+    if (times[1] < 1 || times[1] > 1)
+        return fail("%s: mup_embedding_mult: a kernel that multiplies embeddings is not modelled: 1", in->where);
+    in->p->megatron.scale_logits = times[0] < 1 || times[0] > 1 || base != hidden;
+    return 0;
+}
+
 static int read_data(struct import *in)
 {
     struct megatron_options *o = &in->p->megatron;
 
     o->overlap_grad_reduce = import_has(in, "overlap_grad_reduce");
     o->tp_comm_overlap = import_has(in, "tp_comm_overlap");
+    o->apply_rope_fusion = fuses_rope(in);
     o->calculate_per_token_loss = import_has(in, "calculate_per_token_loss");
     o->overlap_param_gather = import_has(in, "overlap_param_gather");
     o->ddp_average_in_collective = import_has(in, "ddp_average_in_collective");
@@ -377,7 +428,7 @@ static int read_data(struct import *in)
     o->check_for_nan_in_loss_and_grad = !scales && !import_has(in, "no_check_for_nan_in_loss_and_grad");
     if (import_integer(in, "ddp_bucket_size", o->ddp_bucket_size, &o->ddp_bucket_size) < 0)
         return -1;
-    return read_instances(in) < 0 || read_emptied(in) < 0 ? -1 : import_integer(in, "make_vocab_size_divisible_by", 128, &o->make_vocab_size_divisible_by);
+    return read_instances(in) < 0 || read_emptied(in) < 0 || read_deferred(in) < 0 || read_mup(in) < 0 ? -1 : import_integer(in, "make_vocab_size_divisible_by", 128, &o->make_vocab_size_divisible_by);
 }
 
 /* A word of a key; no such option: as it is. */

@@ -44,7 +44,6 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
     { "use_megatron_fsdp", "Megatron-FSDP is not modelled", 0 },
     { "use_custom_fsdp", "Megatron-FSDP is not modelled", 0 },
     { "use_tp_pp_dp_mapping", "another order of ranks is not modelled on several nodes", 0 },
-    { "defer_embedding_wgrad_compute", "it is not modelled yet", 0 },
     { "delay_wgrad_compute", "it is not modelled yet", 0 },
     { "cpu_offloading", "it is not modelled yet", 0 },
     { "cpu_offloading_num_layers", "activations that layers copy to the host are not modelled yet", 0 },
@@ -88,7 +87,9 @@ static const struct { const char *name, *why; } matters[] = {
 static const char *const known[] = {
     "tensor_model_parallel_size", "sequence_parallel", "pipeline_model_parallel_size", "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
     "context_parallel_size", "cp_comm_type", "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "micro_batch_size", "global_batch_size", "step_batch_size_schedule",
-    "seq_length", "bf16", "fp16", "use_distributed_optimizer", "num_distributed_optimizer_instances", "overlap_grad_reduce", "overlap_param_gather", "ddp_bucket_size", "ddp_average_in_collective", "no_gradient_accumulation_fusion",
+    "seq_length", "bf16", "fp16", "use_distributed_optimizer", "num_distributed_optimizer_instances", "overlap_grad_reduce", "overlap_param_gather", "ddp_bucket_size", "ddp_average_in_collective", "defer_embedding_wgrad_compute", "wgrad_deferral_limit", "use_mup", "mup_base_hidden_size", "mup_output_mult", "mup_embedding_mult",
+    "mup_base_head_dim", "mup_attn_scale_power",
+    "no_gradient_accumulation_fusion",
     "no_bias_swiglu_fusion", "ddp_pad_buckets_for_high_nccl_busbw", "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "microbatch_group_size_per_virtual_pipeline_stage",
     "make_vocab_size_divisible_by", "grad_reduce_in_bf16", "recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_activations", "clip_grad",
     "hidden_dropout", "attention_dropout", "transformer_impl", "cross_entropy_loss_fusion", "cross_entropy_fusion_impl", "num_layers", "hidden_size", "ffn_hidden_size",
@@ -97,7 +98,7 @@ static const char *const known[] = {
     "num_layers_at_end_in_bf16", "fp4_format", "fp4_recipe", "attention_backend",
     "recompute_modules", "moe_layer_recompute", "pipeline_model_parallel_layout",
     "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "calculate_per_token_loss", "loss_scale", "hierarchical_context_parallel_sizes", "mtp_num_layers",
-    "world_size", "partly_stated", "in_sections", "peft", "empty_unused_memory_level", "num_experts", "moe_router_topk", "moe_ffn_hidden_size",
+    "world_size", "partly_stated", "in_sections", "rope_fusion_stated", "peft", "empty_unused_memory_level", "num_experts", "moe_router_topk", "moe_ffn_hidden_size",
     "moe_layer_freq", "moe_shared_expert_intermediate_size", "moe_router_score_function", "moe_router_num_groups", "moe_router_group_topk",
     "moe_router_enable_expert_bias", "multi_latent_attention", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",
     "rope_type", "softmax_type", "window_size", "window_attn_skip_freq", "quick_geglu", "glu_linear_offset", "activation_func_clamp_value", "no_bias_dropout_fusion",
@@ -112,7 +113,7 @@ static const char *const known[] = {
 static const char *const flags[] = {
     "sequence_parallel", "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "bf16", "fp16", "use_distributed_optimizer",
     "overlap_grad_reduce", "overlap_param_gather", "ddp_average_in_collective", "no_gradient_accumulation_fusion", "no_bias_swiglu_fusion", "ddp_pad_buckets_for_high_nccl_busbw", "tp_comm_overlap",
-    "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "grad_reduce_in_bf16", "recompute_activations", "cross_entropy_loss_fusion",
+    "no_check_for_nan_in_loss_and_grad", "no_overlap_p2p_communication", "defer_embedding_wgrad_compute", "use_mup", "grad_reduce_in_bf16", "recompute_activations", "cross_entropy_loss_fusion",
     "fp8_param_gather", "reuse_grad_buf_for_mxfp8_param_ag", "tp_only_amax_red", "first_last_layers_bf16",
     "calculate_per_token_loss", "moe_layer_recompute", "moe_grouped_gemm", "moe_permute_fusion", "moe_pad_expert_input_to_capacity", "moe_router_padding_for_quantization",
     "moe_router_padding_for_fp8", "multi_latent_attention", "quick_geglu", "no_bias_dropout_fusion",
@@ -160,6 +161,9 @@ static bool is_told(const char *name)
     return false;
 }
 
+/* What a plan has a word for where the model is such. */
+static bool is_followed(const struct import *in, const char *name) { return !strcmp(name, "no_rope_fusion") && in->p->model.kv_rank > 0; }
+
 /* Another order of ranks moves groups between nodes: on one node all of them lie alike. */
 static bool changes_nothing(const struct import *in, const char *name) { return !strcmp(name, "use_tp_pp_dp_mapping") && in->p->cluster.nodes == 1; }
 
@@ -185,7 +189,7 @@ int megatron_check_names(const struct import *in)
         if (applied && is_variable(v))
             return fail("%s: %s: \"%s\": a shell's variable: write its value", in->where, name, json_string_value(v));
         const char *why = why_it_matters(name, v);
-        if (why)
+        if (why && !is_followed(in, name))
             notes_say("%s: %s is not in the plan: %s", in->where, name, why);
         if (megatron_knows(name))
             continue;

@@ -215,6 +215,8 @@ static int read_truths(struct sections *s)
             return -1;
         if ((v ? json_is_true(v) : truths[i].usual) == truths[i].is)
             json_object_set_new(s->out, truths[i].option ? truths[i].option : truths[i].key, json_true());
+        if (v && json_is_true(v) && !strcmp(truths[i].key, "apply_rope_fusion"))
+            json_object_set_new(s->out, "rope_fusion_stated", json_true());         /* fuses_rope() */
     }
     for (size_t i = 0; i < sizeof of_model / sizeof *of_model; i++) {
         if (read_truth(s, of_model[i].key, &v) < 0)

@@ -66,7 +66,7 @@ static const struct form_row rows[] = {
     { "distributed.pipeline.pp_schedule", ROW_READ, NULL }, { "distributed.pipeline.pp_microbatch_size", ROW_READ, NULL },
     { "distributed.pipeline.layers_per_stage", ROW_READ, NULL }, { "distributed.pipeline.scale_grads_in_schedule", ROW_SILENT, NULL },
     { "distributed.pipeline.round_virtual_stages_to_pp_multiple", ROW_READ, NULL },
-    { "distributed.pipeline.patch_inner_model", ROW_SILENT, NULL }, { "distributed.pipeline.patch_causal_lm_model", ROW_SILENT, NULL },
+    { "distributed.pipeline.patch_inner_model", ROW_SILENT, NULL }, { "distributed.pipeline.patch_causal_lm_model", ROW_READ, NULL },
     { "distributed.moe.reshard_after_forward", ROW_READ, NULL }, { "distributed.moe.wrap_outer_model", ROW_READ, NULL },
     { "distributed.moe.ignore_router_for_ac", ROW_MATTERS, "routers are not recomputed" },
     { "distributed.offload_policy._target_", ROW_READ, NULL }, { "distributed.offload_policy.pin_memory", ROW_SILENT, NULL },
@@ -395,6 +395,19 @@ static void read_optimizer(struct form_reading *r)
     form_set(r, "optimizer", json_string(name == 2 ? bits == 24 ? "flash_adamw" : "flash_adamw_32bit" : narrow ? "te_adamw_bf16" : "te_adamw"));
 }
 
+/* _maybe_downgrade_loss_fn(): a stage hands out hidden states where the class of the whole model is patched, else logits, of which MaskedCrossEntropy() is
+ * taken in the place of a loss without them. */
+static bool is_downgraded(struct form_reading *r)
+{
+    bool patched = form_true(r, "distributed.pipeline.patch_causal_lm_model", true);
+
+    if (at_least_one(axis(r, "distributed.pp_size")) == 1 || patched)
+        return false;
+    notes_add(r->notes, "loss_fn._target_: a stage of a model that is not patched (patch_causal_lm_model: false) hands out logits: Automodel takes "
+              "MaskedCrossEntropy in place of FusedLinearCrossEntropy");
+    return true;
+}
+
 static void read_kernels(struct form_reading *r)
 {
     static const char *const losses[] = {
@@ -403,8 +416,9 @@ static void read_kernels(struct form_reading *r)
     static const char *const ours[] = { "fp32", "chunked", "cut-cross-entropy", "fused" };
     const json_t *again = form_value(r->file->doc, "distributed.activation_checkpointing");
     int loss = form_word(r, "loss_fn._target_", losses, 0);
+    bool downgraded = loss == 2 && is_downgraded(r);
 
-    form_set(r, "loss", json_string(loss == 0 && !form_true(r, "loss_fn.fp32_upcast", true) ? "bf16" : ours[loss]));
+    form_set(r, "loss", json_string(downgraded ? "fp32" : loss == 0 && !form_true(r, "loss_fn.fp32_upcast", true) ? "bf16" : ours[loss]));
     read_optimizer(r);
     form_set(r, "clip", json_real(form_number(r, "clip_grad_norm.max_norm", 1)));
     if (json_is_true(again) || (json_is_string(again) && !strcmp(json_string_value(again), "full")))

@@ -34,7 +34,8 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.actor.grad_clip", ROW_READ, NULL },
     { "actor_rollout_ref.actor.ulysses_sequence_parallel_size", ROW_READ, NULL },
     { "actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size", ROW_READ, NULL }, { "config_name", ROW_READ, NULL }, { "defaults", ROW_READ, NULL },
-    { VERL_ACTOR "calculate_sum_pi_squared", ROW_REFUSED, "its copies of the logits are not planned" },
+    { VERL_ACTOR "calculate_sum_pi_squared", ROW_READ, NULL },
+    { VERL_ACTOR "sum_pi_squared_checkpointing", ROW_READ, NULL },
     { VERL_ACTOR "use_prefix_grouper", ROW_REFUSED, "prompts that several responses share are not planned" },
     { "env.actor.model.*", ROW_REFUSED, "a model of actions is not planned" },
     { "config_path", ROW_SILENT, NULL },
@@ -203,19 +204,32 @@ static void read_fused(struct form_reading *r)
     form_set(r, "loss", json_string(kernel ? "actor-triton" : "actor-chunks"));
 }
 
+/* calculate_sum_pi_squared_from_logits(), compiled: nothing of it is in the loss, but `outputs` has its result, whose graph has the logits, until the next
+ * micro-step's. */
+static void read_squares(struct form_reading *r)
+{
+    if (!form_true(r, ACTOR "calculate_sum_pi_squared", false))
+        return;
+    if (!form_true(r, ACTOR "use_torch_compile", true) || form_true(r, ACTOR "sum_pi_squared_checkpointing", false))
+        form_fail(r, ACTOR "calculate_sum_pi_squared: planned compiled and without sum_pi_squared_checkpointing: its copies of the logits are not");
+    form_set(r, "logits_kept", json_string("as-made"));
+    notes_add(r->notes, ACTOR "calculate_sum_pi_squared: the logits are kept until the next micro-step's are there; the kernel that reads them is not in the plan");
+}
+
 /* dp_actor.py: the entropy of the logits is in the loss by entropy_coeff, or computed for its figure alone (calculate_entropy).  Without it the gradient of
  * log-probabilities is written over the logits. */
 static void read_loss(struct form_reading *r)
 {
     if (verl_fuses(r)) {
+        if (form_true(r, ACTOR "calculate_sum_pi_squared", false))
+            form_fail(r, ACTOR "calculate_sum_pi_squared: verl refuses it beside use_fused_kernels");
         read_fused(r);
         return;
     }
     static const struct { const char *key; bool is, usual; const char *why; } others[] = {
         { ACTOR "entropy_from_logits_with_chunking", false, false, "an entropy that comes chunk by chunk" },
         { ACTOR "entropy_checkpointing", false, false, "an entropy that backward computes again" },
-        { ACTOR "use_torch_compile", true, true, "an entropy that is not compiled" },
-        { "actor_rollout_ref.model.use_remove_padding", true, true, "an entropy of padded samples, which is not compiled," },
+        { "actor_rollout_ref.model.use_remove_padding", true, true, "an entropy of padded samples" },
     };
     bool in_loss = form_number(r, ACTOR "entropy_coeff", 0) != 0, computed = in_loss || form_true(r, ACTOR "calculate_entropy", false);
 
@@ -224,7 +238,9 @@ static void read_loss(struct form_reading *r)
             form_fail(r, "%s: %s is not planned: without " ACTOR "%s the rest of the step is", others[i].key, others[i].why, in_loss ? "entropy_coeff" : "calculate_entropy");
     if (computed && !in_loss)
         notes_add(r->notes, ACTOR "calculate_entropy: the entropy's forward is not in the plan, which trains without it");
-    form_set(r, "loss", json_string(in_loss ? "fused-entropy" : computed ? "fused" : "fused-in-place"));
+    bool compiled = form_true(r, ACTOR "use_torch_compile", true);
+    read_squares(r);
+    form_set(r, "loss", json_string(in_loss ? compiled ? "fused-entropy" : "fused-entropy-eager" : computed ? "fused" : "fused-in-place"));
 }
 
 void verl_refuse_entropy(struct form_reading *r)

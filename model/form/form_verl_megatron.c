@@ -120,6 +120,8 @@ int verl_read_megatron(struct form_reading *r, struct plan *p)
     bool fuses = verl_fuses(r);
 
     form_word(r, MEGATRON "dtype", dtypes, 0);
+    if (form_true(r, VERL_ACTOR "calculate_sum_pi_squared", false))
+        form_fail(r, VERL_ACTOR "calculate_sum_pi_squared: its copies of the logits are not planned of Megatron-LM's actor");
     if (!fuses)
         verl_refuse_entropy(r);
     if (form_number(r, "actor_rollout_ref.model.lora.rank", 0) > 0 || form_number(r, "actor_rollout_ref.model.lora_rank", 0) > 0)

@@ -50,7 +50,7 @@ static const char *const recompute_words[] = { "none", "selective", "full", "op"
 static const char *const kept_words[]      = { "none", "as-made", "fp32", NULL };
 static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compiled", "chunked", "fused-linear", "liger-cross-entropy",
                                                "cut-cross-entropy", "linear-chunks", "fused-in-place", "fused-entropy", "actor-chunks", "actor-triton", "chunked-logprob",
-                                               NULL };
+                                               "fused-entropy-eager", NULL };
 static const char *const form_words[]      = { "foreach", "fused", "loop", NULL };
 static const char *const away_words[]      = { "none", "save_on_cpu", "save_on_cpu-pinned", "streams", NULL };
 static const char *const root_words[]      = { "together", "apart", "embed-head", "embed", NULL };
@@ -186,7 +186,7 @@ static const struct knob rows[] = {
       ACCELERATE_HAS(LOSS_FP32, "accelerate leaves the loss to the model"),
       TITAN_HAS(LOSS_FP32, "its cross-entropy is in fp32"),
       .about = "cross-entropy in fp32, in the logits' bf16, flash-attn's kernel, torch.compile()d, torchtune's chunks of logits (chunked) or of head and logits (linear-chunks), Liger's without logits, Liger's in place, "
-               "Apple's without logits, flash-attn's whose gradient is written over the logits (fused-in-place), or beside the logits' entropy, compiled (fused-entropy), "
+               "Apple's without logits, flash-attn's whose gradient is written over the logits (fused-in-place), or beside the logits' entropy, compiled (fused-entropy) or not (fused-entropy-eager), "
                "as verl's actors have them, and its own without whole logits: chunks by PyTorch (actor-chunks) or its kernel (actor-triton), TRL's tiles of logits (chunked-logprob)" },
     { "", "logits_kept", WORD(logits_kept, kept_words, LOGITS_DROPPED), .cells = TORCH | FSDP1 | DS, OURS, IDLE(no_logits), .label = ", logits kept %s",
       ACCELERATE_HAS(LOGITS_DROPPED, "it has no key for what a training script names"), TITAN_HAS(LOGITS_DROPPED, "it deletes them before backward"),
@@ -433,12 +433,21 @@ static const struct knob rows[] = {
       .about = "products add weights' gradients to main_grad; false: each is a tensor first" },
     { "megatron", "bias_swiglu_fusion", BOOL(megatron.bias_swiglu_fusion, true), .cells = MEGATRON,
       .about = "of a gated MLP: activation and product are one kernel; false: silu's result is kept beside its input" },
+    { "megatron", "apply_rope_fusion", BOOL(megatron.apply_rope_fusion, true), .cells = MEGATRON, IDLE(no_latent),
+      .about = "latent attention's rotary positions are one kernel of queries, one of keys and values; false: single operations" },
+    { "megatron", "scale_logits", BOOL(megatron.scale_logits, false), .cells = MEGATRON,
+      .about = "a kernel multiplies the logits before the loss, and their gradient behind it, as --use-mup does" },
     { "megatron", "check_for_nan_in_loss_and_grad", BOOL(megatron.check_for_nan_in_loss_and_grad, true), .cells = MEGATRON,
       .about = "each bucket's norm is read by the host before it is reduced" },
     { "megatron", "tp_comm_overlap", BOOL(megatron.tp_comm_overlap, false), .cells = MEGATRON, IDLE(tensor), .label = ", tp_comm_overlap",
       .about = "with tensor and sequence: products in parts beside their gather or scatter, by Transformer Engine's userbuffers" },
     { "megatron", "overlap_p2p_comm", BOOL(megatron.overlap_p2p_comm, true), .cells = MEGATRON, IDLE(interleaved),
       .about = "an interleaved pipeline's messages beside compute" },
+    { "megatron", "defer_embedding_wgrad_compute", BOOL(megatron.defer_embedding_wgrad_compute, false), .cells = MEGATRON, IDLE(pipeline),
+      .label = ", head's wgrad deferred",
+      .about = "the output layer's weight gradients are computed behind the last backward, and what they are made of waits until then" },
+    { "megatron", "wgrad_deferral_limit", INT(megatron.wgrad_deferral_limit, 0, PLAN_MAX_BATCH, 0), .cells = MEGATRON, IDLE(undeferred),
+      .label = " (%.0f)", .about = "with defer_embedding_wgrad_compute: those of the first so many micro-steps; 0: of all" },
     { "megatron", "microbatch_group_size_per_vp_stage", INT(megatron.microbatch_group_size_per_vp_stage, 1, PLAN_MAX_BATCH, 1),
       .cells = MEGATRON, .null = KNOB_NULL_DEFAULT, FOLLOWS(microbatch_group, "parallel.pipeline"), IDLE(interleaved),
       .about = "micro-steps that go through a chunk before the next one's turn" },

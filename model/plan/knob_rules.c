@@ -219,6 +219,10 @@ bool knob_idle_interleaved(const struct plan *p)
     return p->parallel.pipeline <= 1 || p->parallel.pipeline_schedule != PIPELINE_INTERLEAVED;
 }
 
+bool knob_idle_undeferred(const struct plan *p) { return knob_idle_pipeline(p) || !p->megatron.defer_embedding_wgrad_compute; }
+
+bool knob_idle_no_latent(const struct plan *p) { return p->model.kv_rank == 0; }
+
 bool knob_idle_host(const struct plan *p)
 {
     const struct knob *fsdp = knob_find("fsdp", "cpu_offload", knob_cell(p));
@@ -299,6 +303,8 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_capacity, "megatron.moe_expert_capacity_factor is null" },
         { knob_idle_whole_experts, "parallel.tensor is 1, or the model has no experts" },
         { knob_idle_interleaved, "no interleaved pipeline" },
+        { knob_idle_no_latent, "the model has no latent attention" },
+        { knob_idle_undeferred, "megatron.defer_embedding_wgrad_compute is false" },
         { knob_idle_fp8, "megatron.fp8_format is none" },
         { knob_idle_delayed, "scales are not delayed" },
         { knob_idle_mxfp8, "no mxfp8 parameters are gathered" },

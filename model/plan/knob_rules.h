@@ -62,6 +62,8 @@ bool knob_idle_no_experts(const struct plan *p);
 bool knob_idle_capacity(const struct plan *p);          /* experts take what comes */
 bool knob_idle_whole_experts(const struct plan *p);     /* no tensor-parallel ranks, or no experts, to cut */
 bool knob_idle_interleaved(const struct plan *p);   /* its ranks have one stage each */
+bool knob_idle_undeferred(const struct plan *p);
+bool knob_idle_no_latent(const struct plan *p);
 bool knob_idle_fp8(const struct plan *p);           /* dialect megatron: no 8-bit floats */
 bool knob_idle_delayed(const struct plan *p);       /* or other scales than delayed ones */
 bool knob_idle_mxfp8(const struct plan *p);         /* or other parameters than gathered mxfp8 */

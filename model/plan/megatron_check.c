@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/training.h"
 #include "model/family/family.h"
 #include "model/plan/attention.h"
 #include "model/plan/graphs.h"
@@ -116,9 +117,9 @@ static int check_kernels(const struct plan *p, const char *where)
         return fail("%s: kernels: Transformer Engine's fused attention takes 16 bits: with precision fp32 take megatron-local", where);
     if (p->kernels != KERNELS_TE && p->megatron.attention_backend)
         return fail("%s: megatron.attention_backend: Transformer Engine's alone: kernels te", where);
-    if (p->megatron.attention_backend == BACKEND_UNFUSED && (p->parallel.context > 1 || p->model.kv_rank > 0 || family_for(&p->model)->sinks))
-        return fail("%s: megatron.attention_backend: unfused is not modelled beside context parallelism, latent attention and sinks", where);
-    if (p->model.kv_rank > 0 && attention_choice(p) != ATTENTION_CUDNN)
+    if (p->megatron.attention_backend == BACKEND_UNFUSED && (p->parallel.context > 1 || family_for(&p->model)->sinks))
+        return fail("%s: megatron.attention_backend: unfused is not modelled beside context parallelism and sinks", where);
+    if (p->model.kv_rank > 0 && attention_choice(p) != ATTENTION_CUDNN && p->megatron.attention_backend != BACKEND_UNFUSED)
         return fail("%s: model: %s: Transformer Engine has a fused kernel for keys of %" PRId64 " and values of %" PRId64 " elements from cuDNN alone, "
                     "%s: others are not modelled", where, p->model.name, p->model.head_dim, p->model.value_dim,
                     p->megatron.attention_backend == BACKEND_FLASH ? "not from flash-attn 2 (megatron.attention_backend)" : "and not on this GPU");
@@ -130,6 +131,9 @@ static int check_kernels(const struct plan *p, const char *where)
     if (p->loss != LOSS_FP32 && p->loss != LOSS_COMPILED && p->loss != LOSS_FUSED && p->loss != LOSS_ACTOR_KERNEL)
         return fail("%s: loss: megatron has fp32, compiled (--cross-entropy-loss-fusion, native), fused (its implementation te), and verl's "
                     "actor-triton", where);
+    if (p->megatron.scale_logits && (p->loss == LOSS_ACTOR_KERNEL || p->model.head != HEAD_LOGITS || p->megatron.mtp_num_layers > 0))
+        return fail("%s: megatron.scale_logits: beside %s it is not modelled", where, p->loss == LOSS_ACTOR_KERNEL ? "a loss that has no logits" :
+                    p->model.head != HEAD_LOGITS ? "a head of numbers" : "multi-token prediction");
     return p->loss == LOSS_ACTOR_KERNEL ? check_actor(p, where) : 0;
 }
 
@@ -210,7 +214,6 @@ static int check_mtp(const struct plan *p, const char *where)
         { plan_scaled(p) == SCALED_NVFP4, "4 bits (fp4_format), which Megatron-LM ignores in it: not modelled yet" },
         { p->megatron.first_last_layers_bf16, "first_last_layers_bf16, which is not modelled beside it yet" },
         { p->megatron.cuda_graph_impl != GRAPHS_NONE, "cuda_graph_impl, which is not modelled beside it yet" },
-        { p->parallel.pipeline > 1 && p->megatron.overlap_grad_reduce && p->megatron.overlap_param_gather, "overlap_param_gather of a pipeline, which is not modelled beside it yet" },
         { family_for(&p->model)->sinks, "attention sinks and windows, which are not modelled beside it yet" },
         { p->model.experts > 0 && !model_has_experts(&p->model, p->model.layers - 1), "a last layer without experts in a mixture, which is not modelled yet" },
     };
@@ -234,6 +237,29 @@ static int check_swiglu(const struct plan *p, const char *where)
     return 0;
 }
 
+/* core/model_parallel_config.py, __post_init__(); the rest is not followed yet. */
+static int check_deferred(const struct plan *p, const char *where)
+{
+    const struct { bool is; const char *what; } cannot[] = {
+        { !p->megatron.gradient_accumulation_fusion, "gradient_accumulation_fusion false: Megatron-LM cannot defer embedding wgrad compute without it" },
+        { p->kernels != KERNELS_TE, "kernels megatron-local, whose layers fail: the output layer alone has the buffers (ColumnParallelLinear.forward())" },
+        { p->accumulation == 1 || p->megatron.wgrad_deferral_limit == 1, "one micro-step, in which megatron-core fails (drain_embedding_wgrad_compute())" },
+        { p->parallel.virtual_stages > 1, "an interleaved pipeline, which is not modelled beside it yet" },
+        { p->parallel.sequence && p->parallel.tensor > 1, "parallel.sequence, whose gathers come behind the last backward: not modelled yet" },
+        { p->megatron.overlap_grad_reduce, "overlap_grad_reduce, which is not modelled beside it yet" },
+        { p->megatron.mtp_num_layers > 0, "mtp_num_layers, which is not modelled beside it yet" },
+        { p->megatron.cuda_graph_impl != GRAPHS_NONE, "cuda_graph_impl, which is not modelled beside it yet" },
+        { p->loss == LOSS_ACTOR_KERNEL, "verl's actor-triton, which has no output layer" },
+        { p->model.head != HEAD_LOGITS, "a head of numbers, which has no logits" },
+        { !training_is_all(&p->train), "adapters: the output layer does not train" },
+    };
+
+    for (size_t i = 0; i < sizeof cannot / sizeof *cannot && p->megatron.defer_embedding_wgrad_compute; i++)
+        if (cannot[i].is)
+            return fail("%s: megatron.defer_embedding_wgrad_compute: not with %s", where, cannot[i].what);
+    return 0;
+}
+
 int megatron_check(const struct plan *p, const char *where)
 {
     const char *why = megatron_model_refused(&p->model);
@@ -243,7 +269,7 @@ int megatron_check(const struct plan *p, const char *where)
     if (check_kernels(p, where) < 0)
         return -1;
     if (check_dtypes(p, where) < 0 || check_states(p, where) < 0 || check_memory(p, where) < 0 || check_scaled(p, where) < 0 || check_mtp(p, where) < 0 ||
-        check_swiglu(p, where) < 0)
+        check_swiglu(p, where) < 0 || check_deferred(p, where) < 0)
         return -1;
     if (p->megatron.overlap_param_gather && !p->megatron.overlap_grad_reduce)
         return fail("%s: megatron.overlap_param_gather: must use it with overlap_grad_reduce", where);

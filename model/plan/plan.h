@@ -37,7 +37,7 @@ enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_
  * under torch.compile() (compile.components "loss", since 2025); LIGER: Liger-Kernel's of transformers' logits in fp32, in place; CUT: Apple's
  * cut cross-entropy, without logits. */
 enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, LOSS_LIGER, LOSS_CUT, LOSS_LINEAR_CHUNKS, LOSS_FUSED_IN_PLACE,
-                 LOSS_FUSED_ENTROPY, LOSS_ACTOR_CHUNKS, LOSS_ACTOR_KERNEL, LOSS_CHUNKED_LOGPROB, NLOSS };
+                 LOSS_FUSED_ENTROPY, LOSS_ACTOR_CHUNKS, LOSS_ACTOR_KERNEL, LOSS_CHUNKED_LOGPROB, LOSS_FUSED_ENTROPY_EAGER, NLOSS };
 /* Logits that a training loop still has a name for while backward runs, until the next micro-step's are there. */
 enum logits_kept { LOGITS_DROPPED, LOGITS_AS_MADE, LOGITS_IN_FP32 };
 /* torch.compile(mode=): with REDUCE_OVERHEAD inductor's kernels are recorded as CUDA graphs (cudagraph trees). */
@@ -208,11 +208,15 @@ struct megatron_options {
     int64_t ddp_bucket_size;        /* elements */
     bool    ddp_average_in_collective, ddp_pad_buckets_for_high_nccl_busbw;
     bool    gradient_accumulation_fusion;   /* products add weights' gradients to main_grad; else each is a tensor, which a kernel adds */
+    bool    apply_rope_fusion;      /* of latent attention: rotary positions are one kernel of queries and one of keys, values; else single operations */
+    bool    scale_logits;           /* logits are multiplied by a number before the loss (MuP) */
     bool    bias_swiglu_fusion;     /* of a gated MLP: activation and product are one kernel, which keeps its input alone */
     bool    check_for_nan_in_loss_and_grad;
     enum attention_backend attention_backend;
     bool    tp_comm_overlap;        /* with sequence parallelism: products in parts beside their gather or scatter (userbuffers) */
     bool    overlap_p2p_comm;       /* an interleaved pipeline's messages beside compute */
+    bool    defer_embedding_wgrad_compute;  /* of a pipeline: the output layer's weight gradients are computed behind the last backward, */
+    int64_t wgrad_deferral_limit;           /* those of the first so many micro-steps; 0: of all */
     int64_t microbatch_group_size_per_vp_stage;     /* of an interleaved pipeline */
     int64_t make_vocab_size_divisible_by;   /* the vocabulary is filled up to a multiple of this for each tensor-parallel rank */
     enum fp8_format fp8_format;

@@ -73,8 +73,8 @@ static int check_verls_ulysses(const struct plan *p, const char *where)
         return fail("%s: parallel.context_balance: with ulysses every rank has all positions of its heads: there is nothing to balance", where);
     if (p->recompute == RECOMPUTE_SELECTIVE)
         return fail("%s: recompute: selective would repeat Ulysses' exchanges in backward, which is not modelled: take full, or none", where);
-    if (p->loss != LOSS_FP32 && p->loss != LOSS_FUSED && p->loss != LOSS_FUSED_IN_PLACE && p->loss != LOSS_FUSED_ENTROPY && !loss_is_of_actor(p->loss))
-        return fail("%s: loss: with ulysses verl has a loss of each token of its logits: fp32, or flash-attn's (fused, fused-in-place, fused-entropy), or its own (actor-chunks, actor-triton)", where);
+    if (p->loss != LOSS_FP32 && p->loss != LOSS_FUSED && p->loss != LOSS_FUSED_IN_PLACE && p->loss != LOSS_FUSED_ENTROPY && p->loss != LOSS_FUSED_ENTROPY_EAGER && !loss_is_of_actor(p->loss))
+        return fail("%s: loss: with ulysses verl has a loss of each token of its logits: fp32, or flash-attn's (fused, fused-in-place, fused-entropy, fused-entropy-eager), or its own (actor-chunks, actor-triton)", where);
     return parallel_check_heads(p, of->context, true, where);
 }
 
@@ -102,8 +102,8 @@ int titan_check_context(const struct plan *p, const char *where)
                     "supports flash attention and memory efficient attention now\")", where, p->model.name);
     if (p->model.position == POS_LEARNED || p->model.position == POS_ALIBI)
         return fail("%s: parallel.context: modelled for rotary positions", where);
-    if (p->model.attn_dropout > 0 && p->dropout > 0)
-        return fail("%s: dropout: attention's is not modelled with parallel.context", where);
+    if (p->model.attn_dropout > 0 && p->dropout > 0 && !ulysses)       /* there the same kernel sees whole sequences of fewer heads */
+        return fail("%s: dropout: attention's is not modelled with parallel.context, but for ulysses", where);
     return 0;
 }
 

@@ -428,6 +428,8 @@ static int add_stages(const struct plan *whole, const struct local_model *local,
 {
     if (program_add_edges(whole, out) < 0)
         return -1;
+    if (whole->megatron.defer_embedding_wgrad_compute)
+        return program_add_deferred(out);
     if (!pipeline_splits(whole->parallel.pipeline_schedule))
         return 0;
     return whole->kernels == KERNELS_DPX ? program_add_split_dpx(local, out) : program_add_split(whole, out);

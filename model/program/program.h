@@ -37,7 +37,8 @@ enum piece_id { PIECE_EMBED, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, PIECE_WINDOWED
  * begins; backward frees the gradient that was sent.  SENT: forward frees what was sent; backward's first
  * kernel allocates the gradient that is received, its second is where backward begins. */
 /* PIECE_BLOCK_SPLIT and PIECE_HEAD_SPLIT have a backward only, in two halves: kernels [0, split) make gradients of
- * inputs, those from `split` on gradients of weights. */
+ * inputs, those from `split` on gradients of weights.  With megatron.defer_embedding_wgrad_compute: the head's backward without its weight's
+ * gradient, and that (program_defer.c). */
 enum stage_edge { EDGE_TENSORS, EDGE_REST };
 enum pass     { PASS_FORWARD, PASS_BACKWARD, NPASS };
 enum mem      { MEM_ACTIVATIONS, MEM_TEMPORARIES, MEM_GRADS, NMEM };

@@ -56,6 +56,7 @@ static void leave_out_megatron_states(struct megatron_options *m)
     m->ddp_average_in_collective = m->ddp_pad_buckets_for_high_nccl_busbw = false;
     m->check_for_nan_in_loss_and_grad = false;
     m->overlap_p2p_comm = false;
+    m->wgrad_deferral_limit = 0;
     m->microbatch_group_size_per_vp_stage = 0;
 }
 

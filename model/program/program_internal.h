@@ -32,6 +32,9 @@ int program_add_edges(const struct plan *p, struct program *out);
 int program_add_split(const struct plan *p, struct program *out);
 int program_add_split_dpx(const struct local_model *local, struct program *out);
 
+/* A head whose weight gradient is computed behind the step's last backward (Megatron-LM).  0, or -1 reported. */
+int program_add_deferred(struct program *g);
+
 /* The names of what a stage receives, a tensor or its gradient, and of what it sends: another tensor. */
 enum { EDGE_RECEIVED = 1 << 30, EDGE_SENT };
 

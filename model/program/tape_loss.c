@@ -109,6 +109,45 @@ var op_entropy(struct tape *t, const char *name, var logits, int64_t width)
     return mean;
 }
 
+/* torch.logsumexp(): what is exponentiated is a tensor of its own; so are three each as large in backward, the last of which is the gradient
+ * (logsumexp_backward(), FunctionsManual.cpp). */
+static var log_sum_exp(struct tape *t, const char *name, var logits, int64_t rows)
+{
+    int64_t bytes = tape_var_bytes(t, logits);
+
+    tape_begin_saving(t, name, KC_LOSS)->bytes = 6 * bytes;
+    op_scratch(t, name, bytes);
+    struct node *n = tape_node(t, NODE_COPY, name, KC_LOSS);
+    tape_edge(t, n, logits);
+    tape_save_var(t, n, logits);
+    n->work = 2 * bytes;
+    n->m = 4 * tape_var_numel(t, logits);       /* passes of backward */
+    var out = result(t, rows, tape_var_dtype(t, logits));
+    tape_save_var(t, &t->nodes[t->nnodes - 1], out);
+    return out;
+}
+
+/* logsumexp(logits) - sum(softmax(logits) * logits), operation by operation; a sum's gradient is a view. */
+var op_entropy_eager(struct tape *t, var logits, int64_t width)
+{
+    int64_t rows = tape_var_numel(t, logits) / width;
+    enum dtype dt = tape_var_dtype(t, logits);
+    var p = op_unary(t, "entropy softmax", KC_SOFTMAX, logits, SAVE_OUT), sum = log_sum_exp(t, "entropy logsumexp", logits, rows);
+    var product = op_mul(t, "entropy product", p, logits);
+
+    pass(t, "entropy sum", KC_LOSS, tape_var_bytes(t, product));
+    tape_edge(t, tape_node(t, NODE_PASS, "entropy sum", KC_LOSS), product);
+    var weighed = result(t, rows, dt);
+    tape_drop(t, product);
+    var each = op_add(t, "entropy", sum, weighed);
+    tape_drop(t, sum);
+    tape_drop(t, weighed);
+    tape_drop(t, p);
+    var mean = op_mean(t, "entropy", each);
+    tape_drop(t, each);
+    return mean;
+}
+
 /* ops/cross_entropy.py: a row is read twice, and its gradient written over it. */
 var op_in_place_loss(struct tape *t, const char *name, var logits, int64_t width)
 {

@@ -14,6 +14,8 @@ var  op_fused_loss(struct tape *t, const char *name, var logits, var labels, int
 var  op_fused_loss_in_place(struct tape *t, const char *name, var logits, var labels, int64_t width);
 /* verl's entropy_from_logits() by torch.compile: of each row the largest logit, the sum and their logarithm are kept beside the logits. */
 var  op_entropy(struct tape *t, const char *name, var logits, int64_t width);
+/* The same uncompiled. */
+var  op_entropy_eager(struct tape *t, var logits, int64_t width);
 /* Liger-Kernel's LigerCrossEntropyFunction: forward writes the gradient over rows of `width` logits, and keeps that alone. */
 var  op_in_place_loss(struct tape *t, const char *name, var logits, int64_t width);
 

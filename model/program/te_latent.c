@@ -1,5 +1,5 @@
 /* te_latent.c -- see te_latent.h.  megatron-core 0.16.1, core/transformer/multi_latent_attention.py (MLASelfAttention) with the layers of
- * get_gpt_layer_with_transformer_engine_spec(), qk_layernorm and apply_rope_fusion, which is what the command line gives with YaRN.
+ * get_gpt_layer_with_transformer_engine_spec() and qk_layernorm; apply_rope_fusion is what the command line gives with YaRN.
  *
  * Down-projections are whole on every tensor-parallel rank (TELinear, "duplicated") and see the rank's positions; up-projections are column
  * parallel, with the norm before them in the same module; the part of a key that all heads share is gathered by itself. */
@@ -61,6 +61,62 @@ static var gathered(struct torch_model *b, var shared)
     return tmp(t, shared, te_move(t, TE_GATHER, shared, b->ranks));
 }
 
+/* (torch.cos(freqs) * mscale).to(t.dtype). */
+static var table(struct torch_model *b, const char *name, enum dtype dt)
+{
+    struct tape *t = b->t;
+    int64_t angles = b->tokens / b->p->micro_batch * b->m->rope_dim;
+    var wide = op_new(t, name, KC_ELEMENTWISE, angles, DT_FP32), scaled = op_new(t, name, KC_ELEMENTWISE, angles, DT_FP32);
+
+    tape_drop(t, wide);
+    return tmp(t, scaled, op_new(t, name, KC_ELEMENTWISE, angles, dt));
+}
+
+/* _apply_rotary_pos_emb_bshd() with multi_latent_attention: even elements and odd ones are joined; then times cosines, and turned by halves times
+ * sines.  What is behind the rotated part, of which there is nothing, is joined too, and has a gradient of zeros. */
+static var rotate(struct torch_model *b, const char *name, var x)
+{
+    struct tape *t = b->t;
+    int64_t half = tape_var_numel(t, x) / 2;
+    var rest = op_slice(t, name, x, 0), even = op_slice(t, name, x, half), odd = op_slice(t, name, x, half), of[2];
+    var both = op_cat2(t, name, even, odd), cos = table(b, name, tape_var_dtype(t, x)), sin = table(b, name, tape_var_dtype(t, x));
+    var first = op_mul_const(t, name, both, cos);
+
+    op_split(t, name, both, 2, (int64_t[]){ half, half }, of);         /* torch.chunk() */
+    var negated = op_unary(t, name, KC_ELEMENTWISE, of[1], SAVE_NONE), turned = op_cat2(t, name, negated, of[0]);
+    tape_drop(t, negated);
+    var second = tmp(t, turned, op_mul_const(t, name, turned, sin)), sum = op_add(t, name, first, second);
+    const var gone[] = { first, second, of[0], of[1], both };
+    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
+        tape_drop(t, gone[i]);
+    var out = op_cat2(t, name, sum, rest);
+    const var names[] = { sum, rest, even, odd, cos, sin };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        tape_drop(t, names[i]);
+    return out;
+}
+
+/* The same without apply_rope_fusion. */
+static void up_in_steps(struct torch_model *b, var q, var both, var shared, var qkv[3])
+{
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+    int64_t plain = m->head_dim - m->rope_dim, rows = b->tokens * m->heads;
+    var of_q[2], of_kv[2];
+
+    op_split(t, "q split", q, 2, (int64_t[]){ rows * plain, rows * m->rope_dim }, of_q);
+    op_split(t, "kv split", both, 2, (int64_t[]){ rows * plain, rows * m->value_dim }, of_kv);
+    of_q[1] = tmp(t, of_q[1], rotate(b, "rotary q", of_q[1]));
+    var turned = rotate(b, "rotary k", shared);
+    qkv[0] = op_cat2(t, "queries", of_q[0], of_q[1]);
+    var wide = op_expand(t, "key's rotated part", turned, m->heads);
+    qkv[1] = op_cat2(t, "keys", of_kv[0], wide);
+    qkv[2] = te_contiguous(t, "values", of_kv[1]);
+    const var names[] = { of_q[0], of_q[1], of_kv[0], of_kv[1], turned, wide };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        tape_drop(t, names[i]);
+}
+
 void te_latent_up(struct torch_model *b, const var low[3], var qkv[3])
 {
     struct tape *t = b->t;
@@ -71,6 +127,13 @@ void te_latent_up(struct torch_model *b, const var low[3], var qkv[3])
     var in = te_contiguous(t, "kv in one piece", low[1]);       /* TransformerEngineBaseModule.prepare_forward() */
     in = tmp(t, in, te_norm_of(b, "kv norm", in, ROLE_KV_A_NORM));
     var both = tmp(t, te_last_use(b, ROLE_KV_A_NORM, in), project(b, GEMM("kv up"), in, m->heads * (plain + m->value_dim), m->kv_rank, ROLE_KV_B, false));
+    if (!b->p->megatron.apply_rope_fusion) {
+        var q = qkv[0];
+        up_in_steps(b, q, both, low[2], qkv);
+        tape_drop(t, q);
+        tape_drop(t, both);
+        return;
+    }
     qkv[0] = tmp(t, qkv[0], te_latent_rotate(t, "rotary q", qkv[0], rows * m->rope_dim));
     te_latent_keys(t, "rotary k", both, low[2], (int64_t[]){ rows * m->head_dim, rows * m->value_dim }, qkv + 1);
     tape_drop(t, both);

@@ -211,7 +211,7 @@ static var unfused_te_core(struct torch_model *b, var q, var k, var v)
     var p = tmp(t, w, op_softmax_in_place(t, "softmax", w));
 
     p = tmp(t, p, op_dropout(t, "attention dropout", p, b->p->dropout));
-    var o = op_matmul(t, "attention values", p, values, batch, s, d, s);
+    var o = op_matmul(t, "attention values", p, values, batch, s, value_dim(m), s);
     tape_drop(t, keys);
     tape_drop(t, values);
     o = tmp(t, p, o);
@@ -482,6 +482,8 @@ var te_losses(struct torch_model *b, const struct te_linear *l, var x, var label
     var logits = te_column(b->t, l, x);
 
     b->t->module = -1;
+    if (b->p->megatron.scale_logits)        /* MuP: LanguageModule._scale_logits() */
+        logits = tmp(b->t, logits, op_mul_const(b->t, "scale logits", logits, 0));
     var losses = te_parallel_loss(b->t, loss_kind(b->p), logits, labels, b->ranks);
     tape_drop(b->t, logits);
     return losses;

@@ -81,7 +81,7 @@ static var of_actor(struct torch_model *b, var logits)
         loss = op_fused_loss_in_place(t, "fused cross-entropy", logits, shifted, b->m->vocab);
     } else {
         loss = op_fused_loss(t, "fused cross-entropy", logits, shifted, b->m->vocab, 1);
-        var entropy = op_entropy(t, "entropy", logits, b->m->vocab);
+        var entropy = b->p->loss == LOSS_FUSED_ENTROPY ? op_entropy(t, "entropy", logits, b->m->vocab) : op_entropy_eager(t, logits, b->m->vocab);
         if (torch_is_ulysses(b)) {              /* both are gathered */
             loss = tmp(t, loss, torch_ulysses_loss(b, loss));
             entropy = tmp(t, entropy, torch_ulysses_loss(b, entropy));
@@ -312,7 +312,7 @@ static var of_logits(struct torch_model *b, var n, var *made)
     t->module = -1;
     if (kind == LOSS_FUSED || kind == LOSS_COMPILED)
         return fused(b, logits, kind == LOSS_FUSED ? 1 : 2);
-    if (kind == LOSS_FUSED_IN_PLACE || kind == LOSS_FUSED_ENTROPY)
+    if (kind == LOSS_FUSED_IN_PLACE || kind == LOSS_FUSED_ENTROPY || kind == LOSS_FUSED_ENTROPY_EAGER)
         return of_actor(b, logits);
     return kind == LOSS_LIGER ? in_place(b, logits) : cross_entropy(b, logits, kind == LOSS_FP32 ? DT_FP32 : tape_var_dtype(t, logits));
 }
@@ -340,7 +340,7 @@ var torch_loss(struct torch_model *b, var n)
     case LOSS_CUT:             l = cut_loss(b, n); break;
     default:                   l = of_logits(b, n, &logits); break;
     }
-    if (torch_is_ulysses(b) && kind != LOSS_FUSED_ENTROPY)
+    if (torch_is_ulysses(b) && kind != LOSS_FUSED_ENTROPY && kind != LOSS_FUSED_ENTROPY_EAGER)
         l = tmp(t, l, torch_ulysses_loss(b, l));
     tape_drop(t, n);                         /* last_hidden_state, until forward returns */
     tape_drop(t, logits);                    /* with the output object */

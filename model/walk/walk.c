@@ -105,8 +105,8 @@ void walk_to(struct walk *w, struct walk_run *r, int k1)
 /* The same of kernels [k0, k1), in one entry, cut to the part of backward that runs. */
 static void run(struct walk *w, struct walk_run r, int k0, int k1)
 {
-    bool split = !r.forward && w->part != WHOLE_BACKWARD;
-    enum piece_id runs = !split ? r.piece : r.piece == PIECE_HEAD ? PIECE_HEAD_SPLIT : PIECE_BLOCK_SPLIT;
+    bool split = !r.forward && w->part != WHOLE_BACKWARD, defers = !r.forward && w->defers && r.piece == PIECE_HEAD;
+    enum piece_id runs = defers ? PIECE_HEAD_SPLIT : !split ? r.piece : r.piece == PIECE_HEAD ? PIECE_HEAD_SPLIT : PIECE_BLOCK_SPLIT;
 
     r.weights = !r.forward && w->part != INPUT_PART;
     if (w->cuts) {
@@ -118,6 +118,8 @@ static void run(struct walk *w, struct walk_run r, int k0, int k1)
     }
     if (split)
         *(w->part == INPUT_PART ? &k1 : &k0) = w->s->program.piece[runs].split;
+    if (defers)
+        k1 = w->s->program.piece[runs].split;
     r.k0 = k0;
     call_run(w, w->hooks->pre_run, &r);
     segment(w, r, runs, k0, k1);

@@ -112,6 +112,7 @@ struct walk {
     int64_t number;                 /* of the micro-step in its step; -1: in a repeat */
     enum grad_fate fate;            /* of the hooks, unless begin_pass() sets another */
     bool cuts;                      /* likewise: entries end where hooks.cut() or hooks.pass() says so, and nothing is a repeat */
+    bool defers;                    /* likewise: a head's backward leaves its weight's gradient to later (PIECE_HEAD_SPLIT) */
     bool alone, last_alone;         /* likewise: no blocks are a repeat, as in a stage; the last block is in none, in backward */
     enum walk_part part;
     int chunk;                      /* of a stage */

@@ -230,6 +230,7 @@ static const char *const losses[] = {
     "Liger-Kernel's loss", "Apple's cut cross-entropy",
     "head and loss in chunks", "flash-attn's loss kernel in place", "flash-attn's loss kernel, and the logits' entropy",
     "verl's loss of 512 rows at a time", "verl's loss kernel without logits", "TRL's loss of tiles of logits",
+    "flash-attn's loss kernel, and the logits' entropy by single operations",
 };
 _Static_assert(sizeof losses / sizeof *losses == NLOSS, "each loss has words");
 static const char *const kept[] = { "", "logits kept through backward", "logits kept in fp32 through backward" };
@@ -247,7 +248,7 @@ static const char *const scales[] = { "scaled by earlier steps", "scaled by tens
 static const char *const roots[] = { "", "the embedding, and norm with head, units of their own", "the embedding a unit of its own",
                                      "the embedding and the head units of their own" };
 static const char *const fours[] = { "", "4-bit floats in linear layers" };
-static const char *const backends[] = { "", "flash-attn's attention", "cuDNN's attention" };
+static const char *const backends[] = { "", "flash-attn's attention", "cuDNN's attention", "attention by single products" };
 static const char *const parameters[] = { "parameters on the GPU", "parameters in host memory", "parameters on disk" };
 static const char *const partitions[] = { "", "stages of as many layers", "stages of as many blocks" };
 static const char *const mains[] = { "fp32 master weights", "fp16 master weights" };
@@ -335,6 +336,8 @@ static const struct part parts[] = {
     { "megatron", "ddp_bucket_size", false, .say = say_megatron_bucket },
     { "megatron", "tp_comm_overlap", false, .format = "products overlap their collectives (tp_comm_overlap)" },
     { "megatron", "attention_backend", false, .of = backends },
+    { "megatron", "defer_embedding_wgrad_compute", false, .format = "the head's weight gradients behind the last backward" },
+    { "megatron", "wgrad_deferral_limit", false, .format = "of %g micro-batches" },
     { "megatron", "fp8_recipe", false, .of = scales },
     { "megatron", "fp8_param_gather", false, .format = "weights kept and gathered in 8 bits" },
     { "megatron", "first_last_layers_bf16", false, .format = "first and last layers in bf16" },

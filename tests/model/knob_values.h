@@ -10,7 +10,7 @@
 #include "model/plan/knob.h"
 
 static char said[1024];
-static struct model llama, mixtral, neox;      /* neox: its layers are q, k and v in one */
+static struct model llama, mixtral, latent, neox;      /* neox: its layers are q, k and v in one */
 static struct cluster cluster, node;       /* two nodes of 8; one: DataParallel is one process */
 
 /* ---- plans to try a knob in ---- */
@@ -340,6 +340,17 @@ static void for_framework(const struct knob *k, int d, struct plan *plain)
         plain->megatron.moe_aux_loss_coeff = strstr(k->name, "_balancing_") ? 0.01 : 0;
         plain->megatron.fp8_format = strstr(k->name, "_padding_") ? FP8_HYBRID : FP8_OFF;
     }
+    bool defers = k->offset == offsetof(struct plan, megatron.defer_embedding_wgrad_compute), limits = k->offset == offsetof(struct plan, megatron.wgrad_deferral_limit);
+    if (defers || limits) {
+        plain->kernels = KERNELS_TE;
+        plain->parallel.pipeline_schedule = PIPELINE_1F1B;
+        plain->parallel.virtual_stages = 1;
+        plain->megatron.defer_embedding_wgrad_compute = limits;
+    }
+    if (k->offset == offsetof(struct plan, megatron.apply_rope_fusion)) {
+        plain->model = latent;
+        plain->kernels = KERNELS_TE;
+    }
     plain->parallel.sequence |= k->offset == offsetof(struct plan, megatron.tp_comm_overlap);
     plain->megatron.overlap_grad_reduce = k->offset == offsetof(struct plan, megatron.overlap_param_gather);
     in_few_bits(plain, k);
@@ -380,7 +391,7 @@ static bool knob_models_load(void)
 {
     struct model whole;
 
-    if (model_load("mixtral-8x7b", &mixtral) < 0 || model_load("pythia-160m", &neox) < 0 || model_load("llama-3.1-8b", &whole) < 0 || model_with_layers(&whole, 6, &llama) < 0 ||
+    if (model_load("mixtral-8x7b", &mixtral) < 0 || model_load("moonlight-16b-a3b", &latent) < 0 || model_load("pythia-160m", &neox) < 0 || model_load("llama-3.1-8b", &whole) < 0 || model_with_layers(&whole, 6, &llama) < 0 ||
         cluster_load("2x8xh100", &cluster) < 0 || cluster_load("8xh100", &node) < 0)
         return false;
     model_free(&whole);

@@ -126,6 +126,7 @@ int main(void)
     json_decref(notes);
     model_free(&llama);
     model_free(&mixtral);
+    model_free(&latent);
     model_free(&neox);
     return rc;
 }

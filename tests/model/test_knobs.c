@@ -364,6 +364,7 @@ int main(void)
     rc = cmocka_run_group_tests_name("model/knobs", tests, NULL, NULL);
     model_free(&llama);
     model_free(&mixtral);
+    model_free(&latent);
     model_free(&neox);
     return rc;
 }

@@ -255,7 +255,7 @@ static void losses_go_with_everything_else(void **state)
         DDP ", \"liger\": { \"rms_norm\": true }, \"recompute\": \"full\"",
         "\"strategy\": \"ddp\", \"dialect\": \"torch\", \"precision\": \"fp16\"", "\"strategy\": \"ddp\", \"dialect\": \"torch\", \"precision\": \"fp32\"",
     };
-    static const char *const losses[] = { "fp32", "fused", "compiled", "fused-linear", "liger-cross-entropy", "fused-in-place", "fused-entropy" };
+    static const char *const losses[] = { "fp32", "fused", "compiled", "fused-linear", "liger-cross-entropy", "fused-in-place", "fused-entropy", "fused-entropy-eager" };
     char why[512], more[512];
 
     (void)state;

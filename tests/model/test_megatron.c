@@ -404,8 +404,8 @@ static void what_is_said_otherwise(struct plan *p, int which)
     } else {
         cut(p, 1, 4, which == 4 ? 1 : 2, 4);
         strcpy(p->megatron.pipeline_layout, which == 4 ? "Et|tt|t*3|ttL" : "E|(t|)*6t*2L");
-        p->recompute = RECOMPUTE_FULL;
-        p->megatron.recompute_num_layers = 1;
+        p->megatron.defer_embedding_wgrad_compute = which == 4, p->megatron.wgrad_deferral_limit = which == 4 ? 3 : 0;
+        p->recompute = RECOMPUTE_FULL, p->megatron.recompute_num_layers = 1;
     }
     p->megatron.calculate_per_token_loss = which & 1;
     plan_resolve(p);

@@ -137,6 +137,29 @@ static void a_recipe_in_sections_is_read(void **state)
 }
 
 /* What is left out, or other than the model's, is another model's; what is not modelled is refused by name. */
+/* Of latent attention the command line fuses rotary positions unless it says not to; a recipe does where it says so. */
+static void rotary_positions_are_fused_where_somebody_says_so(void **state)
+{
+    static const char *const recipe[] = { BRIDGE "  q_lora_rank: 1536\n", BRIDGE "  q_lora_rank: 1536\n  apply_rope_fusion: false\n",
+                                          BRIDGE "  q_lora_rank: 1536\n  apply_rope_fusion: null\n" };
+    struct plan model, p;
+    char text[4096];
+
+    (void)state;
+    plan_of(&model, "deepseek-v3", 0, 64, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+    for (int k = 0; k < 5; k++) {
+        const char *stated = "  apply_rope_fusion: true\n", *from = k < 2 ? SIZES LATENT EXPERTS ROUTER TRAINS : recipe[k - 2], *at = strstr(from, stated);
+        if (k < 3)
+            snprintf(text, sizeof text, "%s%s", from, k == 1 ? " --no-rope-fusion --attention-backend unfused" : "");
+        else                            /* the first of both is left out */
+            snprintf(text, sizeof text, "%.*s%s", (int)(at - from), from, at + strlen(stated));
+        assert_int_equal(imported(text, k < 2 ? "txt" : "yaml", &model, &p), 0);
+        assert_int_equal(p.megatron.apply_rope_fusion, k == 0 || k == 2);
+        plan_free(&p);
+    }
+    plan_free(&model);
+}
+
 static void other_models_are_refused(void **state)
 {
     static const struct { const char *text, *says; } cases[] = {
@@ -144,8 +167,7 @@ static void other_models_are_refused(void **state)
         { SIZES "--multi-latent-attention --q-lora-rank 1536 " EXPERTS ROUTER TRAINS, "kv_lora_rank: 32 where it is left out, but deepseek-v3 has 512" },
         { SIZES "--multi-latent-attention --kv-lora-rank 512 " EXPERTS ROUTER TRAINS, "q_lora_rank: 0 where it is left out" },
         { SIZES LATENT "--v-head-dim 192 " EXPERTS ROUTER TRAINS, "v_head_dim: 192, but deepseek-v3 has 128" },
-        { SIZES LATENT "--no-rope-fusion " EXPERTS ROUTER TRAINS, "no_rope_fusion: latent attention is modelled with fused" },
-        { SIZES LATENT "--rope-type rope " EXPERTS ROUTER TRAINS, "rope_type: latent attention" },
+        { SIZES LATENT "--rope-type rope " EXPERTS ROUTER TRAINS, "rope_type: Megatron-LM has fused rotary positions of latent attention of YaRN alone" },
         { SIZES LATENT EXPERTS TRAINS, "moe_router_score_function: missing: deepseek-v3 is modelled with sigmoid alone" },
         { SIZES LATENT EXPERTS TRAINS "--moe-router-score-function sigmoid", "moe_router_enable_expert_bias: missing" },
         { SIZES LATENT EXPERTS TRAINS "--moe-router-score-function sigmoid --moe-router-enable-expert-bias", "moe_router_num_groups: 1 where it is left out" },
@@ -639,6 +661,7 @@ int main(void)
         cmocka_unit_test(a_recipe_in_sections_is_read),
         cmocka_unit_test(other_models_are_refused),
         cmocka_unit_test(own_blocks_have_these_parameters), cmocka_unit_test(own_blocks_are_of_megatron_alone),
+        cmocka_unit_test(rotary_positions_are_fused_where_somebody_says_so),
         cmocka_unit_test(latent_attention_is_not_llamas), cmocka_unit_test(other_mixtures_are_refused_by_the_option),
         cmocka_unit_test(gpt_oss_is_read_or_another_model),
         cmocka_unit_test(what_is_not_followed_is_told),

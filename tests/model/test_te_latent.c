@@ -95,6 +95,89 @@ static void recompute_of_the_core_frees_its_rows_alone(void **state)
     finish(&x);
 }
 
+static int named(const struct piece *p, enum pass pass, const char *name, bool last)
+{
+    int at = -1;
+
+    for (int i = 0; i < p->nkernels[pass] && (at < 0 || last); i++)
+        if (!strcmp(p->kernels[pass][i].name, name))
+            at = i;
+    assert_true(at >= 0);
+    return at;
+}
+
+/* The most bytes of the kernels [first, end) above those before them, and what is left of it. */
+static int64_t most_of(const struct piece *p, enum pass pass, int first, int end, int64_t *left)
+{
+    int64_t live = 0, most = 0;
+
+    for (int i = first; i < end; i++) {
+        int64_t up = 0, net = 0;
+        for (int c = 0; c < NMEM; c++) {
+            up += p->kernels[pass][i].peak[c];
+            net += p->kernels[pass][i].net[c];
+        }
+        most = live + up > most ? live + up : most;
+        live += net;
+    }
+    *left = live;
+    return most;
+}
+
+static int64_t of(const json_t *line, const char *key) { return json_integer_value(json_object_get(line, key)); }
+
+/* Rotary positions by single operations, beside what megatron-core's own Python holds (tests/golden/memory/torch_latent_rope.py): what the up-projections
+ * gave goes behind them; there it stays. */
+static void rotary_positions_in_steps_hold_what_megatrons_make(void **state)
+{
+    FILE *in = fopen("tests/golden/memory/torch_latent_rope.jsonl", "r");
+    char text[1024], line[1024];
+    int seen = 0;
+
+    (void)state;
+    assert_non_null(in);
+    while (fgets(line, sizeof line, in)) {
+        json_t *l = json_loads(line, 0, NULL);
+        struct built x;
+        int64_t left, grads;
+        if (!json_object_get(l, "seq")) {
+            json_decref(l);
+            continue;
+        }
+        snprintf(text, sizeof text, "{'model_type': 'deepseek_v3', 'num_hidden_layers': 2, 'hidden_size': 512, 'intermediate_size': 1024, 'moe_intermediate_size': "
+                 "128, 'n_routed_experts': 8, 'num_experts_per_tok': 2, 'n_shared_experts': 1, 'first_k_dense_replace': 1, 'num_attention_heads': %d, "
+                 "'num_key_value_heads': %d, 'q_lora_rank': 256, 'kv_lora_rank': 128, 'qk_nope_head_dim': %d, 'qk_rope_head_dim': %d, 'v_head_dim': %d, "
+                 "'vocab_size': 1024, 'n_group': 2, 'topk_group': 1, 'max_position_embeddings': 4096}", (int)of(l, "heads"), (int)of(l, "heads"),
+                 (int)of(l, "plain"), (int)of(l, "rotated"), (int)of(l, "value"));
+        start(&x, text, KERNELS_TE);
+        x.plan.parallel.tensor = 1;
+        x.plan.parallel.sequence = false;
+        x.plan.micro_batch = of(l, "batch");
+        x.plan.seq = of(l, "seq");
+        x.plan.dropout = 0;
+        x.plan.megatron.attention_backend = BACKEND_UNFUSED;
+        x.plan.megatron.apply_rope_fusion = false;
+        build(&x);
+        const struct piece *p = &x.program.piece[PIECE_DENSE];
+        int64_t most = most_of(p, PASS_FORWARD, named(p, PASS_FORWARD, "rotary q", false), named(p, PASS_FORWARD, "values", false) + 1, &left);
+        is(left + 2 * x.plan.micro_batch * x.plan.seq * of(l, "heads") * (2 * of(l, "plain") + of(l, "rotated") + of(l, "value")), of(l, "kept"));
+        is(most, of(l, "forward"));
+        int first = named(p, PASS_BACKWARD, "attention dA", true) + 1;
+        most = most_of(p, PASS_BACKWARD, first, named(p, PASS_BACKWARD, "kv up dX", false), &grads);
+        is(most, of(l, "backward"));
+        check_nothing_stays(&x, &x.plan);
+        x.plan.recompute = RECOMPUTE_SELECTIVE;             /* made again, they go again */
+        strcpy(x.plan.megatron.recompute_modules, "mla_up_proj");
+        build(&x);
+        check_nothing_stays(&x, &x.plan);
+        finish(&x);
+        json_decref(l);
+        seen++;
+    }
+    fclose(in);
+    assert_int_equal(seen, 3);
+}
+
 /* In forward: the key's rotated part (64), 1536, 512; the output's sum; then the MLP's gather and sum.  Backward: each column-parallel layer's
  * input again and its gradient, in reverse order. */
 static void tensor_parallel_ranks_gather_what_came_down(void **state)
@@ -208,6 +291,7 @@ int main(void)
         cmocka_unit_test(a_block_keeps_its_latents_and_whole_keys),
         cmocka_unit_test(a_context_has_keys_wider_than_values),
         cmocka_unit_test(recompute_of_the_core_frees_its_rows_alone),
+        cmocka_unit_test(rotary_positions_in_steps_hold_what_megatrons_make),
         cmocka_unit_test(tensor_parallel_ranks_gather_what_came_down),
         cmocka_unit_test(ranks_have_what_megatron_deals_out),
         cmocka_unit_test(what_latent_attention_is_not_planned_with),

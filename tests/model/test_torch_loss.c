@@ -314,6 +314,43 @@ static void an_actors_losses_hold_what_verls_make(void **state)
     assert_int_equal(seen, 17);
 }
 
+/* The entropy by single operations (tests/golden/memory/torch_entropy.py): of numbers a row, those that live for some kernels are not counted.  Backward's
+ * first gradient is a number's. */
+static void an_entropy_in_steps_holds_what_pythons_does(void **state)
+{
+    FILE *in = fopen("tests/golden/memory/torch_entropy.jsonl", "r");
+    char line[1024];
+    int seen = 0;
+
+    (void)state;
+    assert_non_null(in);
+    while (fgets(line, sizeof line, in)) {
+        json_t *of = json_loads(line, 0, NULL);
+        int64_t rows = json_integer_value(json_object_get(of, "rows")), left;
+        struct plan p;
+        struct program g;
+        if (rows == 0) {
+            json_decref(of);
+            continue;
+        }
+        json_object_set_new(of, "hidden", json_integer(128));
+        json_object_set_new(of, "trains", json_true());
+        json_object_set_new(of, "loss", json_string("fused-entropy-eager"));
+        build_actor(of, ", \"strategy\": \"fsdp\", \"dialect\": \"torch\", \"fsdp\": { \"model_dtype\": \"bf16\" }", &p, &g);
+        const struct piece *head = &g.piece[PIECE_HEAD];
+        int64_t most = most_of(head, PASS_FORWARD, named(head, PASS_FORWARD, "entropy softmax", false), named(head, PASS_FORWARD, "entropy", true) + 1, &left);
+        assert_in_range(json_integer_value(json_object_get(of, "forward")) - most + 8 * rows, 0, 16 * rows);
+        assert_in_range(json_integer_value(json_object_get(of, "kept")) - left + 8 * rows, 0, 16 * rows);
+        most = most_of(head, PASS_BACKWARD, named(head, PASS_BACKWARD, "entropy product", false), named(head, PASS_BACKWARD, "entropy softmax", true) + 2, &left);
+        assert_in_range(json_integer_value(json_object_get(of, "backward")) - most + 8 * rows, 0, 16 * rows);
+        drop(&p, &g);
+        json_decref(of);
+        seen++;
+    }
+    fclose(in);
+    assert_int_equal(seen, 3);
+}
+
 /* Megatron-LM's ranks share the vocabulary: three all-reduces, the gather in front of them and the sum on the way back; no logits are there. */
 static void the_actors_kernel_joins_what_ranks_have(void **state)
 {
@@ -364,6 +401,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tiles_of_logits_come_again_in_backward), cmocka_unit_test(an_actors_losses_hold_what_verls_make), cmocka_unit_test(the_actors_kernel_joins_what_ranks_have),
+        cmocka_unit_test(an_entropy_in_steps_holds_what_pythons_does),
         cmocka_unit_test(fused_linear_has_its_gradients_in_forward),
         cmocka_unit_test(chunked_upcasts_one_chunk_at_a_time),
         cmocka_unit_test(the_weights_gradient_is_handed_out_once),

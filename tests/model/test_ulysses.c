@@ -74,6 +74,30 @@ static void adapters_have_the_positions_of_their_rank(void **state)
     assert_int_equal(kept(2, 4096, true) - kept(2, 4096, false), kept(1, 2048, true) - kept(1, 2048, false));
 }
 
+#define OSS "{ 'dpx_plan': 1, 'model': 'seed-oss-36b', 'cluster': '8xh100', 'strategy': 'fsdp', 'dialect': 'torch', 'precision': 'bf16', " \
+            "'fsdp': { 'model_dtype': 'bf16' }, 'seq': %d, 'dropout': %s, 'parallel': { 'context': %d, 'context_method': '%s' } }"
+
+static int64_t kept_dropped(int context, int seq, const char *dropout)
+{
+    struct plan p = plan_in_words(OSS, seq, dropout, context, "ulysses");
+    struct program g = { 0 };
+
+    assert_int_equal(program_build(&p, &g), 0);
+    int64_t saved = g.piece[PIECE_BLOCK].saved;
+    program_free(&g);
+    plan_free(&p);
+    return saved;
+}
+
+/* Seed-OSS drops attention's probabilities, in the kernel, which keeps its generator's state whether it drops or not; and what attention and MLP
+ * give, whose masks are of the rank's own positions: a byte an element, 5120 a position, twice.  A ring would drop by parts. */
+static void attention_drops_inside_its_kernel(void **state)
+{
+    (void)state;
+    assert_int_equal(kept_dropped(2, 4096, "0.1") - kept_dropped(2, 4096, "0"), 2 * 2048 * 5120);
+    plan_words_refused("but for ulysses", OSS, 4096, "0.1", 2, "ring");
+}
+
 /* Experts compute the rank's own rows: under FSDP1 as verl has Ulysses, Qwen3-30B-A3B's 48 blocks exchange what their attention is.  Of 32,768
  * positions a rank of 4 has 8192: 32 heads of 128 of queries, and of the output, 64 MiB; 4 of keys, and of values, 8 MiB. */
 static void experts_have_the_positions_of_their_rank(void **state)
@@ -291,7 +315,7 @@ static void its_config_is_refused_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sends_what_the_paper_says), cmocka_unit_test(adapters_have_the_positions_of_their_rank),
+        cmocka_unit_test(sends_what_the_paper_says), cmocka_unit_test(adapters_have_the_positions_of_their_rank), cmocka_unit_test(attention_drops_inside_its_kernel),
         cmocka_unit_test(experts_have_the_positions_of_their_rank),
         cmocka_unit_test(repeats_heads_of_keys),
         cmocka_unit_test(reduces_over_all_ranks_in_fp32), cmocka_unit_test(stage_0_sums_over_all_ranks),

@@ -15,6 +15,31 @@ static void each_knob_of_a_label_has_words(void **state)
             fail_msg("%s.%s has a label and no words: a row in sim/plan/plan_words.c", k->object, k->name);
 }
 
+/* Each word that a knob may have, whatever it says beside the others. */
+static void each_word_of_a_knob_has_words(void **state)
+{
+    static const char *const cells[] = { "'strategy': 'fsdp'", "'strategy': 'ddp'", "'strategy': 'zero1', 'dialect': 'megatron', 'kernels': 'te'",
+                                         "'strategy': 'zero3', 'dialect': 'deepspeed'", "'strategy': 'fsdp', 'dialect': 'torch-fsdp1'" };
+    const struct knob *k;
+
+    (void)state;
+    for (size_t c = 0; c < sizeof cells / sizeof *cells; c++)
+        for (int i = 0; (k = knob_at(i)); i++)
+            for (int v = 0; k->words && k->words[v]; v++) {
+                struct plan p = plan_in_words("{ 'dpx_plan': 1, 'model': 'gpt2', 'cluster': '8xh100', 'seq': 512, 'precision': 'bf16', %s }", cells[c]);
+                char text[PLAN_WORDS];
+                if (k->cells & knob_cell(&p)) {
+                    knob_set(&p, k, v);
+                    plan_words(&p, text, sizeof text);
+                    assert_null(strstr(text, "(null)"));
+                    plan_words_settings(&p, text, sizeof text);
+                    if (strstr(text, "(null)"))
+                        fail_msg("%s.%s \"%s\": %s", k->object, k->name, k->words[v], text);
+                }
+                plan_free(&p);
+            }
+}
+
 /* Every cell of the table of strategies and dialects has a name of its own. */
 static void each_strategy_has_a_name(void **state)
 {
@@ -90,6 +115,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_knob_of_a_label_has_words),
+        cmocka_unit_test(each_word_of_a_knob_has_words),
         cmocka_unit_test(each_strategy_has_a_name),
         cmocka_unit_test(a_plan_is_said_in_words),
         cmocka_unit_test(states_are_said_to_be_where_the_schedule_has_them),

@@ -58,6 +58,14 @@ static int awaited(const struct mega *z, const struct walk_run *r, int k)
     return module >= 0 && awaits(z, r->piece, r->block, module) ? module : -1;
 }
 
+/* Multi-token prediction reads an embedding that a pipeline's last stage has for it. */
+static void await_own_table(struct mega *z)
+{
+    for (int t = 0; t < z->m->ntensors; t++)
+        if (z->m->tensors[t].role == ROLE_TOKENS && z->at->of[t] >= 0)
+            megatron_await_bucket(z, z->at->of[t]);
+}
+
 /* A tied head's weight was waited for by the embedding. */
 static void pre_run(void *mega, const struct walk_run *r)
 {
@@ -69,6 +77,8 @@ static void pre_run(void *mega, const struct walk_run *r)
         cast_weights(z, r->piece, r->block, r->by);
     if (r->forward && z->at->waits && (module = awaited(z, r, r->k0)) >= 0)
         await_module(z, r->piece, r->block, module);
+    if (r->forward && z->at->waits && r->piece == PIECE_HEAD && r->k0 == 0 && z->m->mtp > 0 && !z->at->embeds)
+        await_own_table(z);
 }
 
 static void compute(void *mega, const struct walk_run *r)
@@ -123,6 +133,7 @@ static void post_run(void *mega, const struct walk_run *r)
 {
     struct mega *z = mega;
 
+    megatron_hold(z, r);
     if (r->forward || !z->walk.cuts)
         return;
     struct ready e = ready(z, r, r->k1 - 1);
@@ -297,6 +308,7 @@ static void optimizer(void *mega)
 {
     struct mega *z = mega;
 
+    megatron_drain(z);
     megatron_finalize(z);
     widen_gradients(z);
     unscale(z);

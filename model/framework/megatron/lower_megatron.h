@@ -61,6 +61,8 @@ struct mega {
     int64_t  own_elems, partial;    /* elements that this rank updates; and of those sums */
     int64_t  own_codes;             /* elements of parameters in 8 bits that it updates */
     bool     gathers;               /* of a stage: this step gathers */
+    int      held;                  /* buffers: what the output layer's weight gradients wait for; -1: none */
+    int64_t  deferred;              /* micro-steps that have one */
 };
 
 /* ---- lower_megatron_layout.c ---- */
@@ -125,5 +127,9 @@ void megatron_pre_forward(void *mega, struct at root);
 void megatron_post_backward(void *mega, struct at root);
 void megatron_stage_act(void *mega, const struct pipeline_act *a);
 void megatron_end_of_stage(void *mega);
+/* What waits for the stage's last backward: its buffers, of a micro-step; its products. */
+void megatron_declare_deferred(struct mega *z);
+void megatron_hold(struct mega *z, const struct walk_run *r);
+void megatron_drain(struct mega *z);
 
 #endif

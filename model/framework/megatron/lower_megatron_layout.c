@@ -274,6 +274,7 @@ void megatron_open(struct mega *z)
     z->weights = te_weight_bytes(z->local) > 0 ? sched_buf(z->s, CAT_PARAMS, "weights in 8 or 4 bits", NULL, 0, 1, te_weight_bytes(z->local)) : -1;
     z->scales = te_scale_bytes(z->local) > 0 ? sched_buf(z->s, CAT_BUCKET, "scales and their histories", NULL, 0, 1, round512(te_scale_bytes(z->local))) : -1;
     declare_partial(z);
+    megatron_declare_deferred(z);
     lower_declare_activations(z->s, z->local, z->walk.acts);
 }
 

@@ -73,6 +73,11 @@ def cases():
     yield dense("1f1b-p2-m4-d2-tied", "the same, tied", 4, rm.pp(2), model=rm.TIED, layers=4, accumulation=4)
     yield dense("t2-sp-1f1b-p2-m4", "with tensor and sequence parallelism", 4, rm.tp(2) | rm.pp(2), layers=4, accumulation=4)
     yield dense("interleaved-p2-v2-m4", "interleaved", 2, rm.pp(2, 2), layers=8, accumulation=4)
+    on = {"overlap_grad_reduce": True, "overlap_param_gather": True, "ddp_bucket_size": 12000}
+    yield dense("interleaved-p2-v2-m4-d2-gather", "and gathers by chunk", 4, rm.pp(2, 2), layers=8, accumulation=4, **on)
+    yield dense("1f1b-p2-m4-d2-gather", "1F1B, gathers beside forward", 4, rm.pp(2), layers=4, accumulation=4, **on)
+    yield dense("1f1b-p2-m4-d2-gather-tied", "the same, tied", 4, rm.pp(2), model=rm.TIED, layers=4, accumulation=4, **on)
+    yield dense("t2-sp-interleaved-p2-v2-m4-d2-gather", "with tensor and sequence parallelism", 8, rm.tp(2) | rm.pp(2, 2), layers=8, accumulation=4, **on)
     yield deepseek("deepseek-d2", "DeepSeek-V3: latent attention and experts", 2, {})
     yield deepseek("deepseek-e4-d4", "experts over all ranks", 4, {"expert": 4})
     yield deepseek("deepseek-e4-t2-sp-whole", "tensor and sequence parallelism, whole experts", 8, {"tensor": 2, "sequence": True, "expert": 4, "expert_tensor": 1})
