@@ -183,8 +183,11 @@ static int64_t read_mesh(struct form_reading *r, const struct plan *p)
     form_set(r, "parallel.tensor", json_integer(tp));
     form_set(r, "parallel.context", json_integer(cp));
     form_set(r, "parallel.pipeline", json_integer(pp));
-    if (tp > 1)
+    if (tp > 1) {                       /* optimized_tp_plans.py; MaskedCrossEntropy takes logits.full_tensor() */
         form_set(r, "parallel.sequence", json_boolean(form_true(r, "distributed.sequence_parallel", false)));
+        form_set(r, "parallel.inputs_apart", json_true());
+        form_set(r, "parallel.loss_parallel", json_false());
+    }
     if (dp * cp * tp % ep)
         form_fail(r, "distributed.ep_size: %lld does not divide the %lld GPUs of a stage", (long long)ep, (long long)(dp * cp * tp));
     if (ep > 1)
@@ -361,7 +364,7 @@ static int64_t read_adapters(struct form_reading *r, const struct plan *p)
     form_set(r, "lora.alpha", json_real(form_number(r, "peft.alpha", 32)));
     form_set(r, "lora.dropout", json_real(form_number(r, "peft.dropout", 0)));
     form_set(r, "lora.target_modules", adapted(r, &p->model, rank, &trains));
-    if (form_true(r, "peft.use_memory_efficient_lora", true) && form_number(r, "peft.dropout", 0) <= 0)
+    if (axis(r, "distributed.tp_size") <= 1 && form_true(r, "peft.use_memory_efficient_lora", true) && form_number(r, "peft.dropout", 0) <= 0)
         notes_add(r->notes, "peft.use_memory_efficient_lora%s: A's outputs and the MLP's product are made again in backward: the plan keeps them",
                   form_value(r->file->doc, "peft.use_memory_efficient_lora") ? "" : " (usual: true)");
     if (form_true(r, "quantization.load_in_4bit", false))
@@ -404,6 +407,8 @@ static void read_kernels(struct form_reading *r)
     const json_t *again = form_value(r->file->doc, "distributed.activation_checkpointing");
     int loss = form_word(r, "loss_fn._target_", losses, 0);
 
+    if (!strcmp(form_text(r, "model.attn_implementation", ""), "eager"))
+        form_set(r, "kernels", json_string("torch-eager"));
     form_set(r, "loss", json_string(loss == 0 && !form_true(r, "loss_fn.fp32_upcast", true) ? "bf16" : ours[loss]));
     read_optimizer(r);
     form_set(r, "clip", json_real(form_number(r, "clip_grad_norm.max_norm", 1)));

@@ -319,7 +319,7 @@ static void setup(struct fsdp2 *f)
     f->cast_grads = f->r.wire_reduce != f->r.kept;
     f->root_ranks = p->fsdp.root_reshard_after_forward > 1 ? p->fsdp.root_reshard_after_forward : 0;
     fsdp2_offload_setup(f);
-    f->table = f->local->share.tensor_ranks > 1 && f->local->share.embeds ? f->local->whole->vocab * f->m->token_width : 0;
+    f->table = fsdp2_table_elems(f);
     f->statistics = lower_declare_statistics(f->s, f->local);
     for (int c = 0; c < NUC; c++)
         if (f->walk.map.of_class[c] > 0) {
