@@ -139,7 +139,7 @@ static uint8_t partial_of(const struct tensor *t, const struct local_share *s)
 
     if (s->tensor_ranks == 1 || cut_of(t) != CUT_NOT || t->role == ROLE_POSITIONS || (role_is_of_experts(t->role) && s->expert_ranks * s->expert_cut > 1))
         return 0;
-    return of_heads || s->sequence ? MESH_AXIS(AXIS_TENSOR) : 0;
+    return (of_heads && !s->heads_alone) || s->sequence ? MESH_AXIS(AXIS_TENSOR) : 0;
 }
 
 /* The chunk that has a block; -1: none. */
@@ -375,7 +375,7 @@ struct local_share local_share_of(const struct plan *p, int64_t rank)
                              m.size[AXIS_PIPE] > 1 ? (int)of->virtual_stages : 1, (int)plan_flush_steps(p), 0 };
     struct local_share s = { .vocab = p->model.vocab, .tensor_ranks = m.size[AXIS_TENSOR], .tensor_rank = mesh_digit(&m, rank, AXIS_TENSOR),
                              .context_ranks = m.size[AXIS_CONTEXT], .context_rank = mesh_digit(&m, rank, AXIS_CONTEXT),
-                             .nchunks = pipe.chunks, .sequence = of->sequence && m.size[AXIS_TENSOR] > 1,
+                             .nchunks = pipe.chunks, .sequence = of->sequence && m.size[AXIS_TENSOR] > 1, .heads_alone = of->inputs_apart && !of->sequence,
                              .whole_table = p->dialect == DIALECT_DEEPSPEED, .copy_first = p->dialect == DIALECT_DEEPSPEED };
     struct mesh_group all = mesh_group(&m, plan_expert_axes(p));
     int stages = pipe.ranks * pipe.chunks;

@@ -493,6 +493,7 @@ def adapter_cases():
         return case
     yield one("automodel-t2-d2", "everything trains", 4, tp(2, False), names=None)
     yield one("automodel-t4-sp-d2", "everything trains", 8, tp(4), names=None)
+    yield one("automodel-qwen3-t2-d2", "everything trains; norms of q and k", 4, tp(2, False), model=QWEN3, names=None)
     for t in (2, 4):
         yield one(f"automodel-t{t}-d2-lora", "adapters of all projections", 2 * t, tp(t, False))
     yield one("automodel-t2-d2-lora-qv", "adapters of two", 4, tp(2, False), names=["q_proj", "v_proj"])

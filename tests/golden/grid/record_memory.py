@@ -308,7 +308,7 @@ def adapted_cases():
         yield one(small, 2 * t, t, batch=2)
     yield one(small, 4, 2, batch=1, seq=128)
     yield one(small, 4, 2, batch=2, names=["q_proj", "v_proj"])
-    yield one(small, 4, 2, batch=1, seq=128, names=["o_proj", "down_proj"])
+    yield one(small, 4, 2, batch=2, names=["o_proj", "down_proj"])
     yield one(small, 4, 2, batch=4, recompute="full")
     yield one(small, 4, 4, batch=2)
     yield one(small, 4, 2, batch=1, seq=64, accumulation=2)
