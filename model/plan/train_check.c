@@ -189,6 +189,18 @@ static int check_cut(const struct plan *p, const char *where)
     return 0;
 }
 
+/* Adapters of what is not dealt out: all of experts and routers is frozen. */
+static int check_dealt(const struct plan *p, const char *where)
+{
+    const struct parallel_options *of = &p->parallel;
+    struct adapters_at at = train_adapters_at(p);
+    const char *what = p->dialect != DIALECT_TORCH || p->strategy != STRAT_FSDP || p->kernels == KERNELS_DPX ? "" : at.experts || at.ends ? ": of attention's layers they are"
+                     : p->train.modules_to_save[0] || !training_is_lora(&p->train) ? ": adapters alone are" : p->train.base != BASE_PLAIN ? ": of weights that are not packed they are"
+                     : of->tensor > 1 || of->context > 1 || of->pipeline > 1 ? ": without parallel.tensor, context and pipeline they are" : NULL;
+
+    return what ? fail("%s: train: adapters and frozen weights beside parallel.expert are not supported yet%s", where, what) : 0;
+}
+
 int train_check_ranks(const struct plan *p, const char *where)
 {
     const struct framework *f = framework_of(p);
@@ -208,7 +220,7 @@ int train_check_ranks(const struct plan *p, const char *where)
     if (f->megatron_layers)
         return 0;
     if (p->model.experts && p->parallel.expert > 1)
-        return fail("%s: train: adapters and frozen weights beside parallel.expert are not supported yet", where);
+        return check_dealt(p, where);
     if (p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->parallel.tensor > 1 && training_is_lora(&p->train))
         return check_cut(p, where);
     if (!plan_is_data_parallel(p) && !keeps_layers_whole(p)) {

@@ -139,7 +139,7 @@ int  fsdp2_dim(const struct fsdp2 *f, enum unit_class c);
 int  fsdp2_expert_tensors(const struct fsdp2 *f);
 /* Before a unit's forward, behind its backward. */
 void fsdp2_pre_forward_with_experts(struct fsdp2 *f, struct at u);
-void fsdp2_post_backward_with_experts(struct fsdp2 *f, struct at u);
+void fsdp2_post_backward_with_experts(struct fsdp2 *f, struct at u, const struct at *before);
 /* Both parts of a unit are gathered, the experts' first on the way back. */
 void fsdp2_prefetch_with_experts(struct fsdp2 *f, struct at u, enum phase phase);
 
