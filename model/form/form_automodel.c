@@ -325,6 +325,7 @@ static json_t *adapted(struct form_reading *r, const struct model *m, int64_t ra
     const json_t *targets = form_value(r->file->doc, "peft.target_modules"), *but = form_value(r->file->doc, "peft.exclude_modules");
     bool all = form_true(r, "peft.match_all_linear", false), none = json_is_array(targets) && json_array_size(targets) == 0;
     json_t *chosen = json_object(), *left = json_object(), *out = json_array(), *v, *usual = json_string("*_proj");
+    bool head, unread = strstr(form_text(r, "loss_fn._target_", ""), "FusedLinearCrossEntropy") != NULL;
     const char *leaf;
 
     targets = targets && !none ? targets : but ? NULL : usual;
@@ -334,13 +335,21 @@ static json_t *adapted(struct form_reading *r, const struct model *m, int64_t ra
         leaf = dot ? dot + 1 : of->name;
         if (!is_linear(&m->tensors[of->first]))
             continue;
+        if (unread && m->tensors[of->first].role == ROLE_HEAD)
+            continue;
         bool picked = all || (targets ? is_among(of->name, leaf, targets) : !is_among(of->name, leaf, but));
         const int64_t *shape = m->tensors[of->first].shape;
         *trains += picked ? rank * (shape[0] + shape[1]) : 0;
         json_object_set_new(picked ? chosen : left, leaf, json_true());
     }
-    if (m->tied && (all || (targets ? is_among("lm_head", "lm_head", targets) : !is_among("lm_head", "lm_head", but))))     /* a layer all the same */
-        form_fail(r, "peft.target_modules: they name lm_head too, whose weight is the embedding's: its adapter is not planned: name the others, or \"*_proj\"");
+    head = all || (targets ? is_among("lm_head", "lm_head", targets) : !is_among("lm_head", "lm_head", but));
+    if (head && unread)                 /* _get_lm_head_weight() */
+        notes_add(r->notes, "peft: lm_head is among the layers with adapters, but FusedLinearCrossEntropy multiplies by its weight alone: its adapter of %lld "
+                  "parameters gets no gradient and is left out", (long long)(rank * (m->vocab + m->hidden)));
+    if (head && !unread && m->tied) {   /* a layer all the same */
+        *trains += rank * (m->vocab + m->hidden);
+        json_object_set_new(chosen, "lm_head", json_true());
+    }
     json_object_foreach(chosen, leaf, v) {
         if (json_object_get(left, leaf))
             form_fail(r, "peft.target_modules: adapters of some blocks' %s alone are not planned", leaf);
