@@ -143,14 +143,19 @@ static const char *other_way(const struct parallel_options *o)
     return o->tensor > 1 ? "tensor" : o->pipeline > 1 ? "pipeline" : "context";
 }
 
+/* Where blocks are recomputed; else the model's forward holds the first block's input, which the stages' edges do not know. */
+static bool planned_in_stages(const struct plan *p)
+{
+    return p->dialect == DIALECT_TORCH && training_is_lora(&p->train) && !pipeline_splits(p->parallel.pipeline_schedule)  && recompute_whole(p->recompute);
+}
+
 /* What leaves every layer that has weights to one rank: verl's Ulysses, under FSDP2 and FSDP1; FSDP2's stages. */
 static bool keeps_layers_whole(const struct plan *p)
 {
     const struct parallel_options *of = &p->parallel;
     bool torchs = p->strategy == STRAT_FSDP && dialect_is_torch(p->dialect) && p->kernels != KERNELS_DPX && p->train.base == BASE_PLAIN && of->tensor == 1;
     bool ulysses = of->context > 1 && of->pipeline == 1 && (of->context_method == CONTEXT_ULYSSES || p->dialect == DIALECT_TORCH_FSDP1);
-    bool stages = of->context == 1 && of->pipeline > 1 && p->dialect == DIALECT_TORCH && training_is_lora(&p->train) && !pipeline_splits(of->pipeline_schedule)
-        && recompute_whole(p->recompute);               /* else the first block keeps less, which the stages' edges do not know */
+    bool stages = of->context == 1 && of->pipeline > 1 && planned_in_stages(p);
 
     return torchs && (ulysses || stages) && !train_adapters_at(p).ends && !p->train.modules_to_save[0];
 }
@@ -166,9 +171,9 @@ static int check_cut(const struct plan *p, const char *where)
     if (of->sequence)
         return fail("%s: parallel.sequence: NeMo Automodel's SequenceParallelAllGatherActivation makes the norms beside adapters train, which is not planned: "
                     "false", where);
-    if (of->context > 1 || of->pipeline > 1 || of->expert > 1 || at.ends || at.experts || p->train.modules_to_save[0] || p->train.base != BASE_PLAIN)
+    if (of->context > 1 || (of->pipeline > 1 && !planned_in_stages(p)) || of->expert > 1 || at.ends || at.experts || p->train.modules_to_save[0] || p->train.base != BASE_PLAIN)
         return fail("%s: train: beside parallel.tensor adapters of blocks' layers are planned, without %s", where,
-                    of->context > 1 ? "parallel.context" : of->pipeline > 1 ? "parallel.pipeline" : of->expert > 1 ? "parallel.expert"
+                    of->context > 1 ? "parallel.context" : of->pipeline > 1 && !planned_in_stages(p) ? "parallel.pipeline" : of->expert > 1 ? "parallel.expert"
                     : p->train.modules_to_save[0] ? "lora.modules_to_save" : p->train.base != BASE_PLAIN ? "base_dtype" : "those of other layers");
     if (p->train.rank % of->tensor || p->train.dropout > 0 || !p->train.narrow)
         return fail("%s: lora.%s: with parallel.tensor %s", where, p->train.rank % of->tensor ? "rank" : p->train.dropout > 0 ? "dropout" : "narrow",

@@ -487,7 +487,7 @@ PHI = {"model_type": "phi", "architectures": ["PhiForCausalLM"], "num_hidden_lay
 def adapter_cases():
     """NeMo Automodel's cut, alone and around its adapters."""
     def one(name, what, world, grid, rank=8, names=PROJECTIONS, **more):
-        case = make(name, what, world, grid=dict(grid, inputs_apart=True), options={"model_dtype": "bf16"}, **REDUCED, **more)
+        case = make(name, what, world, grid=dict(grid, inputs_apart=True), options=more.pop("options", {"model_dtype": "bf16"}), **REDUCED, **more)
         if names:
             case["plan"].update({"train": "lora", "lora": {"rank": rank, "target_modules": names, "narrow": True}})
         return case
@@ -502,6 +502,12 @@ def adapter_cases():
     yield one("automodel-t2-d2-lora-ckpt", "every block checkpointed", 4, tp(2, False), recompute="full")
     yield one("automodel-t2-d2-lora-acc2", "2 micro-steps", 4, tp(2, False), accumulation=2)
     yield one("automodel-t2-d2-lora-wide", "more positions than columns", 4, tp(2, False), seq=64, micro_batch=8)
+    keep = {"reshard_after_forward": False, "model_dtype": "bf16"}
+    for kind, v in (("1f1b", 1), ("interleaved", 2)):
+        yield one(f"automodel-t2-{kind}-p2-m4-lora-full", "in stages, every block checkpointed", 4, tp(2, False) | pp(2, kind, v), model=FOUR, accumulation=4,
+                  recompute="full", options=keep)
+    yield one("automodel-t2-interleaved-p2-m4-d2-lora-qv-full", "and FSDP2 over 2 ranks", 8, tp(2, False) | pp(2, "interleaved", 2), model=FOUR, accumulation=4,
+              names=["q_proj", "v_proj"], recompute="full", options=keep)
     yield one("automodel-qwen2-t2-d2-lora", "biases of q, k, v", 4, tp(2, False), model=QWEN2)
     yield one("automodel-qwen3-t2-d2-lora", "norms of q and k", 4, tp(2, False), model=QWEN3)
     yield one("automodel-phi-t2-d2-lora", "attention beside the MLP", 4, tp(2, False), model=PHI, names=["q_proj", "k_proj", "v_proj"])
