@@ -66,7 +66,7 @@ static const struct form_row rows[] = {
     { "distributed.pipeline.pp_schedule", ROW_READ, NULL }, { "distributed.pipeline.pp_microbatch_size", ROW_READ, NULL },
     { "distributed.pipeline.layers_per_stage", ROW_READ, NULL }, { "distributed.pipeline.scale_grads_in_schedule", ROW_SILENT, NULL },
     { "distributed.pipeline.round_virtual_stages_to_pp_multiple", ROW_READ, NULL },
-    { "distributed.pipeline.patch_inner_model", ROW_SILENT, NULL }, { "distributed.pipeline.patch_causal_lm_model", ROW_SILENT, NULL },
+    { "distributed.pipeline.patch_inner_model", ROW_SILENT, NULL }, { "distributed.pipeline.patch_causal_lm_model", ROW_READ, NULL },
     { "distributed.moe.reshard_after_forward", ROW_READ, NULL }, { "distributed.moe.wrap_outer_model", ROW_READ, NULL },
     { "distributed.moe.ignore_router_for_ac", ROW_MATTERS, "routers are not recomputed" },
     { "distributed.offload_policy._target_", ROW_READ, NULL }, { "distributed.offload_policy.pin_memory", ROW_SILENT, NULL },
@@ -318,6 +318,15 @@ static bool is_linear(const struct tensor *t)
     return t->ndim == 2 && !t->is_bias && t->role != ROLE_TOKENS && t->role != ROLE_POSITIONS;
 }
 
+/* FusedLinearCrossEntropy multiplies by the head's weight; a stage whose outer forward is not patched returns logits, of which MaskedCrossEntropy is taken in its
+ * place (_maybe_downgrade_loss_fn()). */
+static bool loss_takes_head(struct form_reading *r)
+{
+    bool fused = strstr(form_text(r, "loss_fn._target_", ""), "FusedLinearCrossEntropy") != NULL;
+
+    return fused && (axis(r, "distributed.pp_size") <= 1 || form_true(r, "distributed.pipeline.patch_causal_lm_model", true));
+}
+
 /* The names, without what is before their last dot, of the linear layers that ModuleMatcher picks: all of them,
  * those among the targets ("*_proj" where there are none), or all but the excluded. */
 static json_t *adapted(struct form_reading *r, const struct model *m, int64_t rank, int64_t *trains)
@@ -325,7 +334,7 @@ static json_t *adapted(struct form_reading *r, const struct model *m, int64_t ra
     const json_t *targets = form_value(r->file->doc, "peft.target_modules"), *but = form_value(r->file->doc, "peft.exclude_modules");
     bool all = form_true(r, "peft.match_all_linear", false), none = json_is_array(targets) && json_array_size(targets) == 0;
     json_t *chosen = json_object(), *left = json_object(), *out = json_array(), *v, *usual = json_string("*_proj");
-    bool head, unread = strstr(form_text(r, "loss_fn._target_", ""), "FusedLinearCrossEntropy") != NULL;
+    bool head, unread = loss_takes_head(r);
     const char *leaf;
 
     targets = targets && !none ? targets : but ? NULL : usual;
@@ -416,6 +425,11 @@ static void read_kernels(struct form_reading *r)
     const json_t *again = form_value(r->file->doc, "distributed.activation_checkpointing");
     int loss = form_word(r, "loss_fn._target_", losses, 0);
 
+    if (loss == 2 && !loss_takes_head(r)) {
+        notes_add(r->notes, "loss_fn._target_: FusedLinearCrossEntropy is not there under a pipeline with patch_causal_lm_model: false: Automodel takes "
+                  "MaskedCrossEntropy, which is planned");
+        loss = 0;
+    }
     if (!strcmp(form_text(r, "model.attn_implementation", ""), "eager"))
         form_set(r, "kernels", json_string("torch-eager"));
     form_set(r, "loss", json_string(loss == 0 && !form_true(r, "loss_fn.fp32_upcast", true) ? "bf16" : ours[loss]));
