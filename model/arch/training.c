@@ -112,6 +112,12 @@ static int check_expression(const struct model *m, const char *expression, const
                 m->modules[m->tensors[m->block0].module].name);
 }
 
+/* A tied head is no module of the table, but a layer all the same: adapters of it are. */
+static bool adapts_tied_head(const struct model *m, const char *targets)
+{
+    return m->tied && strcmp(targets, "all-linear") != 0 && training_listed(targets, "lm_head", false);
+}
+
 /* Every name of a list has to be some module's. */
 static int check_list(const struct model *m, const char *list, bool anywhere, const char *key, const char *where)
 {
@@ -123,6 +129,7 @@ static int check_list(const struct model *m, const char *list, bool anywhere, co
         bool found = false;
         for (int k = 0; k < m->nmodules; k++)
             found |= training_ends_with(m->modules[k].name, name, anywhere);
+        found |= !anywhere && m->tied && !strcmp(name, "lm_head");
         if (!found)
             return fail("%s: lora.%s: \"%s\" is no module with weights of %s; its first block has %s and others", where, key, name,
                         m->family, m->modules[m->tensors[m->block0].module].name);
@@ -241,6 +248,28 @@ static bool add_lora(struct model *to, const struct model *from, const struct mo
     return fits;
 }
 
+/* Of a tied head: its weight is the embedding's. */
+static bool add_tied_head(struct model *to, const struct model *from, const struct module *table, int64_t rank)
+{
+    const struct module head = { .block = TENSOR_HEAD, .name = "lm_head" };
+    const struct tensor *tokens = &from->tensors[table->first];
+    bool fits = true;
+
+    for (int i = 0; i < 2; i++) {
+        struct tensor t = *tokens;
+        t.role = ROLE_HEAD;
+        t.block = TENSOR_HEAD;
+        t.adapter = i ? ADAPTER_LORA_B : ADAPTER_LORA_A;
+        t.in_out = t.frozen = false;
+        t.shape[0] = i ? from->vocab : rank;
+        t.shape[1] = i ? rank : from->hidden;
+        snprintf(t.name, sizeof t.name, "base_model.model.lm_head.lora_%c.weight", i ? 'B' : 'A');
+        add_module(to, &head, i ? "lora_B.default" : "lora_A.default");
+        fits = checked_mul(t.shape[0], t.shape[1], &t.numel) && fits && add_tensor(to, &t);
+    }
+    return fits;
+}
+
 /* An adapter of all experts' weights of one kind: A of (rank x experts, in), B of (out, rank x experts); of a router's as a layer has it.  But for gpt_oss, whose class says that it
  * is transposed, PEFT takes them for [expert, out, in], llama4's too, which are [expert, in, out] (layer.py, ParamWrapper.update_layer()). */
 static bool add_parameter_lora(struct model *to, const struct model *from, const struct module *of, const struct tensor *base, int64_t rank, const char *at)
@@ -339,6 +368,9 @@ static int adapt(struct model *m, const struct training *t, const char *where)
         fused |= fate == FATE_ADAPTED && m->tensors[of->first].role == ROLE_QKV;
         count_of_block(&to, m, of, to.ntensors - before);
     }
+    for (int i = 0; i < m->nmodules && to.tensors && to.modules && adapts_tied_head(m, targets); i++)
+        if (m->tensors[m->modules[i].first].role == ROLE_TOKENS)
+            fits = add_tied_head(&to, m, &m->modules[i], t->rank) && fits;
     if (!to.tensors || !to.modules || !fits || !any || (t->qkv_parts && !fused)) {
         free(to.tensors);
         free(to.modules);

@@ -198,6 +198,7 @@ struct family {
     bool linear_router;         /* the router is nn.Linear's child */
     struct liger_family liger;
     bool compiles;              /* torch.compile's partition of its blocks was compared (tests/model/test_torch_compile.c) */
+    bool automodel_tensor;      /* NeMo Automodel's does (_parallelize_phi()), beside those of titan_tensor */
     bool titan_tensor;          /* torchtitan's tensor-parallel plan names its layers (transformers_modeling_backend: apply_non_moe_tp) */
     bool autotp;                /* DeepSpeed's AutoTP in training is modelled */
     bool no_kv_heads;           /* its config has no num_key_value_heads, which DeepSpeed's UlyssesSPAttentionHF reads */

@@ -42,6 +42,6 @@ const struct family phi_family = {
                { "+qk", "model![ embed_tokens! embed_dropout rotary_emb~ @ final_layernorm ] lm_head",
           "input_layernorm self_attn![ q_proj k_proj v_proj q_layernorm k_layernorm dense ] resid_dropout mlp[ fc1 "
           "activation_fn fc2 ] resid_dropout?" } },
-    .attn_dropout = true, .hidden_dropout = true, .embed_dropout = true, .partial_rotary = true, .rotary_names = true,
+    .automodel_tensor = true, .attn_dropout = true, .hidden_dropout = true, .embed_dropout = true, .partial_rotary = true, .rotary_names = true,
     .block_class = "PhiDecoderLayer", .lora_targets = "q_proj,v_proj,fc1,fc2",
 };

@@ -183,8 +183,11 @@ static int64_t read_mesh(struct form_reading *r, const struct plan *p)
     form_set(r, "parallel.tensor", json_integer(tp));
     form_set(r, "parallel.context", json_integer(cp));
     form_set(r, "parallel.pipeline", json_integer(pp));
-    if (tp > 1)
+    if (tp > 1) {                       /* optimized_tp_plans.py; MaskedCrossEntropy takes logits.full_tensor() */
         form_set(r, "parallel.sequence", json_boolean(form_true(r, "distributed.sequence_parallel", false)));
+        form_set(r, "parallel.inputs_apart", json_true());
+        form_set(r, "parallel.loss_parallel", json_false());
+    }
     if (dp * cp * tp % ep)
         form_fail(r, "distributed.ep_size: %lld does not divide the %lld GPUs of a stage", (long long)ep, (long long)(dp * cp * tp));
     if (ep > 1)
@@ -315,6 +318,15 @@ static bool is_linear(const struct tensor *t)
     return t->ndim == 2 && !t->is_bias && t->role != ROLE_TOKENS && t->role != ROLE_POSITIONS;
 }
 
+/* FusedLinearCrossEntropy multiplies by the head's weight; a stage whose outer forward is not patched returns logits, of which MaskedCrossEntropy is taken in its
+ * place (_maybe_downgrade_loss_fn()). */
+static bool loss_takes_head(struct form_reading *r)
+{
+    bool fused = strstr(form_text(r, "loss_fn._target_", ""), "FusedLinearCrossEntropy") != NULL;
+
+    return fused && (axis(r, "distributed.pp_size") <= 1 || form_true(r, "distributed.pipeline.patch_causal_lm_model", true));
+}
+
 /* The names, without what is before their last dot, of the linear layers that ModuleMatcher picks: all of them,
  * those among the targets ("*_proj" where there are none), or all but the excluded. */
 static json_t *adapted(struct form_reading *r, const struct model *m, int64_t rank, int64_t *trains)
@@ -322,6 +334,7 @@ static json_t *adapted(struct form_reading *r, const struct model *m, int64_t ra
     const json_t *targets = form_value(r->file->doc, "peft.target_modules"), *but = form_value(r->file->doc, "peft.exclude_modules");
     bool all = form_true(r, "peft.match_all_linear", false), none = json_is_array(targets) && json_array_size(targets) == 0;
     json_t *chosen = json_object(), *left = json_object(), *out = json_array(), *v, *usual = json_string("*_proj");
+    bool head, unread = loss_takes_head(r);
     const char *leaf;
 
     targets = targets && !none ? targets : but ? NULL : usual;
@@ -331,13 +344,21 @@ static json_t *adapted(struct form_reading *r, const struct model *m, int64_t ra
         leaf = dot ? dot + 1 : of->name;
         if (!is_linear(&m->tensors[of->first]))
             continue;
+        if (unread && m->tensors[of->first].role == ROLE_HEAD)
+            continue;
         bool picked = all || (targets ? is_among(of->name, leaf, targets) : !is_among(of->name, leaf, but));
         const int64_t *shape = m->tensors[of->first].shape;
         *trains += picked ? rank * (shape[0] + shape[1]) : 0;
         json_object_set_new(picked ? chosen : left, leaf, json_true());
     }
-    if (m->tied && (all || (targets ? is_among("lm_head", "lm_head", targets) : !is_among("lm_head", "lm_head", but))))     /* a layer all the same */
-        form_fail(r, "peft.target_modules: they name lm_head too, whose weight is the embedding's: its adapter is not planned: name the others, or \"*_proj\"");
+    head = all || (targets ? is_among("lm_head", "lm_head", targets) : !is_among("lm_head", "lm_head", but));
+    if (head && unread)                 /* _get_lm_head_weight() */
+        notes_add(r->notes, "peft: lm_head is among the layers with adapters, but FusedLinearCrossEntropy multiplies by its weight alone: its adapter of %lld "
+                  "parameters gets no gradient and is left out", (long long)(rank * (m->vocab + m->hidden)));
+    if (head && !unread && m->tied) {   /* a layer all the same */
+        *trains += rank * (m->vocab + m->hidden);
+        json_object_set_new(chosen, "lm_head", json_true());
+    }
     json_object_foreach(chosen, leaf, v) {
         if (json_object_get(left, leaf))
             form_fail(r, "peft.target_modules: adapters of some blocks' %s alone are not planned", leaf);
@@ -361,7 +382,7 @@ static int64_t read_adapters(struct form_reading *r, const struct plan *p)
     form_set(r, "lora.alpha", json_real(form_number(r, "peft.alpha", 32)));
     form_set(r, "lora.dropout", json_real(form_number(r, "peft.dropout", 0)));
     form_set(r, "lora.target_modules", adapted(r, &p->model, rank, &trains));
-    if (form_true(r, "peft.use_memory_efficient_lora", true) && form_number(r, "peft.dropout", 0) <= 0)
+    if (axis(r, "distributed.tp_size") <= 1 && form_true(r, "peft.use_memory_efficient_lora", true) && form_number(r, "peft.dropout", 0) <= 0)
         notes_add(r->notes, "peft.use_memory_efficient_lora%s: A's outputs and the MLP's product are made again in backward: the plan keeps them",
                   form_value(r->file->doc, "peft.use_memory_efficient_lora") ? "" : " (usual: true)");
     if (form_true(r, "quantization.load_in_4bit", false))
@@ -395,19 +416,6 @@ static void read_optimizer(struct form_reading *r)
     form_set(r, "optimizer", json_string(name == 2 ? bits == 24 ? "flash_adamw" : "flash_adamw_32bit" : narrow ? "te_adamw_bf16" : "te_adamw"));
 }
 
-/* _maybe_downgrade_loss_fn(): a stage hands out hidden states where the class of the whole model is patched, else logits, of which MaskedCrossEntropy() is
- * taken in the place of a loss without them. */
-static bool is_downgraded(struct form_reading *r)
-{
-    bool patched = form_true(r, "distributed.pipeline.patch_causal_lm_model", true);
-
-    if (at_least_one(axis(r, "distributed.pp_size")) == 1 || patched)
-        return false;
-    notes_add(r->notes, "loss_fn._target_: a stage of a model that is not patched (patch_causal_lm_model: false) hands out logits: Automodel takes "
-              "MaskedCrossEntropy in place of FusedLinearCrossEntropy");
-    return true;
-}
-
 static void read_kernels(struct form_reading *r)
 {
     static const char *const losses[] = {
@@ -416,8 +424,13 @@ static void read_kernels(struct form_reading *r)
     static const char *const ours[] = { "fp32", "chunked", "cut-cross-entropy", "fused" };
     const json_t *again = form_value(r->file->doc, "distributed.activation_checkpointing");
     int loss = form_word(r, "loss_fn._target_", losses, 0);
-    bool downgraded = loss == 2 && is_downgraded(r);
+    bool downgraded = loss == 2 && !loss_takes_head(r);
 
+    if (downgraded)
+        notes_add(r->notes, "loss_fn._target_: a stage of a model that is not patched (patch_causal_lm_model: false) hands out logits: Automodel takes "
+                  "MaskedCrossEntropy in place of FusedLinearCrossEntropy");
+    if (!strcmp(form_text(r, "model.attn_implementation", ""), "eager"))
+        form_set(r, "kernels", json_string("torch-eager"));
     form_set(r, "loss", json_string(downgraded ? "fp32" : loss == 0 && !form_true(r, "loss_fn.fp32_upcast", true) ? "bf16" : ours[loss]));
     read_optimizer(r);
     form_set(r, "clip", json_real(form_number(r, "clip_grad_norm.max_norm", 1)));

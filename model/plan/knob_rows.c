@@ -286,6 +286,10 @@ static const struct knob rows[] = {
     { "parallel", "async_tensor", BOOL(parallel.async_tensor, false), .cells = FSDP2, IDLE(tensor), .label = ", async",
       NOT_ACCELERATE(0),
       .about = "with tensor: products in parts beside their collective" },
+    { "parallel", "inputs_apart", BOOL(parallel.inputs_apart, false), .cells = FSDP2, IDLE(tensor), .label = ", inputs apart",
+      NOT_ACCELERATE(0), TITAN_HAS(0, "its blocks' inputs are prepared once for all layers that read them"),
+      .about = "with tensor: every column-parallel layer makes a DTensor of its input by itself, as in NeMo Automodel; without sequence each adds up that "
+               "input's gradient over the ranks" },
     { "parallel", "context", INT(parallel.context, 1, 1 << 11, 1), .cells = SHARES | FSDP1, .label = ", context %.0f", NOT_ACCELERATE(1),
       DS_TOP("sequence_parallel_size"),
       TITAN_HAS(1, "its context parallelism is of FlexAttention, which no plan has"), .about = "ranks that share each sample's positions" },

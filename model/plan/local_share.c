@@ -15,18 +15,19 @@ _Static_assert((int)NAXIS <= 8, "partial[] has a bit for every axis");
 
 enum cut { CUT_NOT, CUT_OUT, CUT_IN };
 
-/* Megatron-Bridge's adapters (te_adapter.h): only what comes in is cut as the layer's own is. */
-static enum cut cut_of_adapter(const struct tensor *t)
+/* Of a row-parallel layer: Megatron-Bridge's adapters (te_adapter.h) have only what comes in cut as the layer's own is, NeMo Automodel's (tape_adapter_row.h)
+ * both. */
+static enum cut cut_of_adapter(const struct tensor *t, bool bridge)
 {
     bool row = t->role == ROLE_ATTN_OUT || t->role == ROLE_DOWN;
 
-    return t->adapter == ADAPTER_LORA_A && row ? CUT_IN : CUT_OUT;
+    return row && (t->adapter == ADAPTER_LORA_A || !bridge) ? CUT_IN : CUT_OUT;
 }
 
 static enum cut cut_of(const struct tensor *t)
 {
     if (tensor_is_adapter(t))
-        return cut_of_adapter(t);
+        return CUT_OUT;                 /* or CUT_IN: cut_of_adapter() */
     if (t->role == ROLE_HEAD && t->shape[0] == 1)
         return CUT_NOT;                 /* a number: te_model.c */
     switch (t->role) {
@@ -103,7 +104,8 @@ static void add_run(struct local_cut *c, int64_t at, int64_t n, const struct loc
 
 struct local_cut local_share_cut(const struct model *m, const struct tensor *t, const struct local_share *s)
 {
-    struct local_cut c = { .dim = cut_of(t) == CUT_OUT ? t->in_out : !t->in_out };
+    enum cut cut = tensor_is_adapter(t) ? cut_of_adapter(t, m->training.bridge) : cut_of(t);
+    struct local_cut c = { .dim = cut == CUT_OUT ? t->in_out : !t->in_out };
     int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
 
     if (role_is_of_experts(t->role)) {
@@ -112,7 +114,7 @@ struct local_cut local_share_cut(const struct model *m, const struct tensor *t, 
     }
     if (s->tensor_ranks == 1 || cut_of(t) == CUT_NOT || (s->whole_table && t->role == ROLE_TOKENS))
         return (struct local_cut){ .dim = -1 };
-    if (t->adapter == ADAPTER_LORA_A) {
+    if (t->adapter == ADAPTER_LORA_A || cut == CUT_IN) {
         add_run(&c, 0, t->shape[c.dim], s);
     } else if (t->role == ROLE_QKV && !m->qkv_grouped) {
         add_run(&c, 0, q, s);
@@ -137,7 +139,7 @@ static uint8_t partial_of(const struct tensor *t, const struct local_share *s)
 
     if (s->tensor_ranks == 1 || cut_of(t) != CUT_NOT || t->role == ROLE_POSITIONS || (role_is_of_experts(t->role) && s->expert_ranks * s->expert_cut > 1))
         return 0;
-    return of_heads || s->sequence ? MESH_AXIS(AXIS_TENSOR) : 0;
+    return (of_heads && !s->heads_alone) || s->sequence ? MESH_AXIS(AXIS_TENSOR) : 0;
 }
 
 /* The chunk that has a block; -1: none. */
@@ -373,7 +375,7 @@ struct local_share local_share_of(const struct plan *p, int64_t rank)
                              m.size[AXIS_PIPE] > 1 ? (int)of->virtual_stages : 1, (int)plan_flush_steps(p), 0 };
     struct local_share s = { .vocab = p->model.vocab, .tensor_ranks = m.size[AXIS_TENSOR], .tensor_rank = mesh_digit(&m, rank, AXIS_TENSOR),
                              .context_ranks = m.size[AXIS_CONTEXT], .context_rank = mesh_digit(&m, rank, AXIS_CONTEXT),
-                             .nchunks = pipe.chunks, .sequence = of->sequence && m.size[AXIS_TENSOR] > 1,
+                             .nchunks = pipe.chunks, .sequence = of->sequence && m.size[AXIS_TENSOR] > 1, .heads_alone = of->inputs_apart && !of->sequence,
                              .whole_table = p->dialect == DIALECT_DEEPSPEED, .copy_first = p->dialect == DIALECT_DEEPSPEED };
     struct mesh_group all = mesh_group(&m, plan_expert_axes(p));
     int stages = pipe.ranks * pipe.chunks;

@@ -262,6 +262,7 @@ struct parallel_options {
     bool    sequence;               /* with tensor: norms and residuals on a share of the positions */
     bool    loss_parallel;          /* with tensor: cross-entropy of logits that stay cut by vocabulary */
     bool    async_tensor;           /* with tensor: products in parts beside their collective */
+    bool    inputs_apart;           /* with tensor: every column-parallel layer makes a DTensor of its input by itself (NeMo Automodel) */
     enum context_method context_method;
     bool    context_balance;        /* a rank has a chunk from the sequence's begin and one from its end */
     enum pipeline_kind pipeline_schedule;

@@ -10,23 +10,30 @@
 #include "model/plan/loss_check.h"
 #include "model/plan/parallel_check.h"
 
-/* Blocks that torchtitan's plan for transformers' code names (experiments/transformers_modeling_backend of 0.2.2:
+/* Blocks that torchtitan's plan, or NeMo Automodel's, for transformers' code names (experiments/transformers_modeling_backend of 0.2.2:
  * apply_non_moe_tp). */
-static const char *not_in_plan(const struct model *m)
+static const char *not_in_plan(const struct plan *p)
 {
-    if (!family_for(m)->titan_tensor)
+    const struct model *m = &p->model;
+    bool apart = p->parallel.inputs_apart;
+
+    if (apart && !family_for(m)->titan_tensor && !family_for(m)->automodel_tensor)
+        return "NeMo Automodel's plan is modelled for llama's and phi's layers";
+    if (apart && p->parallel.sequence && family_for(m)->automodel_tensor)
+        return "NeMo Automodel's plan of these layers is modelled without sequence parallelism";
+    if (!apart && !family_for(m)->titan_tensor)
         return "torchtitan's plan is for llama's layers (q_proj to down_proj, two norms)";
     if (m->tied)
         return "torchtitan's plan makes two parameters of a tied embedding: a model with tie_word_embeddings false is what would train";
     for (int t = 0; t < m->ntensors; t++)
-        if (m->tensors[t].is_bias && (m->tensors[t].role == ROLE_ATTN_OUT || m->tensors[t].role == ROLE_DOWN))
+        if (m->tensors[t].is_bias && !(apart && m->tensors[t].frozen) && (m->tensors[t].role == ROLE_ATTN_OUT || m->tensors[t].role == ROLE_DOWN))
             return "biases of its row-parallel layers are not modelled";
     return NULL;
 }
 
 int titan_check_tensor(const struct plan *p, const char *where)
 {
-    const char *why = not_in_plan(&p->model);
+    const char *why = not_in_plan(p);
 
     if (p->parallel.async_tensor && p->kernels != KERNELS_TORCH_COMPILE)
         return fail("%s: parallel.async_tensor: it is a pass of torch.compile (\"Async TP requires compile\", torchtitan 0.2.2): kernels "

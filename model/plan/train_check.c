@@ -8,6 +8,7 @@
 #include "model/arch/packed.h"
 #include "model/arch/training.h"
 #include "model/plan/attention.h"
+#include "model/plan/cut_adapter.h"
 #include "model/plan/framework.h"
 #include "model/plan/loss_check.h"
 #include "model/plan/knob.h"
@@ -142,16 +143,67 @@ static const char *other_way(const struct parallel_options *o)
     return o->tensor > 1 ? "tensor" : o->pipeline > 1 ? "pipeline" : "context";
 }
 
+/* Where blocks are recomputed; else the model's forward holds the first block's input, which the stages' edges do not know. */
+static bool planned_in_stages(const struct plan *p)
+{
+    return p->dialect == DIALECT_TORCH && training_is_lora(&p->train) && !pipeline_splits(p->parallel.pipeline_schedule)  && recompute_whole(p->recompute);
+}
+
 /* What leaves every layer that has weights to one rank: verl's Ulysses, under FSDP2 and FSDP1; FSDP2's stages. */
 static bool keeps_layers_whole(const struct plan *p)
 {
     const struct parallel_options *of = &p->parallel;
     bool torchs = p->strategy == STRAT_FSDP && dialect_is_torch(p->dialect) && p->kernels != KERNELS_DPX && p->train.base == BASE_PLAIN && of->tensor == 1;
     bool ulysses = of->context > 1 && of->pipeline == 1 && (of->context_method == CONTEXT_ULYSSES || p->dialect == DIALECT_TORCH_FSDP1);
-    bool stages = of->context == 1 && of->pipeline > 1 && p->dialect == DIALECT_TORCH && training_is_lora(&p->train) && !pipeline_splits(of->pipeline_schedule)
-        && recompute_whole(p->recompute);               /* else the first block keeps less, which the stages' edges do not know */
+    bool stages = of->context == 1 && of->pipeline > 1 && planned_in_stages(p);
 
     return torchs && (ulysses || stages) && !train_adapters_at(p).ends && !p->train.modules_to_save[0];
+}
+
+/* NeMo Automodel's adapters of layers that tensor-parallel ranks share (tape_adapter_row.h). */
+static int check_cut(const struct plan *p, const char *where)
+{
+    const struct parallel_options *of = &p->parallel;
+    struct adapters_at at = train_adapters_at(p);
+
+    if (!of->inputs_apart)
+        return fail("%s: train: adapters and frozen weights beside parallel.tensor are NeMo Automodel's: parallel.inputs_apart true", where);
+    if (of->sequence)
+        return fail("%s: parallel.sequence: NeMo Automodel's SequenceParallelAllGatherActivation makes the norms beside adapters train, which is not planned: "
+                    "false", where);
+    if (of->context > 1 || (of->pipeline > 1 && !planned_in_stages(p)) || of->expert > 1 || at.ends || at.experts || p->train.modules_to_save[0] || p->train.base != BASE_PLAIN)
+        return fail("%s: train: beside parallel.tensor adapters of blocks' layers are planned, without %s", where,
+                    of->context > 1 ? "parallel.context" : of->pipeline > 1 && !planned_in_stages(p) ? "parallel.pipeline" : of->expert > 1 ? "parallel.expert"
+                    : p->train.modules_to_save[0] ? "lora.modules_to_save" : p->train.base != BASE_PLAIN ? "base_dtype" : "those of other layers");
+    if (p->train.rank % of->tensor || p->train.dropout > 0 || !p->train.narrow)
+        return fail("%s: lora.%s: with parallel.tensor %s", where, p->train.rank % of->tensor ? "rank" : p->train.dropout > 0 ? "dropout" : "narrow",
+                    p->train.rank % of->tensor ? "its ranks share the adapter's rank, which they have to divide" : p->train.dropout > 0 ? "0 is planned"
+                    : "adapters are in the model's 16 bits: true");
+    if (p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_EAGER)
+        return fail("%s: kernels: beside parallel.tensor adapters are planned with torch-sdpa and torch-eager", where);
+    if (p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL)
+        return fail("%s: recompute: beside parallel.tensor adapters are planned with none and full", where);
+    for (int t = 0; t < p->model.ntensors; t++) {
+        const struct tensor *x = &p->model.tensors[t];
+        if (tensor_is_adapter(x) && (x->role == ROLE_QKV || x->role == ROLE_GATE_UP))
+            return fail("%s: lora.target_modules: layers that are several in one are not planned beside parallel.tensor", where);
+        if (x->adapter == ADAPTER_LORA_A && (x->role == ROLE_ATTN_OUT || x->role == ROLE_DOWN) &&
+            cut_adapter_exchanges(p, x->shape[1]))
+            return fail("%s: micro_batch: of so many positions DTensor exchanges %s's columns for rows in backward, which is not planned: fewer", where, x->name);
+    }
+    return 0;
+}
+
+/* Adapters of what is not dealt out: all of experts and routers is frozen. */
+static int check_dealt(const struct plan *p, const char *where)
+{
+    const struct parallel_options *of = &p->parallel;
+    struct adapters_at at = train_adapters_at(p);
+    const char *what = p->dialect != DIALECT_TORCH || p->strategy != STRAT_FSDP || p->kernels == KERNELS_DPX ? "" : at.experts || at.ends ? ": of attention's layers they are"
+                     : p->train.modules_to_save[0] || !training_is_lora(&p->train) ? ": adapters alone are" : p->train.base != BASE_PLAIN ? ": of weights that are not packed they are"
+                     : of->tensor > 1 || of->context > 1 || of->pipeline > 1 ? ": without parallel.tensor, context and pipeline they are" : NULL;
+
+    return what ? fail("%s: train: adapters and frozen weights beside parallel.expert are not supported yet%s", where, what) : 0;
 }
 
 int train_check_ranks(const struct plan *p, const char *where)
@@ -173,7 +225,9 @@ int train_check_ranks(const struct plan *p, const char *where)
     if (f->megatron_layers)
         return 0;
     if (p->model.experts && p->parallel.expert > 1)
-        return fail("%s: train: adapters and frozen weights beside parallel.expert are not supported yet", where);
+        return check_dealt(p, where);
+    if (p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->parallel.tensor > 1 && training_is_lora(&p->train))
+        return check_cut(p, where);
     if (!plan_is_data_parallel(p) && !keeps_layers_whole(p)) {
         bool whole = p->strategy != STRAT_FSDP && p->strategy != STRAT_ZERO3 && p->parallel.context == 1;
         bool stages = !whole && p->dialect == DIALECT_TORCH && p->parallel.pipeline > 1 && !recompute_whole(p->recompute);

@@ -146,7 +146,7 @@ static bool embedding_gets_gradient(const struct plan *p)
 
 bool program_input_requires_grad(const struct plan *p)
 {
-    if (!recompute_whole(p->recompute) || p->kernels == KERNELS_DPX)
+    if (!recompute_whole(p->recompute) || p->kernels == KERNELS_DPX || p->parallel.inputs_apart)    /* NeMo Automodel calls neither */
         return false;
     return training_is_lora(&p->train)
         || (p->dialect == DIALECT_DEEPSPEED && !training_is_all(&p->train) && !embedding_gets_gradient(p));

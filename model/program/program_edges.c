@@ -95,9 +95,26 @@ static int give(struct piece *out, enum pass pass, const struct kernel *k, int n
     return 0;
 }
 
-static struct edge_moves room_for_moves(const struct piece *a)
+static struct edge_moves room_for_moves(const struct piece *a, const struct piece *b)
 {
-    return (struct edge_moves){ calloc((size_t)all_moves(a) + 2, sizeof(struct move)), 0, 0 };
+    return (struct edge_moves){ calloc((size_t)(all_moves(a) + (b ? all_moves(b) : 0)) + 2, sizeof(struct move)), 0, 0 };
+}
+
+/* What the model's first block frees where it differs, its input apart: of what is made once for all blocks it reads the last. */
+static void free_as_first(struct kernel *k, struct edge_moves *to, const struct piece *first, int64_t boundary)
+{
+    to->but = boundary;
+    for (int pass = 0; pass < NPASS; pass++)
+        for (int i = 0; first->moves[pass] && i < first->nkernels[pass]; i++)
+            for (int j = 0; j < first->kernels[pass][i].nmoves; j++) {
+                const struct move *m = &first->moves[pass][first->kernels[pass][i].move0 + j];
+                if (m->mem != MEM_ACTIVATIONS || !taken(to, first, m, false))
+                    continue;
+                to->at[to->n++] = *m;
+                k->nmoves++;
+                k->net[MEM_ACTIVATIONS] -= m->bytes;
+            }
+    to->but = 0;
 }
 
 static void sums(const struct program *g, enum piece_id id, int64_t *act, int64_t *temporary)
@@ -131,9 +148,10 @@ int program_add_edges(const struct plan *p, struct program *g)
 {
     const struct piece *embed = &g->piece[PIECE_EMBED], *head = &g->piece[PIECE_HEAD];
     int64_t b = rounded(p, g->boundary), act, temporary;
-    bool moves = p->kernels != KERNELS_DPX;
+    bool moves = p->kernels != KERNELS_DPX, differs = program_first_differs(p);
+    const struct piece *first = &g->piece[program_recomputes_all(p) ? PIECE_FIRST_RECOMPUTED : PIECE_FIRST];
     struct kernel k[2];
-    struct edge_moves m = room_for_moves(embed);
+    struct edge_moves m = room_for_moves(embed, NULL);
 
     if (!m.at)
         return fail("out of memory for a block program");
@@ -143,21 +161,23 @@ int program_add_edges(const struct plan *p, struct program *g)
     kernel(&k[EDGE_REST], "stage", &m, act - b, 0);
     m.but = b;
     take(&k[EDGE_REST], &m, embed, PASS_FORWARD, true);
-    if (give(&g->piece[PIECE_RECEIVED], PASS_FORWARD, k, 2, &m, moves) < 0 || !(m = room_for_moves(embed)).at)
+    if (give(&g->piece[PIECE_RECEIVED], PASS_FORWARD, k, 2, &m, moves) < 0 || !(m = room_for_moves(embed, differs ? first : NULL)).at)
         return -1;
     kernel(&k[EDGE_TENSORS], "gradient sent", &m, 0, temporary);
     take(&k[EDGE_TENSORS], &m, embed, PASS_FORWARD, false);
     take(&k[EDGE_TENSORS], &m, embed, PASS_BACKWARD, false);
-    if (program_first_differs(p)) {             /* the first stage's embedding gets no gradient: another stage's received input does */
+    if (differs && moves)
+        free_as_first(&k[EDGE_TENSORS], &m, first, b);
+    if (differs) {                      /* the first stage's embedding gets no gradient: another stage's received input does */
         one_move(&k[EDGE_TENSORS], &m, MOVE_FREE_OTHERS, MEM_TEMPORARIES, PASS_BACKWARD, b);
         k[EDGE_TENSORS].net[MEM_TEMPORARIES] -= b;
     }
-    if (give(&g->piece[PIECE_RECEIVED], PASS_BACKWARD, k, 1, &m, moves) < 0 || !(m = room_for_moves(head)).at)
+    if (give(&g->piece[PIECE_RECEIVED], PASS_BACKWARD, k, 1, &m, moves) < 0 || !(m = room_for_moves(head, NULL)).at)
         return -1;
     sums(g, PIECE_HEAD, &act, &temporary);
     kernel(&k[EDGE_TENSORS], "sent", &m, -b, 0);
     one_move(&k[EDGE_TENSORS], &m, MOVE_FREE_OTHERS, MEM_ACTIVATIONS, PASS_FORWARD, b);
-    if (give(&g->piece[PIECE_SENT], PASS_FORWARD, k, 1, &m, moves) < 0 || !(m = room_for_moves(head)).at)
+    if (give(&g->piece[PIECE_SENT], PASS_FORWARD, k, 1, &m, moves) < 0 || !(m = room_for_moves(head, NULL)).at)
         return -1;
     kernel(&k[EDGE_TENSORS], "gradient received", &m, 0, b);
     one_move(&k[EDGE_TENSORS], &m, MOVE_ALLOC, MEM_TEMPORARIES, PASS_BACKWARD, b);

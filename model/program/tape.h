@@ -82,6 +82,7 @@ enum node_kind {
     NODE_FLOAT8, NODE_FLOAT8_BACK,      /* tape_float8.c */
     NODE_CLAMP,         /* tape_qat.c */
     NODE_ADAPTER_PARTS, NODE_SPREAD,    /* tape_adapter.c */
+    NODE_ADAPTER_ROW,   /* tape_adapter_row.c */
 };
 
 /* What a linear layer's kernels are called: GEMM("mlp down") also names its dX, dW and db. */

@@ -4,6 +4,7 @@
 
 #include "model/program/tape_actor.h"
 #include "model/program/tape_adapter.h"
+#include "model/program/tape_adapter_row.h"
 #include "model/program/tape_collective.h"
 #include "model/program/tape_dispatch.h"
 #include "model/program/tape_exchange.h"
@@ -263,6 +264,7 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
                               tape_run_loss(t, n, out); break;
     case NODE_ADAPTER_PARTS: case NODE_SPREAD:
                               tape_run_adapter(t, n, out); break;
+    case NODE_ADAPTER_ROW:    tape_run_adapter_row(t, n, out); break;
     case NODE_ACTOR_CHUNKS: case NODE_ACTOR_KERNEL: case NODE_CHUNKED_LOGPROB:
                               tape_run_actor(t, n, out); break;
     case NODE_LIGER_NORM: case NODE_LIGER_GLU: case NODE_LIGER_ROPE:

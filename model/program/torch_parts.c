@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "model/program/tape_adapter.h"
+#include "model/program/tape_adapter_row.h"
 #include "model/program/tape_collective.h"
 #include "model/plan/float8.h"
 #include "model/plan/liger.h"
@@ -255,6 +256,38 @@ static var add_parts(struct torch_model *b, var x, int64_t n, var *beside)
     return tape_spread(t, "adapter columns", y, b->tokens * n, training_part_columns(b->m, which));
 }
 
+/* NeMo Automodel's ColwiseParallelLora and RowwiseParallelLora (components/distributed/parallel_styles.py) around its LinearLoRA, which scales what A gives.  Of a
+ * column-parallel layer A is cut by rows, whose results are gathered, and B as the layer is. */
+static var add_cut_adapter(struct torch_model *b, var result, var x, int64_t n, int64_t k, enum tensor_role role)
+{
+    struct tape *t = b->t;
+    int a = torch_piece_part(b->m, b->block, role, false, ADAPTER_LORA_A), other = torch_piece_part(b->m, b->block, role, false, ADAPTER_LORA_B);
+    int64_t rank = b->p->train.rank;
+    var y;
+
+    if (a < 0)
+        return result;
+    if (role == ROLE_ATTN_OUT || role == ROLE_DOWN) {
+        struct adapter_row of = { .n = n, .k = k, .rank = rank, .ranks = b->ranks,
+                                  .modules = { torch_piece_module(b->m, b->block, role, ADAPTER_LORA_A), torch_piece_module(b->m, b->block, role, ADAPTER_LORA_B) } };
+        t->module = of.modules[0];
+        var half[2] = { op_param(t, a, rank * k, b->param_dt), op_param(t, other, n * (rank / b->ranks), b->param_dt) };
+        y = tape_adapter_row(t, &of, x, half[0], half[1]);
+        tape_drop(t, half[0]);
+        tape_drop(t, half[1]);
+    } else {
+        y = half_adapter(b, GEMM("adapter A"), x, rank / b->ranks, k, role, ADAPTER_LORA_A);
+        y = tmp(t, y, tape_collective(t, MOVED_GATHER, y, b->ranks, true, false));
+        y = tmp(t, y, op_mul_const(t, "adapter scale", y, 0));
+        y = tmp(t, y, half_adapter(b, GEMM("adapter B"), y, n, rank, role, ADAPTER_LORA_B));
+    }
+    var sum = op_add(t, "adapter add", result, y);
+    tape_drop(t, y);
+    tape_stay_whole(t, sum);
+    tape_drop(t, result);
+    return sum;
+}
+
 /* peft/tuners/lora/layer.py, Linear.forward: result = result + lora_B(lora_A(dropout(x))) * scaling, x cast to the dtype of
  * lora_A's weight, and the sum to the result's; lora/bnb.py (`packed`) casts neither under autocast.  Where that dtype is not the one in
  * which lora_A computes (plan_adapter_input()), autocast casts x back. */
@@ -322,6 +355,12 @@ static var enter_column(struct torch_model *b, var x, enum tensor_role role)
 }
 
 static bool leaves(enum tensor_role role) { return role == ROLE_ATTN_OUT || role == ROLE_DOWN; }
+
+/* ColwiseParallel's own DTensor of a plain input, whose gradients are added up when all of this layer's are there. */
+static bool enters_alone(const struct torch_model *b, enum tensor_role role)
+{
+    return b->ranks > 1 && b->p->parallel.inputs_apart && !b->sequence && !torch_is_autotp(b) && role != ROLE_HEAD && !leaves(role);
+}
 
 /* What a rank's layers have in common.  Float8ColwiseParallel and Float8RowwiseParallel cast inputs before they move, and gradients of
  * outputs. */
@@ -404,7 +443,8 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
     bool conv1d = b->family->conv1d && role != ROLE_HEAD;
     var bias = conv1d ? 0 : param(b, role, true, n, true);
     var w = param(b, role, false, n * k, true);
-    var in = torch_is_autotp(b) ? enter_column(b, x, role) : torch_bf16_if_autocast(b, x);
+    var in = torch_is_autotp(b) ? enter_column(b, x, role)
+           : enters_alone(b, role) ? tape_collective(t, MOVED_SUM_BACK, x, b->ranks, false, false) : torch_bf16_if_autocast(b, x);
     if (conv1d)
         bias = param(b, role, true, n, true);
     bool saves = t->linear_saves;
@@ -413,9 +453,14 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
     var y = op_linear(t, names, in, n, k, w, bias, !bias);
     t->linear_saves = saves;
     tape_drop(t, bias);
-    tape_drop(t, in);
     tape_drop(t, w);
-    y = add_adapter(b, y, x, n, k, role, false);
+    if (b->ranks > 1 && b->p->parallel.inputs_apart) {
+        y = add_cut_adapter(b, y, in, n, k, role);
+        tape_drop(t, in);
+    } else {
+        tape_drop(t, in);
+        y = add_adapter(b, y, x, n, k, role, false);
+    }
     t->module = -1;
     return y;
 }
@@ -445,7 +490,9 @@ bool torch_joins(const struct torch_model *b, enum tensor_role first)
 /* PrepareModuleInput: a DTensor whose gradients, each a part of a sum, are added up before they go on. */
 var torch_enter(struct torch_model *b, var x, enum tensor_role first)
 {
-    if (b->ranks == 1 || torch_is_autotp(b))        /* whose column-parallel layers each have their own (torch_linear()) */
+    bool alone = torch_is_autotp(b) || enters_alone(b, first);      /* column-parallel layers each have their own (torch_linear()) */
+
+    if (b->ranks == 1 || alone)
         return tape_hold(b->t, x);
     if (!torch_gathers_float8(b, first))
         return tape_collective(b->t, b->sequence ? MOVED_GATHER : MOVED_SUM_BACK, x, b->ranks, b->p->micro_batch > 1, torch_joins(b, first));

@@ -269,6 +269,7 @@ struct part {
 static const struct part parts[] = {
     { "parallel", "tensor", true, .say = say_tensor },
     { "parallel", "sequence", true, .format = SAID },
+    { "parallel", "inputs_apart", true, .format = "inputs of layers apart" },
     { "parallel", "context", true, .say = say_context },
     { "parallel", "context_method", true, .format = SAID },
     { "parallel", "pipeline", true, .say = say_pipeline },

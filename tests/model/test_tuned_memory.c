@@ -84,7 +84,7 @@ static void peaks_with_adapters_of_the_ends_agree(void **state)
 {
     (void)state;
     wrong = 0;
-    assert_true(each_line(ENDS, check_peak) >= 16);
+    assert_true(each_line(ENDS, check_peak) >= 24);
     assert_int_equal(wrong, 0);
 }
 

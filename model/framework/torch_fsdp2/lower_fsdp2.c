@@ -143,7 +143,7 @@ static void post_backward_of_root(struct fsdp2 *f)
         if (i >= 0 && !is_late(f, i) && (f->reshard || !fsdp2_is_forward_only(f, i)))
             continue;
         if (i >= 0 || !fsdp2_is_prefetched_in_vain(f, u))
-            fsdp2_post_backward(f, u, reduced);
+            fsdp2_post_backward_with_experts(f, u, reduced);
         if (f->size[u.c].trained > 0) {
             last = u;
             reduced = &last;
@@ -165,8 +165,10 @@ static void post_backward(void *fsdp2, struct at u)
 
     if (u.c == UC_ROOT)
         post_backward_of_root(f);
+    else if (fsdp2_has_experts(f) && !is_late(f, u.position))
+        fsdp2_post_backward_with_experts(f, u, reduced_last(f, u.position + 1, u.by, &prev));
     else if (fsdp2_has_experts(f))
-        fsdp2_post_backward_with_experts(f, u);
+        return;
     else if (u.c == fsdp2_heads(f).c)
         fsdp2_post_backward(f, u, NULL);
     else if (!fsdp2_is_end(u.c) && !is_late(f, u.position) && !fsdp2_is_forward_only(f, u.position))
@@ -205,7 +207,7 @@ void fsdp2_compute(void *fsdp2, const struct walk_run *r)
         return;
     if (r->opens && !f->has_unsharded && f->size[r->u.c].trained > 0)
         sched_act(f->s, ACT_ALLOC, f->fam[r->u.c].grads_full, r->u.i, r->u.by);
-    if (experts && !f->has_unsharded)
+    if (experts && !f->has_unsharded && f->size[UC_EXPERTS].trained > 0)
         sched_act(f->s, ACT_ALLOC, f->fam[UC_EXPERTS].grads_full, r->u.i, r->u.by);
     fsdp2_leave_grads(f, r->u);
     if (experts)
@@ -264,7 +266,7 @@ void fsdp2_optimizer(void *fsdp2)
     const struct norm_sum sums[] = {                /* the norms of all, stacked; experts' apart */
         { GROUP_EXPERT_DATA, fsdp2_ranks(f, UC_EXPERTS) > 1 ? experts : 0 }, { GROUP_EXPERT, experts },
         { f->group, f->nshard > 1 ? f->m->ntrainable - experts : 0 },
-        { GROUP_TENSOR, f->local->share.tensor_ranks > 1 ? f->m->ntensors : 0 } };
+        { GROUP_TENSOR, f->local->share.tensor_ranks > 1 ? f->m->ntrainable : 0 } };
     lower_before_step(f->s, &(struct step_gradients){ f->p, STREAM_COMPUTE, elems * dtype_bytes(f->r.kept), sums, 4, own_gradients, f });
     if (away && !first)
         fsdp2_states_come(f);
@@ -319,7 +321,7 @@ static void setup(struct fsdp2 *f)
     f->cast_grads = f->r.wire_reduce != f->r.kept;
     f->root_ranks = p->fsdp.root_reshard_after_forward > 1 ? p->fsdp.root_reshard_after_forward : 0;
     fsdp2_offload_setup(f);
-    f->table = f->local->share.tensor_ranks > 1 && f->local->share.embeds ? f->local->whole->vocab * f->m->token_width : 0;
+    f->table = fsdp2_table_elems(f);
     f->statistics = lower_declare_statistics(f->s, f->local);
     for (int c = 0; c < NUC; c++)
         if (f->walk.map.of_class[c] > 0) {

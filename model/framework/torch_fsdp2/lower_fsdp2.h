@@ -139,7 +139,7 @@ int  fsdp2_dim(const struct fsdp2 *f, enum unit_class c);
 int  fsdp2_expert_tensors(const struct fsdp2 *f);
 /* Before a unit's forward, behind its backward. */
 void fsdp2_pre_forward_with_experts(struct fsdp2 *f, struct at u);
-void fsdp2_post_backward_with_experts(struct fsdp2 *f, struct at u);
+void fsdp2_post_backward_with_experts(struct fsdp2 *f, struct at u, const struct at *before);
 /* Both parts of a unit are gathered, the experts' first on the way back. */
 void fsdp2_prefetch_with_experts(struct fsdp2 *f, struct at u, enum phase phase);
 
@@ -200,6 +200,8 @@ void fsdp2_precompute_scales(struct fsdp2 *f);
 struct op *fsdp2_step(struct fsdp2 *f, int64_t elems);
 void fsdp2_step_temporaries(struct fsdp2 *f);
 
+/* Elements of the token embedding's gradient where tensor-parallel ranks have all of it; else 0. */
+int64_t fsdp2_table_elems(const struct fsdp2 *f);
 /* Bytes of a tensor's, and of a unit's, gradients as autograd leaves them, but the whole table's, in dtype dt. */
 int64_t fsdp2_grad_bytes(const struct fsdp2 *f, int t, enum dtype dt);
 int64_t fsdp2_grads_bytes(const struct fsdp2 *f, enum unit_class c, enum dtype dt);

@@ -19,7 +19,7 @@ int fsdp2_expert_tensors(const struct fsdp2 *f)
     int n = 0;
 
     for (int t = 0; t < f->m->ntensors && fsdp2_has_experts(f); t++)
-        n += role_is_of_experts(f->m->tensors[t].role);
+        n += role_is_of_experts(f->m->tensors[t].role) && !f->m->tensors[t].frozen;
     return n;
 }
 
@@ -52,15 +52,11 @@ void fsdp2_pre_forward_with_experts(struct fsdp2 *f, struct at u)
         fsdp2_prefetch_with_experts(f, walk_at(&f->walk, u.position + 1, u.by), PHASE_FORWARD);
 }
 
-void fsdp2_post_backward_with_experts(struct fsdp2 *f, struct at u)
+void fsdp2_post_backward_with_experts(struct fsdp2 *f, struct at u, const struct at *before)
 {
-    struct at prev = walk_at(&f->walk, u.position + 1, u.by);
+    bool with = fsdp2_with_experts(f, u);
 
-    const struct at *before = u.position + 1 < f->walk.map.n ? &prev : NULL;
-
-    if (fsdp2_with_experts(f, u)) {
+    if (with)
         fsdp2_post_backward(f, fsdp2_experts(u), before);
-        before = NULL;
-    }
-    fsdp2_post_backward(f, u, before);
+    fsdp2_post_backward(f, u, with && f->size[UC_EXPERTS].trained > 0 ? NULL : before);
 }

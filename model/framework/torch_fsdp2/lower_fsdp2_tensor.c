@@ -5,6 +5,8 @@
  * other, on the compute stream before the unit's copy-in:
  *
  *     a norm's weights     each rank has the sum over its positions (its heads): an all-reduce over the tensor ranks
+ *     lora_B of a row-     each rank has a part of the sum of all of it (tape_adapter_row.h): a reduce-scatter by columns, of a copy that has
+ *     parallel layer       them rank by rank
  *     token embedding      DTensor's gradient is of the whole table, on every rank: the rank's own rows are copied
  *
  * Without reduction they stay as they are: the whole table accumulates. */
@@ -16,17 +18,35 @@ static bool is_partial(const struct fsdp2 *f, int t)
     return f->local->partial && (f->local->partial[t] & MESH_AXIS(AXIS_TENSOR));
 }
 
+int64_t fsdp2_table_elems(const struct fsdp2 *f)
+{
+    for (int t = 0; t < f->m->ntensors; t++)
+        if (f->m->tensors[t].role == ROLE_TOKENS && f->m->tensors[t].block == TENSOR_EMBED && !f->m->tensors[t].frozen)
+            return f->local->share.tensor_ranks > 1 ? f->local->whole->vocab * f->m->token_width : 0;
+    return 0;
+}
+
 /* Is it that of the whole table? */
 static bool is_whole_table(const struct fsdp2 *f, int t)
 {
     return f->table > 0 && f->m->tensors[t].role == ROLE_TOKENS && f->m->tensors[t].block == TENSOR_EMBED;
 }
 
-/* Elements of tensor t as the program has it, which is the fullest rank's: the last one may have fewer rows of the head. */
+/* Is it the lora_B of a row-parallel layer? */
+static bool is_whole_adapter(const struct fsdp2 *f, int t)
+{
+    const struct tensor *x = &f->m->tensors[t];
+
+    return f->local->share.tensor_ranks > 1 && x->adapter == ADAPTER_LORA_B && (x->role == ROLE_ATTN_OUT || x->role == ROLE_DOWN);
+}
+
+/* Elements of tensor t's gradient as the program has it, which is the fullest rank's: the last one may have fewer rows of the head. */
 static int64_t program_numel(const struct fsdp2 *f, int t)
 {
     const struct tensor *x = &f->m->tensors[t];
 
+    if (is_whole_adapter(f, t))
+        return x->numel * f->local->share.tensor_ranks;
     if (x->role != ROLE_HEAD || f->local->share.tensor_ranks == 1)
         return x->numel;
     return x->numel / f->m->vocab * ceil_div(f->local->whole->vocab, f->local->share.tensor_ranks);
@@ -100,22 +120,36 @@ static void take_own_rows(struct fsdp2 *f, struct at u, int64_t own)
     sched_act(f->s, ACT_R | ACT_FREE, wide ? f->table_wide : f->table_grads, 0, 0);
 }
 
+/* Of tensor t's parts of sums. */
+static void add_up(struct fsdp2 *f, struct at u, int from, int t, bool wide)
+{
+    bool whole = is_whole_adapter(f, t);
+    enum dtype dt = wide ? f->r.wire_reduce : whole ? f->r.used : plan_partial_dtype(f->p);
+    int64_t numel = program_numel(f, t);
+
+    if (whole) {
+        sched_set(f->s, STREAM_COMPUTE, PHASE_REDUCE, "sort parts", numel * dtype_bytes(dt), numel * dtype_bytes(dt));
+        walk_name(&f->walk, u);
+        sched_act(f->s, ACT_R, from, u.i, u.by);
+    }
+    struct op *o = sched_coll(f->s, STREAM_TENSOR, PHASE_REDUCE, whole ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE, GROUP_TENSOR, dt, RED_SUM, numel);
+    o->after = AFTER(STREAM_COMPUTE);
+    o->flags = OPF_DTENSOR;
+    walk_name(&f->walk, u);
+    sched_act(f->s, ACT_RW, from, u.i, u.by);
+}
+
 bool fsdp2_lay_out_grads(struct fsdp2 *f, struct at u, int from)
 {
-    enum dtype dt = f->wide_grads && f->has_unsharded ? f->r.wire_reduce : plan_partial_dtype(f->p);
-    bool sums = false;
+    bool sums = false, wide = f->wide_grads && f->has_unsharded;
 
     for (int i = 0, t; (t = unit_tensor(&f->walk.map, u.c, i)) >= 0; i++) {
         int64_t numel = f->m->tensors[t].numel;
         if (is_whole_table(f, t))
             take_own_rows(f, u, numel);
-        if (!is_partial(f, t))
+        if (f->m->tensors[t].frozen || (!is_partial(f, t) && !is_whole_adapter(f, t)))
             continue;
-        struct op *o = sched_coll(f->s, STREAM_TENSOR, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TENSOR, dt, RED_SUM, numel);
-        o->after = AFTER(STREAM_COMPUTE);
-        o->flags = OPF_DTENSOR;
-        walk_name(&f->walk, u);
-        sched_act(f->s, ACT_RW, from, u.i, u.by);
+        add_up(f, u, from, t, wide);
         sums = true;
     }
     return sums;

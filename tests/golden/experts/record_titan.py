@@ -17,7 +17,7 @@ import sys
 import types
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.append(os.path.join(HERE, "..", "collectives"))
+sys.path += [os.path.join(HERE, "..", "collectives"), os.path.join(HERE, "..", "grid")]
 
 import torch
 import torch._dynamo                    # which FSDP2 and custom operators would import in each child
@@ -30,6 +30,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 import record_torch as base
 from families import block_list, build
+from grid import adapt
 
 TITAN = os.environ["TORCHTITAN"]
 base.STEPS = 3
@@ -237,11 +238,12 @@ def wrap_units(plan, model, blocks, dense, efsdp, ep_mesh):
         hf_name = next(n for n in ("mlp", "block_sparse_moe") if hasattr(block, n))
         own, placement = set(), Shard(0)
         if hasattr(getattr(block, hf_name), "experts"):
-            made = titan_moe(plan["model"], getattr(block, hf_name))
+            made = titan_moe(plan["model"], getattr(block, hf_name)).requires_grad_(plan.get("train") != "lora")
             setattr(block, hf_name, made)
             inner = made.routed_experts.inner_experts
             for name, p in list(inner.named_parameters()):
-                inner.register_parameter(name, nn.Parameter(DTensor.from_local(p.data.chunk(ep)[ep_mesh.get_local_rank()].clone(), ep_mesh, [Shard(0)], run_check=False)))
+                inner.register_parameter(name, nn.Parameter(DTensor.from_local(p.data.chunk(ep)[ep_mesh.get_local_rank()].clone(), ep_mesh, [Shard(0)], run_check=False),
+                                                            requires_grad=p.requires_grad))
             made.routed_experts.token_dispatcher.wire_meshes(ep_mesh=ep_mesh)
             own = set(inner.parameters())
             placement = Shard(1 if shard > inner.num_experts else 0)
@@ -270,8 +272,13 @@ def run(case, rank):
     base.log.clear()
     dist.init_process_group("experts", store=dist.HashStore(), rank=rank, world_size=case["world"])
     torch.manual_seed(0)
-    model = wrap(case, build(config).train())
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    model = build(config).train()
+    if plan.get("train") == "lora":
+        model = adapt(model.bfloat16(), plan["lora"]["target_modules"], plan["lora"]["rank"])
+    model = wrap(case, model)
+    if plan.get("train") == "lora":
+        model.bfloat16()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
     phases = [list(base.log)]
     for _ in range(base.STEPS):
         base.log.clear()
@@ -329,6 +336,15 @@ def cases():
     yield make("deepseek-e4-w4-acc2", "the same, experts over all ranks, 2 micro-steps", DEEPSEEK, 4, 4, accumulation=2)
     yield make("glm4-e2-w8-hsdp", "a first block without experts, two copies of 4 ranks", GLM, 8, 2, shard_group=4)
     yield make("glm4-e4-w8-keep", "a first block without experts, parameters stay after forward", GLM, 8, 4, fsdp={"reshard_after_forward": False})
+    def adapted(name, what, model, world, expert, names=("q_proj", "k_proj", "v_proj", "o_proj"), **more):
+        fsdp = {"model_dtype": "bf16"} | more.pop("fsdp", {})
+        return make(name, what, model, world, expert, train="lora", lora={"rank": 8, "target_modules": list(names), "narrow": True}, fsdp=fsdp, **more)
+
+    yield adapted("mixtral-e2-w4-lora", "adapters of attention", MIXTRAL, 4, 2)
+    yield adapted("mixtral-e4-w4-lora-keep", "adapters of attention, experts over all ranks, parameters stay after forward", MIXTRAL, 4, 4, fsdp={"reshard_after_forward": False})
+    yield adapted("gpt-oss-e2-w4-lora-acc2", "adapters of attention, 2 micro-steps", GPT_OSS, 4, 2, accumulation=2)
+    yield adapted("gpt-oss-e4-w4-lora-qv", "adapters of q and v, experts over all ranks", GPT_OSS, 4, 4, names=("q_proj", "v_proj"))
+    yield adapted("qwen3-e2-w4-lora-full", "adapters of attention, every block recomputed", QWEN3, 4, 2, recompute="full")
     yield make("olmoe-e4-w8-keep", "parameters stay after forward", OLMOE, 8, 4, fsdp={"reshard_after_forward": False})
 
 

@@ -92,6 +92,57 @@ def tensor_plan(sizes, block):
     return plan
 
 
+class Adapted(nn.Linear):
+    """NeMo Automodel's LinearLoRA (components/_peft/lora.py) without dropout, where weights are DTensors: its forward."""
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight, self.bias) + self.lora_B(self.lora_A(x) * self.scale)
+
+
+def adapt(model, names, rank, alpha=32):
+    """patch_linear_module() of the layers with these names; all else is frozen."""
+    model.requires_grad_(False)
+    for name, layer in list(model.named_modules()):
+        if name.rsplit(".", 1)[-1] in names:
+            of = {"bias": False, "dtype": layer.weight.dtype, "device": layer.weight.device}
+            layer.lora_A, layer.lora_B = nn.Linear(layer.in_features, rank, **of), nn.Linear(rank, layer.out_features, **of)
+            layer.__class__, layer.scale = Adapted, alpha / rank
+    return model
+
+
+def automodel_plan(sizes, adapted):
+    """_parallelize_llama() and _parallelize_qwen() (components/distributed/optimized_tp_plans.py), of NeMo Automodel, which is on PYTHONPATH; _parallelize_phi()
+    has other names.  Layers are translated for adapters, whether they have any or not."""
+    from nemo_automodel.components.distributed.parallel_styles import translate_to_lora
+    columns = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "fc1")
+    plan = {f"model.layers.*.{part}.{name}": ColwiseParallel() for part in ("self_attn", "mlp") for name in columns}
+    leaving = dict(output_layouts=Shard(1), use_local_output=False) if sizes.sequence else {}
+    plan |= {f"model.layers.*.{part}.{name}": RowwiseParallel(**leaving) for part in ("self_attn", "mlp") for name in ("o_proj", "down_proj", "dense", "fc2")}
+    plan |= {"model.embed_tokens": RowwiseParallel(input_layouts=Replicate(), **leaving),
+             "lm_head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False, **({"input_layouts": Shard(1)} if sizes.sequence else {}))}
+    if sizes.sequence:
+        gathering = gathering_norm()
+        plan |= {"model.norm": SequenceParallel(), "model.layers.*.input_layernorm": gathering, "model.layers.*.post_attention_layernorm": gathering}
+    return {k: translate_to_lora(v) if adapted else v for k, v in plan.items()}
+
+
+def gathering_norm():
+    """SequenceParallelAllGatherActivation(use_local_output=False)."""
+    class Gathering(SequenceParallel):
+        @staticmethod
+        def _prepare_output_fn(local, mod, outputs, mesh):
+            return SequenceParallel._prepare_output_fn(local, mod, outputs.redistribute(device_mesh=mesh, placements=[Replicate()]), mesh)
+
+    return Gathering(use_local_output=False)
+
+
+def cut_as_automodel(model, sizes, mesh, adapted):
+    parallelize_module(model, mesh, automodel_plan(sizes, adapted), src_data_rank=None)
+    head = model.lm_head if hasattr(model, "lm_head") else None
+    if head is not None and not sizes.loss_parallel:        # MaskedCrossEntropy: logits.full_tensor()
+        head.register_forward_hook(lambda mod, args, out: out.full_tensor() if isinstance(out, DTensor) else out)
+
+
 def cut_by_tensors(model, sizes, mesh):
     rows = Shard(1) if sizes.sequence else Replicate()
     norm = SequenceParallel if sizes.sequence else Replicated
@@ -140,7 +191,9 @@ def recompute(plan, layers):
 
 def wrap(model, plan, sizes, mesh):
     """The model, or a stage of it, as a rank trains it."""
-    if sizes.tensor > 1:
+    if sizes.tensor > 1 and plan["parallel"].get("inputs_apart"):
+        cut_as_automodel(model, sizes, mesh["tp"], plan.get("train") == "lora")
+    elif sizes.tensor > 1:
         cut_by_tensors(model, sizes, mesh["tp"])
     recompute(plan, model.model.layers)
     if plan["strategy"] == "ddp":

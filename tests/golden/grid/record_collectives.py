@@ -32,7 +32,7 @@ from torch.nn import functional as F
 import record_torch as base
 from alone import alone
 from families import build
-from grid import Sizes, Stage, blocks_of_stages, meshes_of, stages_of_rank, wrap
+from grid import Sizes, Stage, adapt, blocks_of_stages, meshes_of, stages_of_rank, wrap
 
 STEPS = {"fsdp": 3, "ddp": 5}       # DDP rebuilds its buckets in the second
 SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B", "looped-bfs": "LoopedBFS",
@@ -164,6 +164,8 @@ def tune(model, plan):
     """PEFT's adapters (0.21), of one dtype with the model."""
     if plan.get("train") != "lora":
         return model
+    if plan["parallel"].get("inputs_apart"):
+        return adapt(model, plan["lora"]["target_modules"], plan["lora"]["rank"])
     from peft import LoraConfig, get_peft_model
     return get_peft_model(model, LoraConfig(r=plan["lora"]["rank"], target_modules=plan["lora"]["target_modules"])).get_base_model()
 
@@ -179,7 +181,8 @@ class Run:
         names.clear()
         names.update(of)
         torch.manual_seed(0)
-        model = tune(build(self.plan["model"], attention="sdpa").train(), self.plan)
+        model = build(self.plan["model"], attention="sdpa").train()
+        model = tune(model.bfloat16() if self.plan.get("fsdp", {}).get("model_dtype") == "bf16" else model, self.plan)
         self.seq = self.plan["seq"] // self.sizes.context
         self.vocab = self.plan["model"]["vocab_size"]
         self.positions = torch.arange(self.seq).unsqueeze(0)
@@ -475,7 +478,42 @@ def mixed_cases():
     yield make("hsdp-t2-sp-lp-1f1b-p2-m4-2x2", "HSDP 2 x 2", 16, model=FOUR, grid=tp(2, loss=True) | pp(2, "1f1b"), accumulation=4, group=2, options=keep)
 
 
-FILES = {"tp": tensor_cases, "cp": context_cases, "pp": pipeline_cases, "mixed": mixed_cases, "ddp": ddp_cases}
+PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+PHI = {"model_type": "phi", "architectures": ["PhiForCausalLM"], "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 8,
+       "num_key_value_heads": 8, "intermediate_size": 160, "max_position_embeddings": 64, "vocab_size": 256, "tie_word_embeddings": False,
+       "hidden_act": "gelu_new", "partial_rotary_factor": 0.5, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attention_dropout": 0.0}
+
+
+def adapter_cases():
+    """NeMo Automodel's cut, alone and around its adapters."""
+    def one(name, what, world, grid, rank=8, names=PROJECTIONS, **more):
+        case = make(name, what, world, grid=dict(grid, inputs_apart=True), options=more.pop("options", {"model_dtype": "bf16"}), **REDUCED, **more)
+        if names:
+            case["plan"].update({"train": "lora", "lora": {"rank": rank, "target_modules": names, "narrow": True}})
+        return case
+    yield one("automodel-t2-d2", "everything trains", 4, tp(2, False), names=None)
+    yield one("automodel-t4-sp-d2", "everything trains", 8, tp(4), names=None)
+    yield one("automodel-qwen3-t2-d2", "everything trains; norms of q and k", 4, tp(2, False), model=QWEN3, names=None)
+    for t in (2, 4):
+        yield one(f"automodel-t{t}-d2-lora", "adapters of all projections", 2 * t, tp(t, False))
+    yield one("automodel-t2-d2-lora-qv", "adapters of two", 4, tp(2, False), names=["q_proj", "v_proj"])
+    yield one("automodel-t2-d2-lora-row", "adapters of row-parallel layers", 4, tp(2, False), names=["o_proj", "down_proj"])
+    yield one("automodel-t4-d1-lora", "tensor parallelism alone", 4, tp(4, False))
+    yield one("automodel-t2-d2-lora-ckpt", "every block checkpointed", 4, tp(2, False), recompute="full")
+    yield one("automodel-t2-d2-lora-acc2", "2 micro-steps", 4, tp(2, False), accumulation=2)
+    yield one("automodel-t2-d2-lora-wide", "more positions than columns", 4, tp(2, False), seq=64, micro_batch=8)
+    keep = {"reshard_after_forward": False, "model_dtype": "bf16"}
+    for kind, v in (("1f1b", 1), ("interleaved", 2)):
+        yield one(f"automodel-t2-{kind}-p2-m4-lora-full", "in stages, every block checkpointed", 4, tp(2, False) | pp(2, kind, v), model=FOUR, accumulation=4,
+                  recompute="full", options=keep)
+    yield one("automodel-t2-interleaved-p2-m4-d2-lora-qv-full", "and FSDP2 over 2 ranks", 8, tp(2, False) | pp(2, "interleaved", 2), model=FOUR, accumulation=4,
+              names=["q_proj", "v_proj"], recompute="full", options=keep)
+    yield one("automodel-qwen2-t2-d2-lora", "biases of q, k, v", 4, tp(2, False), model=QWEN2)
+    yield one("automodel-qwen3-t2-d2-lora", "norms of q and k", 4, tp(2, False), model=QWEN3)
+    yield one("automodel-phi-t2-d2-lora", "attention beside the MLP", 4, tp(2, False), model=PHI, names=["q_proj", "k_proj", "v_proj"])
+
+
+FILES = {"adapters": adapter_cases, "tp": tensor_cases, "cp": context_cases, "pp": pipeline_cases, "mixed": mixed_cases, "ddp": ddp_cases}
 
 
 def main():

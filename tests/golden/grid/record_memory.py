@@ -34,7 +34,7 @@ from torch.nn import functional as F
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM
 
-from grid import Sizes, meshes_of, wrap
+from grid import Sizes, adapt, meshes_of, wrap
 
 MODELS = dict(base.MODELS)
 MODELS["llama-8m"] = dict(base.LLAMA, num_hidden_layers=4, hidden_size=256, intermediate_size=704, num_attention_heads=8,
@@ -162,8 +162,10 @@ class Run:
         cfg.use_cache = False
         self.model = AutoModelForCausalLM.from_config(cfg, attn_implementation="sdpa", dtype=dtype_of(self.plan))
         self.model.train()
+        if self.plan.get("train") == "lora":
+            adapt(self.model, self.plan["lora"]["target_modules"], self.plan["lora"]["rank"])
         self.model = wrap(self.model, self.plan, self.sizes, self.mesh)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, foreach=True)
+        self.optimizer = torch.optim.AdamW([p for p in self.model.parameters() if p.requires_grad], lr=1e-4, foreach=True)
         seq = self.plan["seq"] // self.sizes.context
         shape = (self.plan["micro_batch"], seq)
         self.ids, self.labels = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
@@ -237,6 +239,8 @@ def name_of(p):
     parts = [p["model"], "w%d" % base.world_of(p), p["precision"], "b%d" % p["micro_batch"], "s%d" % p["seq"]]
     if g.get("tensor", 1) > 1:
         parts.append("t%d" % g["tensor"] + (" sp" if g["sequence"] else "") + (" lp" if g["loss_parallel"] else ""))
+    if g.get("inputs_apart"):
+        parts.append("apart")
     if g.get("context", 1) > 1:
         parts.append("c%d %s" % (g["context"], g["context_method"]) + ("" if g["context_balance"] else " flat"))
     if p.get("shard_group"):
@@ -251,6 +255,8 @@ def name_of(p):
         parts.append("keep")
     if p["fsdp"].get("model_dtype"):
         parts.append("kept in " + p["fsdp"]["model_dtype"])
+    if p.get("train"):
+        parts.append("adapters %d of %s" % (p["lora"]["rank"], "all" if len(p["lora"]["target_modules"]) > 4 else " ".join(p["lora"]["target_modules"])))
     return " ".join(parts)
 
 
@@ -287,9 +293,37 @@ def cases():
     yield plan_of("llama-8b-4", 16, tp(8), batch=1, seq=8192, recompute="op")
 
 
+PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+def adapted_cases():
+    """NeMo Automodel's cut, alone and around its adapters; weights in bf16, logits gathered."""
+    def one(model, world, t, sequence=False, names=PROJECTIONS, rank=16, fsdp={}, **more):
+        plan = plan_of(model, world, dict(tp(t, sequence, False), inputs_apart=True), fsdp={"reshard_after_forward": True, "model_dtype": "bf16"} | fsdp, **more)
+        return plan | ({"train": "lora", "lora": {"rank": rank, "target_modules": names, "narrow": True}} if names else {})
+    small = "llama-8m"
+    for t in (2, 4):
+        for sequence in (False, True):
+            yield one(small, 2 * t, t, sequence, batch=2, names=None)
+        yield one(small, 2 * t, t, batch=2)
+    yield one(small, 4, 2, batch=1, seq=128)
+    yield one(small, 4, 2, batch=2, names=["q_proj", "v_proj"])
+    yield one(small, 4, 2, batch=2, names=["o_proj", "down_proj"])
+    yield one(small, 4, 2, batch=4, recompute="full")
+    yield one(small, 4, 4, batch=2)
+    yield one(small, 4, 2, batch=1, seq=64, accumulation=2)
+    yield one(small, 4, 2, batch=1, seq=64, accumulation=2, sync_every_micro_step=False)
+    for model in ("qwen2-small", "qwen3-small"):
+        yield one(model, 4, 2, batch=2)
+    yield one("llama-8b-4", 8, 8, batch=1, seq=2048)
+    yield one("llama-8b-4", 8, 4, batch=1, seq=4096, rank=8)
+    yield one("llama-8b-4", 16, 8, batch=1, seq=2048, recompute="full")
+
+
 def options(about, to):
     args = argparse.ArgumentParser(description=about)
     args.add_argument("--only", default="")
+    args.add_argument("--automodel", action="store_true", help="adapted_cases(); its folder is on PYTHONPATH")
     args.add_argument("-o", default=to)
     return args.parse_args()
 
@@ -321,7 +355,7 @@ def main():
     base.without_gpu()
     meshes_are_real()
     shapes_are_not_counted()
-    record(args.o, [p for p in cases() if args.only in name_of(p)], name_of, run, cudnn=torch.backends.cudnn.version())
+    record(args.o, [p for p in (adapted_cases() if args.automodel else cases()) if args.only in name_of(p)], name_of, run, cudnn=torch.backends.cudnn.version())
 
 
 if __name__ == "__main__":

@@ -21,6 +21,13 @@ def cases():
         yield tuned.packed_fsdp("llama-10m", "nf4", lora, world=4, batch=2, seq=256)
         yield tuned.plan_of("llama-10m", lora, strategy="ddp", precision="fp32", world=2, batch=2, seq=256)
         yield tuned.plan_of("llama-10m", dict(lora, dropout=0.1), **half)
+    tied = "llama-15m-gqa-tied"
+    for lora in (head, dict(head, target_modules=["lm_head", "down_proj"])):
+        yield tuned.plan_of(tied, lora, model_dtype="bf16", **half)
+        yield tuned.plan_of(tied, lora, **half)
+        yield tuned.plan_of(tied, dict(lora, narrow=True), model_dtype="bf16", reduce_dtype="fp32", **half)
+    yield tuned.plan_of(tied, head, strategy="ddp", precision="fp32", world=2, batch=2, seq=256)
+    yield tuned.plan_of(tied, head, **dict(half, batch=1, seq=64), recompute="full")
     yield tuned.plan_of("llama-10m", {"rank": 8, "target_modules": ["q_proj", "embed_tokens"]}, model_dtype="bf16", **half)
     yield tuned.plan_of("llama-10m", {"rank": 8, "target_modules": ["q_proj", "lm_head"]}, **dict(half, batch=1, seq=64), recompute="full")
 
