@@ -174,6 +174,7 @@ struct tape {
     int           *beside; int nbeside, cap_beside;     /* stores that nodes keep as attributes of their own, a reference each */
     int            most_results;                /* so many of them are needed; < 0: not known */
     int            products;                    /* matrix products since the region began */
+    bool           uncounted;                   /* those that come now run again and are no turn: a router's */
     int            stop_after;                  /* checkpointed recompute ends with this saver; 0: never */
     int            nsavers;                     /* ops that saved something since tape_mark() */
     bool           stopped, stopping;           /* the last saver is reached; after it has run */
