@@ -19,6 +19,7 @@
 #include "model/exchange/recipe_notes.h"
 #include "model/exchange/recipe_refuses.h"
 #include "model/exchange/recipe_targets.h"
+#include "model/exchange/recipe_unfrozen.h"
 #include "model/exchange/titan_import.h"
 #include "model/plan/knob.h"
 #include "model/plan/optimizer_traits.h"
@@ -214,7 +215,12 @@ static int read_training(const struct import *in, bool *adapts)
         return refuse_packed(in, t.base);
     if (kind && !strcmp(kind, "qlora") && t.base != BASE_NF4 && t.base != BASE_NF4_DOUBLE)
         return fail("%s: adapter: axolotl refuses qlora without load_in_4bit", in->where);
-    return training_apply(&in->p->model, &t, in->where);
+    bool names = in->form == RECIPE_AXOLOTL;
+    if (names && !*adapts && recipe_unfrozen(in->config, in->where, &in->p->model, false, &t, in->notes) < 0)
+        return -1;
+    if (training_apply(&in->p->model, &t, in->where) < 0)
+        return -1;
+    return names && *adapts ? recipe_unfrozen(in->config, in->where, &in->p->model, true, &t, in->notes) : 0;
 }
 
 /* ---- the Trainer's numbers ---- */

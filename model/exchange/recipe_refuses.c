@@ -203,12 +203,6 @@ int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *
     if (refers)
         return fail("%s: %s: a reference model's forward beside the training's, and a loss of log-probabilities, are not planned as one step: training without "
                     "preferences (SFT) is%s", where, refers, refers_plans(refers, form) ? "; dpxplan phases plans it with its reference model" : "");
-    bool unfrozen = form == RECIPE_AXOLOTL && json_array_size(json_object_get(config, "unfrozen_parameters")) > 0;
-    if (unfrozen && json_is_string(json_object_get(config, "adapter")))
-        return fail("%s: unfrozen_parameters: axolotl freezes beside adapters all that its patterns do not match from the first letter, and names begin "
-                    "with base_model. there: leave it out, adapters train alone", where);
-    if (unfrozen)
-        return fail("%s: unfrozen_parameters: weights that train alone are not read: import it without, and set the plan\'s \"train\"", where);
     return check_method(config, form, where) < 0 || (form == RECIPE_AXOLOTL && check_plugins(config, where) < 0) ? -1 : 0;
 }
 
