@@ -79,6 +79,13 @@ static const char *packed_by(const json_t *config)
     return json_is_true(json_object_get(config, "gptq")) ? "gptq" : NULL;
 }
 
+bool recipe_rounds_to_int4(const json_t *qat)
+{
+    const char *inputs = json_string_value(json_object_get(qat, "activation_dtype")), *weights = json_string_value(json_object_get(qat, "weight_dtype"));
+
+    return inputs && weights && !strcmp(inputs, "int8") && !strcmp(weights, "int4") && !json_is_true(json_object_get(qat, "quantize_embedding"));
+}
+
 /* Keys that only recipes of pictures and sound have: axolotl's loader of a processor, LLaMA-Factory's sizes of pictures and its frozen towers. */
 int recipe_check_text(const json_t *config, enum recipe_form form, const char *where)
 {
@@ -95,10 +102,10 @@ int recipe_check_text(const json_t *config, enum recipe_form form, const char *w
         if (v && !json_is_null(v) && !json_is_false(v))
             return fail("%s: %s: training on pictures or sound is not planned, a recipe of text alone is" RECORDED_WAY, where, keys[i]);
     }
-    if (qat && !json_is_null(qat) && !json_is_false(qat))
+    if (qat && !json_is_null(qat) && !json_is_false(qat) && !recipe_rounds_to_int4(qat))
         return fail("%s: qat: %s", where, !strcmp(json_string_value(json_object_get(qat, "weight_dtype")) ? json_string_value(json_object_get(qat, "weight_dtype")) : "", "nvfp4")
                     ? "torchao refuses what axolotl gives it for nvfp4 (\"Unexpected base config: NVFP4WeightOnlyConfig\"), so such a run does not start"
-                    : "axolotl's fake quantisation is not planned: torchtune's 8da4w is");
+                    : "of axolotl's fake quantisation int8 with int4 weights is planned (activation_dtype, weight_dtype)");
     if (form == RECIPE_AXOLOTL && packed_by(config))
         return fail("%s: %s: weights packed before training are not planned", where, packed_by(config));
     return recipe_refuse_step(config, form, where);

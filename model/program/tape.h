@@ -80,7 +80,7 @@ enum node_kind {
     NODE_DISPATCH,      /* tape_dispatch.c */
     NODE_PUT,           /* tape_put.c */
     NODE_FLOAT8, NODE_FLOAT8_BACK,      /* tape_float8.c */
-    NODE_CLAMP,         /* tape_qat.c */
+    NODE_CLAMP, NODE_MSLK,      /* tape_qat.c */
     NODE_ADAPTER_PARTS, NODE_SPREAD,    /* tape_adapter.c */
 };
 

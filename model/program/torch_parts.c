@@ -178,7 +178,8 @@ static void round_operands(struct torch_model *b, enum tensor_role role, var *x,
         return;
     bool holds = qat_in_parts(b->p, weight);
     *x = tmp(b->t, *x, tape_rounded(b->t, *x, tape_var_numel(b->t, *x) / k, true, holds));
-    *w = tmp(b->t, *w, tape_rounded(b->t, *w, qat_weight_scales(b->p, weight), false, holds));
+    int64_t groups = weight->numel / b->p->qat.group;
+    *w = tmp(b->t, *w, b->p->qat.kind == QAT_MSLK ? tape_rounded_mslk(b->t, *w, groups) : tape_rounded(b->t, *w, groups, false, holds));
 }
 
 var torch_linear_with(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k, var w,
