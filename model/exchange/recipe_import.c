@@ -16,6 +16,7 @@
 #include "model/exchange/recipe_fsdp.h"
 #include "model/exchange/recipe_liger.h"
 #include "model/exchange/recipe_loss.h"
+#include "model/exchange/recipe_muon.h"
 #include "model/exchange/recipe_notes.h"
 #include "model/exchange/recipe_refuses.h"
 #include "model/exchange/recipe_targets.h"
@@ -490,6 +491,8 @@ static int read_optimizer(const struct import *in)
 
     if (value(in, SAYS_OPTIM) && !word)
         return expected(in, SAYS_OPTIM, "an optimizer's name");
+    if (recipe_has_muon(in->config, in->form))
+        return recipe_read_muon(in->where, in->p, in->notes);
     if (instead_of_ours(in)) {
         if (word && strncmp(word, "adamw_torch", 11))
             notes_add(in->notes, "%s is not followed: %s", recipe_key(in->config, in->form, SAYS_OPTIM), instead_of_ours(in));

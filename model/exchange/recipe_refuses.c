@@ -117,7 +117,7 @@ static int check_method(const json_t *config, enum recipe_form form, const char 
     static const char *const bridges[] = { "use_distributed_optimizer", "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size" };
     static const struct { const char *key, *what; } others[] = {
         { "use_galore", "gradients that are projected are" }, { "use_apollo", "gradients that are projected are" }, { "use_badam", "one block that trains at a time is" },
-        { "use_llama_pro", "added blocks that train alone are" }, { "use_muon", "Muon is" }, { "use_adam_mini", "Adam-mini is" },
+        { "use_llama_pro", "added blocks that train alone are" }, { "use_adam_mini", "Adam-mini is" },
         { "mixture_of_depths", "tokens that skip blocks are" }, { "use_kt", "experts that ktransformers computes on the host are" }, { "use_mora", "MoRA is" },
         { "use_dora", "DoRA is" }, { "peft_use_dora", "DoRA is" }, { "ebft", "a generator beside the one that trains is" },
         { "use_asft_loss", "a reference model's forward in each step (ASFT) is" }, { "lisa_n_layers", "layers that train by turns (LISA) are" },
