@@ -210,11 +210,12 @@ static int check_dora(const struct plan *p, const char *where)
 
     if (!p->train.narrow)
         return fail("%s: lora.use_dora: torchtune's, with lora.narrow and a model in bf16: PEFT's DoRA beside adapters in fp32 is not planned", where);
-    if (p->dialect != DIALECT_TORCH || (p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_EAGER)
-        || (p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL))
-        return fail("%s: lora.use_dora: planned in dialect torch with kernels torch-sdpa and torch-eager, and recompute none and full", where);
+    if ((p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_EAGER) || (p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL))
+        return fail("%s: lora.use_dora: planned with kernels torch-sdpa and torch-eager, and recompute none and full", where);
     if (p->train.base != BASE_PLAIN && p->train.base != BASE_NF4 && p->train.base != BASE_NF4_DOUBLE)
         return fail("%s: lora.use_dora: planned beside weights in their own dtype and in NF4", where);
+    if (p->qat.kind != QAT_NONE)
+        return fail("%s: lora.use_dora: torchtune's layers that round have no magnitudes: leave qat out", where);
     if (at.ends || at.experts || p->train.qkv_parts)
         return fail("%s: lora.use_dora: planned of linear layers of blocks, as wholes", where);
     return 0;

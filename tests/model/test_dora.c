@@ -183,6 +183,7 @@ static void what_is_refused_has_a_reason(void **state)
     refuses(", \"kernels\": \"dpx\"", "lora.use_dora");
     refuses(", \"recompute\": \"selective\"", "lora.use_dora");
     refuses(", \"base_dtype\": \"int8\"", "lora.use_dora");
+    refuses(", \"qat\": \"8da4w\", \"qat_group\": 64", "no magnitudes");
     refuses(", \"lora\": { \"use_dora\": true }", "lora.narrow");
     refuses(", \"lora\": { \"narrow\": true, \"use_dora\": true, \"target_modules\": [\"q_proj\", \"lm_head\"] }", "of blocks");
 }
