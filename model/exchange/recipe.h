@@ -40,9 +40,6 @@ int recipe_refuse_unclaimed(const char *where);
 /* 0; -1 reported where the recipe trains on pictures or sound (a plan has a text model alone), or weights that it rounds as it goes. */
 int recipe_check_text(const json_t *config, enum recipe_form form, const char *where);
 
-/* Does axolotl's `qat` have inputs rounded to int8 and weights to int4, but no embedding? */
-bool recipe_rounds_to_int4(const json_t *qat);
-
 /* LLaMA-Factory's second command line (src/llamafactory/v1) has other keys, which are not read. */
 bool recipe_is_factorys_second(const json_t *config);
 

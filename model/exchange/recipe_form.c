@@ -10,6 +10,7 @@
 #include "model/arch/recorded.h"
 #include "model/exchange/recipe.h"
 #include "model/exchange/recipe_refuses.h"
+#include "model/exchange/recipe_rounding.h"
 #include "model/exchange/unread.h"
 
 #define COUNT(list) (sizeof (list) / sizeof *(list))
@@ -77,13 +78,6 @@ static const char *packed_by(const json_t *config)
     if (v && !json_is_null(v) && !json_is_true(json_object_get(json_object_get(config, "model_quantization_config_kwargs"), "dequantize")))
         return "model_quantization_config";
     return json_is_true(json_object_get(config, "gptq")) ? "gptq" : NULL;
-}
-
-bool recipe_rounds_to_int4(const json_t *qat)
-{
-    const char *inputs = json_string_value(json_object_get(qat, "activation_dtype")), *weights = json_string_value(json_object_get(qat, "weight_dtype"));
-
-    return inputs && weights && !strcmp(inputs, "int8") && !strcmp(weights, "int4") && !json_is_true(json_object_get(qat, "quantize_embedding"));
 }
 
 /* Keys that only recipes of pictures and sound have: axolotl's loader of a processor, LLaMA-Factory's sizes of pictures and its frozen towers. */

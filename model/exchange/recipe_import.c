@@ -19,6 +19,7 @@
 #include "model/exchange/recipe_muon.h"
 #include "model/exchange/recipe_notes.h"
 #include "model/exchange/recipe_refuses.h"
+#include "model/exchange/recipe_rounding.h"
 #include "model/exchange/recipe_targets.h"
 #include "model/exchange/recipe_unfrozen.h"
 #include "model/exchange/titan_import.h"
@@ -613,22 +614,6 @@ static int check_dtype(const struct import *in)
                         recipe_key(in->config, in->form, SAYS_DTYPE), dtype) : 0;
 }
 
-/* axolotl/utils/quantization.py, prepare_model_for_qat(): groups of 32 by its schema. */
-static int read_rounding(const struct import *in)
-{
-    const json_t *qat = json_object_get(in->config, "qat"), *group = json_object_get(qat, "group_size"), *after = json_object_get(qat, "fake_quant_after_n_steps");
-    int64_t n = json_is_integer(group) ? (int64_t)json_integer_value(group) : 32;
-
-    if (in->form != RECIPE_AXOLOTL || !json_is_object(qat))
-        return 0;
-    if ((group && !json_is_integer(group)) || n < 2 || n > 1 << 16)
-        return fail("%s: qat.group_size: expected a number of weights from 2 to 65536", in->where);
-    in->p->qat = (struct qat_options){ .kind = QAT_MSLK, .group = n };
-    if (json_is_integer(after))
-        notes_add(in->notes, "qat.fake_quant_after_n_steps: steps before it round nothing: the plan's steps are those after it");
-    return 0;
-}
-
 /* Are the weights that train loaded in 16 bits? */
 static bool loads_narrow(const struct import *in)
 {
@@ -696,7 +681,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     p->train.narrow = adapts && pure && p->train.base == BASE_PLAIN && p->dialect == DIALECT_TORCH;    /* the Trainer has no autocast then */
     choose_checkpoint(&in);
     find_unused(&in, adapts);
-    if (read_rounding(&in) < 0)
+    if (in.form == RECIPE_AXOLOTL && recipe_read_rounding(config, where, p, notes) < 0)
         return -1;
     struct recipe_about about = { config, in.form, adapts, pure, launch != NULL };
     if (recipe_check_embedding(&about, p, where) < 0)

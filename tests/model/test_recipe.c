@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "model/arch/training.h"
-#include "model/exchange/recipe_muon.h"
 
 #define QLORA_AXOLOTL \
     "base_model: meta-llama/Llama-2-7b-hf\n" \
@@ -74,34 +73,6 @@ static void axolotls_qlora_is_a_plan_of_nf4_with_double_quantisation(void **stat
     "sequence_len: 2048\n" \
     "micro_batch_size: 2\n" \
     "gradient_checkpointing: true\n"
-
-/* LLaMA-Factory's Muon: what its own step holds of a tensor (tests/golden/tune/record_factory_muon.py), and what a recipe of it becomes. */
-static void factorys_muon_is_planned_within_what_it_holds_more(void **state)
-{
-    FILE *in = fopen("tests/golden/tune/factory_muon.jsonl", "r");
-    char line[512];
-    struct plan p;
-    int seen = 0;
-
-    (void)state;
-    assert_non_null(in);
-    while (fgets(line, sizeof line, in)) {
-        json_t *of = json_loads(line, 0, NULL), *shape = json_object_get(of, "shape");
-        int64_t a = json_integer_value(json_array_get(shape, 0)), b = json_array_size(shape) > 1 ? json_integer_value(json_array_get(shape, 1)) : 1;
-        if (shape)
-            assert_int_equal(recipe_muon_moment(a * b, json_is_true(json_object_get(of, "muon")) ? (a < b ? a : b) : 0), json_integer_value(json_object_get(of, "peak")));
-        seen += shape != NULL;
-        json_decref(of);
-    }
-    fclose(in);
-    assert_int_equal(seen, 7);
-    assert_int_equal(read_recipe("model_name_or_path: Qwen/Qwen2-1.5B-Instruct\nfinetuning_type: full\nuse_muon: true\ncutoff_len: 2048\nbf16: true\n", NULL,
-                                 "8xh100", 0, &p, NULL), 0);
-    assert_int_equal(p.optimizer, OPTIMIZER_MUON);
-    /* Two roots of the tied embedding, of 151936 x 1536, less those of all that AdamW steps: 28 blocks' norms and biases of q, k and v, and a norm. */
-    assert_close(recipe_muon_more(&p), 8.0 * 151936 * 1536 - 4.0 * (151936 * 1536 + 28 * (2 * 1536 + 1536 + 2 * 256) + 1536), 0);
-    plan_free(&p);
-}
 
 static void checkpoints_as(const char *text, enum recompute want)
 {
@@ -704,7 +675,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(axolotls_qlora_is_a_plan_of_nf4_with_double_quantisation),
-        cmocka_unit_test(int8_layers_checkpoints_are_those_of_the_trainer), cmocka_unit_test(factorys_muon_is_planned_within_what_it_holds_more),
+        cmocka_unit_test(int8_layers_checkpoints_are_those_of_the_trainer),
         cmocka_unit_test(llama_factorys_lora_has_its_own_defaults),
         cmocka_unit_test(transformers_sections_are_read_by_their_own_importers),
         cmocka_unit_test(deepspeed_steps_the_optimizer_that_the_trainer_makes),
