@@ -226,6 +226,21 @@ int64_t training_part_columns(const struct model *m, int parts)
 
 static int parts_of(int parts) { return !!(parts & PART_Q) + !!(parts & PART_K) + !!(parts & PART_V); }
 
+/* DoRA's, named as PEFT saves it. */
+static bool add_magnitude(struct model *to, const struct module *of, const struct tensor *base, int64_t out)
+{
+    struct tensor t = *base;
+
+    t.adapter = ADAPTER_MAGNITUDE;
+    t.in_out = t.frozen = false;
+    t.ndim = 1;
+    t.numel = t.shape[0] = out;
+    t.shape[1] = 1;
+    snprintf(t.name, sizeof t.name, "base_model.model.%.50s.lora_magnitude_vector", of->name);
+    add_module(to, of, "lora_magnitude_vector");
+    return add_tensor(to, &t);
+}
+
 /* Of an embedding A has a column for each token; of parts of a fused layer, rows for each part, and B rows for their columns alone. */
 static bool add_lora(struct model *to, const struct model *from, const struct module *of, const struct training *as)
 {
@@ -245,7 +260,7 @@ static bool add_lora(struct model *to, const struct model *from, const struct mo
         add_module(to, of, table ? (i ? "lora_embedding_B" : "lora_embedding_A") : i ? "lora_B.default" : "lora_A.default");
         fits = checked_mul(t.shape[0], t.shape[1], &t.numel) && fits && add_tensor(to, &t);
     }
-    return fits;
+    return as->dora ? add_magnitude(to, of, base, out) && fits : fits;
 }
 
 /* Of a tied head: its weight is the embedding's. */
@@ -355,8 +370,8 @@ static int adapt(struct model *m, const struct training *t, const char *where)
             return -1;
     to.ntensors = to.nmodules = to.ntrainable = to.block0 = to.per_block = to.per_dense = 0;
     to.params = to.trainable = 0;
-    to.tensors = calloc(3 * (size_t)m->ntensors, sizeof *to.tensors);
-    to.modules = calloc(3 * (size_t)m->nmodules, sizeof *to.modules);
+    to.tensors = calloc(4 * (size_t)m->ntensors, sizeof *to.tensors);
+    to.modules = calloc(4 * (size_t)m->nmodules, sizeof *to.modules);
     for (int i = 0; i < m->nmodules && to.tensors && to.modules; i++) {
         const struct module *of = &m->modules[i];
         enum fate fate = fate_of(m, t, targets, of);

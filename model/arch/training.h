@@ -26,8 +26,11 @@ static inline bool training_is_lora(const struct training *t)
     return t->what[0] == 'l' && t->what[1] == 'o' && t->what[2] == 'r' && t->what[3] == 'a' && t->what[4] == '\0';
 }
 
-/* Is it a lora_A or a lora_B?  How many of them a block has, and how many of those can be units of FSDP1 by themselves. */
-static inline bool tensor_is_adapter(const struct tensor *t) { return t->adapter == ADAPTER_LORA_A || t->adapter == ADAPTER_LORA_B; }
+/* Is it a lora_A, a lora_B or a magnitude of DoRA's?  How many of them a block has, and how many of those can be units of FSDP1 by themselves. */
+static inline bool tensor_is_adapter(const struct tensor *t)
+{
+    return t->adapter == ADAPTER_LORA_A || t->adapter == ADAPTER_LORA_B || t->adapter == ADAPTER_MAGNITUDE;
+}
 int  training_adapters(const struct model *m);
 enum { ADAPTERS_MOST = 16 };
 

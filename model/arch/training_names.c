@@ -35,7 +35,7 @@ bool training_ends_with(const char *module, const char *name, bool anywhere)
 bool training_is_expression(const char *name) { return strpbrk(name, "\\[](){}*+?|^$") != NULL; }
 
 /* Python's \d and (?: in POSIX words; false: another of its own, or too long. */
-static bool posix_of(const char *s, char *out, size_t size)
+static bool posix_of(const char *s, bool whole, char *out, size_t size)
 {
     bool in_set = false;
     size_t n = (size_t)snprintf(out, size, "^(");
@@ -58,22 +58,26 @@ static bool posix_of(const char *s, char *out, size_t size)
             out[n++] = *s;
         }
     }
-    snprintf(out + n, size - n, ")$");
+    snprintf(out + n, size - n, whole ? ")$" : ")");
     return !*s;
 }
 
-int training_whole_name_matches(const char *expression, const char *module)
+static int expression_matches(const char *expression, bool whole, const char *module)
 {
     char text[4 * TRAINING_LIST];
     regex_t as;
     int found;
 
-    if (!posix_of(expression, text, sizeof text) || regcomp(&as, text, REG_EXTENDED | REG_NOSUB) != 0)
+    if (!posix_of(expression, whole, text, sizeof text) || regcomp(&as, text, REG_EXTENDED | REG_NOSUB) != 0)
         return -1;
     found = regexec(&as, module, 0, NULL, 0) == 0;
     regfree(&as);
     return found;
 }
+
+int training_whole_name_matches(const char *expression, const char *module) { return expression_matches(expression, true, module); }
+
+int training_begin_matches(const char *expression, const char *name) { return expression_matches(expression, false, name); }
 
 bool training_listed(const char *list, const char *module, bool anywhere)
 {

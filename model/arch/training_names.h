@@ -16,6 +16,8 @@ bool training_is_expression(const char *name);
 
 /* re.fullmatch(); < 0: the expression is not understood. */
 int  training_whole_name_matches(const char *expression, const char *module);
+/* re.match(): of a name's beginning. */
+int  training_begin_matches(const char *expression, const char *name);
 
 /* Does one of the names, or the expression that the list is, mean the module? */
 bool training_listed(const char *list, const char *module, bool anywhere);

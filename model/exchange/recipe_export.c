@@ -83,6 +83,8 @@ static int put_adapters(const struct recipe_out *r)
 
     if (t->narrow)
         return refuse(r, "lora.narrow", "its adapters are in fp32");
+    if (t->dora)
+        return refuse(r, "lora.use_dora", "PEFT's DoRA beside adapters in fp32 is not the plan's: torchtune's is");
     if (t->qkv_parts)
         return refuse(r, "lora.qkv_parts", "its adapters are of whole layers");
     if (t->target_parameters[0])

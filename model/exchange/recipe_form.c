@@ -10,6 +10,7 @@
 #include "model/arch/recorded.h"
 #include "model/exchange/recipe.h"
 #include "model/exchange/recipe_refuses.h"
+#include "model/exchange/recipe_rounding.h"
 #include "model/exchange/unread.h"
 
 #define COUNT(list) (sizeof (list) / sizeof *(list))
@@ -95,10 +96,10 @@ int recipe_check_text(const json_t *config, enum recipe_form form, const char *w
         if (v && !json_is_null(v) && !json_is_false(v))
             return fail("%s: %s: training on pictures or sound is not planned, a recipe of text alone is" RECORDED_WAY, where, keys[i]);
     }
-    if (qat && !json_is_null(qat) && !json_is_false(qat))
+    if (qat && !json_is_null(qat) && !json_is_false(qat) && !recipe_rounds_to_int4(qat))
         return fail("%s: qat: %s", where, !strcmp(json_string_value(json_object_get(qat, "weight_dtype")) ? json_string_value(json_object_get(qat, "weight_dtype")) : "", "nvfp4")
                     ? "torchao refuses what axolotl gives it for nvfp4 (\"Unexpected base config: NVFP4WeightOnlyConfig\"), so such a run does not start"
-                    : "axolotl's fake quantisation is not planned: torchtune's 8da4w is");
+                    : "of axolotl's fake quantisation int8 with int4 weights is planned (activation_dtype, weight_dtype)");
     if (form == RECIPE_AXOLOTL && packed_by(config))
         return fail("%s: %s: weights packed before training are not planned", where, packed_by(config));
     return recipe_refuse_step(config, form, where);

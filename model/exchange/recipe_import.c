@@ -16,9 +16,12 @@
 #include "model/exchange/recipe_fsdp.h"
 #include "model/exchange/recipe_liger.h"
 #include "model/exchange/recipe_loss.h"
+#include "model/exchange/recipe_muon.h"
 #include "model/exchange/recipe_notes.h"
 #include "model/exchange/recipe_refuses.h"
+#include "model/exchange/recipe_rounding.h"
 #include "model/exchange/recipe_targets.h"
+#include "model/exchange/recipe_unfrozen.h"
 #include "model/exchange/titan_import.h"
 #include "model/plan/knob.h"
 #include "model/plan/optimizer_traits.h"
@@ -214,7 +217,12 @@ static int read_training(const struct import *in, bool *adapts)
         return refuse_packed(in, t.base);
     if (kind && !strcmp(kind, "qlora") && t.base != BASE_NF4 && t.base != BASE_NF4_DOUBLE)
         return fail("%s: adapter: axolotl refuses qlora without load_in_4bit", in->where);
-    return training_apply(&in->p->model, &t, in->where);
+    bool names = in->form == RECIPE_AXOLOTL;
+    if (names && !*adapts && recipe_unfrozen(in->config, in->where, &in->p->model, false, &t, in->notes) < 0)
+        return -1;
+    if (training_apply(&in->p->model, &t, in->where) < 0)
+        return -1;
+    return names && *adapts ? recipe_unfrozen(in->config, in->where, &in->p->model, true, &t, in->notes) : 0;
 }
 
 /* ---- the Trainer's numbers ---- */
@@ -484,6 +492,8 @@ static int read_optimizer(const struct import *in)
 
     if (value(in, SAYS_OPTIM) && !word)
         return expected(in, SAYS_OPTIM, "an optimizer's name");
+    if (recipe_has_muon(in->config, in->form))
+        return recipe_read_muon(in->where, in->p, in->notes);
     if (instead_of_ours(in)) {
         if (word && strncmp(word, "adamw_torch", 11))
             notes_add(in->notes, "%s is not followed: %s", recipe_key(in->config, in->form, SAYS_OPTIM), instead_of_ours(in));
@@ -671,6 +681,8 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     p->train.narrow = adapts && pure && p->train.base == BASE_PLAIN && p->dialect == DIALECT_TORCH;    /* the Trainer has no autocast then */
     choose_checkpoint(&in);
     find_unused(&in, adapts);
+    if (in.form == RECIPE_AXOLOTL && recipe_read_rounding(config, where, p, notes) < 0)
+        return -1;
     struct recipe_about about = { config, in.form, adapts, pure, launch != NULL };
     if (recipe_check_embedding(&about, p, where) < 0)
         return -1;

@@ -79,7 +79,6 @@ static const struct { const char *key, *why; } matters[] = {
     { "lora_mlp_kernel", "axolotl's fused adapters keep less; not modelled" },
     { "lora_qkv_kernel", "axolotl's fused adapters keep less; not modelled" },
     { "lora_o_kernel", "axolotl's fused adapters keep less; not modelled" },
-    { "unfrozen_parameters", "only these train; a plan's \"train\" says so" },
     { "relora_steps", "adapters are merged now and then" }, { "relora", "adapters are merged now and then" },
     { "upcast_layernorm", "norms in fp32" }, { "upcast_lmhead_output", "logits in fp32" },
     { "quantization_type", "fp4 takes what nf4 takes" },
@@ -131,7 +130,7 @@ static const char *const silent[] = {
     "lora_fan_in_fan_out", "train_on_inputs", "xformers_attention", "flash_attention", "sdp_attention", "flex_attention", "loss_watchdog_*",
     "gpu_memory_limit", "shuffle_merged_datasets", "plugins", "world_size", "loraplus_*", "use_rslora", "peft_use_rslora", "pissa_*",
     "create_new_adapter", "use_galore", "use_apollo", "use_badam", "use_llama_pro", "use_muon", "use_adam_mini",
-    "mixture_of_depths", "use_kt", "use_mora", "use_dora", "peft_use_dora", "ebft", "gptq",
+    "mixture_of_depths", "unfrozen_parameters", "qat", "use_kt", "use_mora", "use_dora", "peft_use_dora", "ebft", "gptq",
     "model_quantization_config*", "export_*", "pad_to_sequence_len", "group_by_*", "torch_compile_*", "parallelism_config", "liger_layer_norm",
     "image_*", "video_*", "media_dir", "streaming", "buffer_size", "ref_model*", "reward_model*", "print_param_status", "train_from_scratch",
     "saves_per_epoch", "reinit_weights", "evals_per_epoch", "eot_tokens", "skip_prepare_dataset", "infer_backend", "cosine_*", "eta_min", "hf_use_auth_token",
@@ -159,6 +158,7 @@ static const char *const silent[] = {
 static const struct { const char *key, *known[8]; } mappings[] = {
     { "gradient_checkpointing_kwargs", { "use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop" } },
     { "activation_checkpointing_kwargs", { "use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop" } },
+    { "qat", { "activation_dtype", "weight_dtype", "group_size", "fake_quant_after_n_steps", "quantize_embedding" } },
     { "lr_scheduler_kwargs", { "min_lr", "min_lr_rate", "num_cycles", "power", "num_decay_steps", "lr_end", "decay_type", "min_lr_ratio" } },
 };
 

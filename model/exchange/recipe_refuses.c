@@ -117,7 +117,7 @@ static int check_method(const json_t *config, enum recipe_form form, const char 
     static const char *const bridges[] = { "use_distributed_optimizer", "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size" };
     static const struct { const char *key, *what; } others[] = {
         { "use_galore", "gradients that are projected are" }, { "use_apollo", "gradients that are projected are" }, { "use_badam", "one block that trains at a time is" },
-        { "use_llama_pro", "added blocks that train alone are" }, { "use_muon", "Muon is" }, { "use_adam_mini", "Adam-mini is" },
+        { "use_llama_pro", "added blocks that train alone are" }, { "use_adam_mini", "Adam-mini is" },
         { "mixture_of_depths", "tokens that skip blocks are" }, { "use_kt", "experts that ktransformers computes on the host are" }, { "use_mora", "MoRA is" },
         { "use_dora", "DoRA is" }, { "peft_use_dora", "DoRA is" }, { "ebft", "a generator beside the one that trains is" },
         { "use_asft_loss", "a reference model's forward in each step (ASFT) is" }, { "lisa_n_layers", "layers that train by turns (LISA) are" },
@@ -203,12 +203,6 @@ int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *
     if (refers)
         return fail("%s: %s: a reference model's forward beside the training's, and a loss of log-probabilities, are not planned as one step: training without "
                     "preferences (SFT) is%s", where, refers, refers_plans(refers, form) ? "; dpxplan phases plans it with its reference model" : "");
-    bool unfrozen = form == RECIPE_AXOLOTL && json_array_size(json_object_get(config, "unfrozen_parameters")) > 0;
-    if (unfrozen && json_is_string(json_object_get(config, "adapter")))
-        return fail("%s: unfrozen_parameters: axolotl freezes beside adapters all that its patterns do not match from the first letter, and names begin "
-                    "with base_model. there: leave it out, adapters train alone", where);
-    if (unfrozen)
-        return fail("%s: unfrozen_parameters: weights that train alone are not read: import it without, and set the plan\'s \"train\"", where);
     return check_method(config, form, where) < 0 || (form == RECIPE_AXOLOTL && check_plugins(config, where) < 0) ? -1 : 0;
 }
 

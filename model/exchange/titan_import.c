@@ -426,6 +426,8 @@ static int read_whole(const json_t *config, const char *where, struct plan *p, s
         if (p->fsdp.root_units != ROOT_TOGETHER)
             notes_add(notes, "fsdp.root_units \"apart\": units of their own for embedding and head since August 2025; for an earlier tree set \"together\"");
     }
+    if (p->model.experts > 0 && p->parallel.expert == 1)
+        notes_add(notes, "parallelism.expert_parallel_degree 1: routers and experts are planned as transformers computes them; torchtitan pads each expert's rows");
     titan_keys_list_rest(config, notes);
     plan_resolve(p);
     return plan_check(p, where);

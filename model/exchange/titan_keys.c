@@ -42,7 +42,7 @@ static const struct { const char *key, *usual, *why; } matters[] = {
     { "parallelism.pipeline_parallel_expert_parallel_overlap", NULL, "two micro-steps that overlap are not modelled beside experts" },
     { "parallelism.expert_parallel_comm_backend", "standard", "another exchange of tokens than torch's all-to-all is not modelled" },
     { "optimizer.early_step_in_backward", NULL, "the optimizer steps within backward, which frees gradients sooner" },
-    { "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", NULL, "products saved are every other one, whatever their names" },
+    { "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", NULL, "planned is its default: routers' products run again, of all others every second" },
     { "activation_checkpoint.early_stop", NULL, "recompute ends with the last tensor that backward needs" },
     { "compile.backend", "inductor", "another backend's kernels are not modelled" },
     { "float8.force_recompute_fp8_weight_in_bwd", NULL, "weights are cast once more in backward" },

@@ -51,7 +51,7 @@ static inline bool role_is_of_experts(enum tensor_role r) { return r == ROLE_EXP
 
 /* Parts of a model with adapters (training.h).  REPLACED: a copy of it, of the same role, trains in its place; it is
  * kept, but nothing reads it. */
-enum adapter { ADAPTER_NONE, ADAPTER_LORA_A, ADAPTER_LORA_B, ADAPTER_REPLACED };
+enum adapter { ADAPTER_NONE, ADAPTER_LORA_A, ADAPTER_LORA_B, ADAPTER_MAGNITUDE, ADAPTER_REPLACED };
 
 /* What linear layers of blocks keep frozen weights in (packed.h): as they are; bitsandbytes' NF4, with its blocks' maxima in
  * fp32 or in 8 bits; its int8 (LLM.int8()); torchao's int8; its int4 in two packings, with which nothing trains (train_check.c). */
@@ -99,6 +99,7 @@ struct training {
     enum base_dtype base;                   /* "base_dtype" */
     bool    narrow;                         /* adapters in the model's 16 bits, computed without autocast */
     int     qkv_parts;                      /* enum qkv_parts, added up: litgpt's adapters of a fused layer's parts; 0: of the layer */
+    bool    dora;                           /* DoRA: a magnitude for each column beside A and B, as torchtune has it */
     bool    bridge;                         /* adapters are Megatron-Bridge's, of GPTModel's layers: names are linear_qkv and so on */
     int     dropout_position;               /* enum dropout_position: bridge alone */
     bool    a2a_experimental;               /* likewise */

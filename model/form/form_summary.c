@@ -50,6 +50,8 @@ static void add_adapted(struct lines *l, const struct training *t)
     add(l, "LoRA of rank %" PRId64 " on %.80s%s%.80s", t->rank, modules ? t->target_modules : parameters ? ""
         : t->bridge ? BRIDGE_TARGETS : "PEFT's usual modules",
         modules && parameters ? "," : "", t->target_parameters);
+    if (t->dora)
+        add(l, " (DoRA)");
     if (t->qkv_parts)
         add(l, " (of q, k and v%s%s%s)", t->qkv_parts & PART_Q ? " q" : "", t->qkv_parts & PART_K ? " k" : "", t->qkv_parts & PART_V ? " v" : "");
 }

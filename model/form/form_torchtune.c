@@ -16,7 +16,7 @@ static const struct form_row rows[] = {
     { "model.vocab_size", ROW_READ, NULL }, { "model.num_layers", ROW_READ, NULL }, { "model.num_heads", ROW_READ, NULL }, { "model.num_kv_heads", ROW_READ, NULL },
     { "model.embed_dim", ROW_READ, NULL }, { "model.max_seq_len", ROW_READ, NULL }, { "model.intermediate_dim", ROW_READ, NULL },
     { "model.attn_dropout", ROW_REFUSED, "attention's dropout is not planned of torchtune" }, { "model.norm_eps", ROW_SILENT, NULL }, { "model.rope_base", ROW_SILENT, NULL },
-    { "model.use_dora", ROW_REFUSED, "DoRA is not planned" },
+    { "model.use_dora", ROW_READ, NULL },
     { "tokenizer.max_seq_len", ROW_READ, NULL }, { "tokenizer._component_", ROW_SILENT, NULL }, { "tokenizer.path", ROW_SILENT, NULL },
     { "tokenizer.merges_file", ROW_SILENT, NULL }, { "tokenizer.merges_path", ROW_SILENT, NULL }, { "tokenizer.vocab_path", ROW_SILENT, NULL },
     { "tokenizer.prompt_template", ROW_SILENT, NULL }, { "checkpointer.*", ROW_SILENT, NULL },
@@ -179,9 +179,14 @@ static void read_adapters(struct form_reading *r)
     form_set(r, "lora.rank", json_integer(form_count(r, "model.lora_rank", 8)));
     form_set(r, "lora.alpha", json_real(form_number(r, "model.lora_alpha", 16)));
     form_set(r, "lora.dropout", json_real(form_number(r, "model.lora_dropout", 0)));
+    if (form_true(r, "model.use_dora", false))
+        form_set(r, "lora.use_dora", json_true());
     if (begins(builder(r->file), "qlora_") || form_true(r, "model.quantize_base", false))
         form_set(r, "base_dtype", json_string("nf4-double"));       /* torchao's NF4Tensor: block 64, scaler block 256 */
-    if (!form_value(r->file->doc, "dtype") || strcmp(form_text(r, "dtype", ""), "fp32") != 0)
+    bool narrow = !form_value(r->file->doc, "dtype") || strcmp(form_text(r, "dtype", ""), "fp32") != 0;
+    if (narrow && form_true(r, "model.use_dora", false))
+        form_set(r, "lora.narrow", json_true());
+    else if (narrow)
         form_narrow_adapters(r, "torchtune");
 }
 

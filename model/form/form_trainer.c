@@ -7,8 +7,10 @@
 #include "model/exchange/ds_config.h"
 #include "model/exchange/megatron_import.h"
 #include "model/exchange/recipe.h"
+#include "model/exchange/recipe_muon.h"
 #include "model/exchange/titan_import.h"
 #include "model/exchange/titan_registry.h"
+#include "model/form/form_bound.h"
 #include "model/form/form_rows.h"
 
 static const char *no_model(const struct form_file *f)
@@ -39,13 +41,21 @@ static int read_recipe(const struct form_file *f, struct plan *p, struct notes *
     return recipe_read_launched(f->doc, f->path, f->launch, f->launch_path, p, notes);
 }
 
+static int read_factory(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    int rc = read_recipe(f, p, notes);
+
+    return rc < 0 || !recipe_has_muon(f->doc, RECIPE_FACTORY) ? rc
+         : form_bound(f, p, recipe_muon_more(p), "use_muon: its step's own temporaries", notes);
+}
+
 const struct form form_transformers = {
     .name = "transformers", .sign = "per_device_train_batch_size or another key of TrainingArguments alone",
     .claims = is_transformers, .check = check_text, .model = recipes_model, .read = read_recipe,
 };
 const struct form form_factory = {
     .name = "LLaMA-Factory", .sign = "finetuning_type, stage, cutoff_len or template",
-    .claims = is_factory, .check = check_text, .model = recipes_model, .read = read_recipe,
+    .claims = is_factory, .check = check_text, .model = recipes_model, .read = read_factory,
 };
 const struct form form_axolotl = {
     .name = "axolotl", .sign = "base_model with sequence_len, micro_batch_size or datasets",

@@ -247,8 +247,10 @@ int experts_check(const struct plan *p, const char *where)
     if (!narrow)
         return fail("%s: precision: transformers' grouped products of experts are planned in bf16 alone, which torch.autocast does not "
                     "give them: set precision bf16%s", where, p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH ? " and ddp.model_dtype bf16" : "");
-    if (p->recompute > RECOMPUTE_FULL && p->recompute != RECOMPUTE_OFFLOAD && !f->megatron_layers)
-        return fail("%s: recompute: blocks with experts are planned with none, selective (attention's core), full and offload so far", where);
+    bool by_operator = p->recompute == RECOMPUTE_OP && f->mixtures == MIXTURES_ANY && p->parallel.expert <= 1 && !is_llama4(m);
+    if (p->recompute > RECOMPUTE_FULL && p->recompute != RECOMPUTE_OFFLOAD && !by_operator && !f->megatron_layers)
+        return fail("%s: recompute: blocks with experts are planned with none, selective (attention's core), full and offload so far%s", where,
+                    p->recompute != RECOMPUTE_OP ? "" : is_llama4(m) ? "; op of experts that compute few tokens" : "; op in dialect torch with parallel.expert 1");
     if (p->recompute == RECOMPUTE_SELECTIVE && m->window > 0 && !f->megatron_layers)     /* masks outlive their layers */
         return fail("%s: recompute: selective of a mixture whose layers have windows or chunks is not modelled yet: none, or full", where);
     if (p->activation_offload != OFFLOAD_NOTHING)

@@ -329,7 +329,6 @@ static const struct { const char *object, *name, *why; double none; } unsupporte
       "fetching whole subtrees is not supported yet", 0 },
     { "deepspeed", "parameter_alignment", "padding between the parameters of a flat buffer is not "
       "supported yet", 0 },
-    { "lora", "use_dora", "weight-decomposed adapters (DoRA) are not supported yet", 0 },
     { "lora", "use_rslora", "it changes numbers only: leave it out", 0 },
     { "lora", "bias", "biases that train beside adapters are not supported yet", 0 },
     { "lora", "layers_to_transform", "adapters in some blocks only are not supported yet", 0 },

@@ -86,7 +86,7 @@ static const char *const position_words[]  = { "pre", "post", NULL };
 static const char *const module_words[]    = { "names of modules", NULL };
 static const char *const parameter_words[] = { "names of parameters", NULL };
 static const char *const float8_words[]    = { "none", "tensorwise", "rowwise", "rowwise_with_gw_hp", NULL };
-static const char *const qat_words[]       = { "none", "8da4w", NULL };
+static const char *const qat_words[]       = { "none", "8da4w", "8da4w-mslk", NULL };
 static const char *const filter_words[]    = { "parts of names of modules", "", "none", "auto_filter_small_kn", NULL };
 static const char *const a_version[]       = { "a version", NULL };
 static const char *const a_path[]          = { "a path", NULL };
@@ -250,7 +250,7 @@ static const struct knob rows[] = {
       .about = "linear layers that stay as they are, by parts of their names (filter_fqns); null: the head" },
     { "", "qat", WORD(qat.kind, qat_words, QAT_NONE), .cells = DDP_TORCH | FSDP2, .label = ", qat %s", TITAN_HAS(QAT_NONE, "its quantised layers are of float8 and MXFP8"),
       .accelerate = { .cells = FSDP2 | DDP_TORCH, .only = QAT_NONE, .lacks = "layers that round are made by the training script" },
-      .about = "torchao's fake quantisation: linear layers (those with adapters, where adapters train) round inputs as if to 8 bits a token, weights to 4" },
+      .about = "torchao's fake quantisation: linear layers (those with adapters, where adapters train) round inputs as if to 8 bits a token, weights to 4; -mslk: weights as its kernels have them, which axolotl asks for" },
     { "", "qat_group", INT(qat.group, 2, 1 << 16, 256), .cells = DDP_TORCH | FSDP2, IDLE(qat), .about = "with qat: weights of a row that share a scale" },
     { "lora", "rank", INT(train.rank, 1, 1 << 16, 8), .cells = PEFT, IDLE(lora), .about = "LoraConfig's r" },
     { "lora", "rank", INT(train.rank, 1, 1 << 16, 32), .cells = MEGATRON, IDLE(lora), .about = "dim of Megatron-Bridge's LoRA" },
@@ -263,6 +263,8 @@ static const struct knob rows[] = {
       NOT_ACCELERATE(false), .about = "adapters in the model's 16 bits, computed without autocast: torchtune's, litgpt's and Automodel's; PEFT's are in fp32 under autocast" },
     { "lora", "qkv_parts", WORD(train.qkv_parts, parts_words, 0), .cells = DDP_TORCH | FSDP2, IDLE(fused_parts), .label = ", adapters of %s",
       NOT_ACCELERATE(0), .about = "litgpt's adapters of a layer that is q, k and v in one: A for each of these parts, B for their columns; layer: one of the whole layer, as PEFT has it" },
+    { "lora", "use_dora", BOOL(train.dora, false), .cells = DDP_TORCH | FSDP2, IDLE(narrow), .label = ", DoRA",
+      NOT_ACCELERATE(false), .about = "torchtune's DoRA, with lora.narrow: a magnitude for each output beside A and B, and the norm of each row of W + B A" },
     { "lora", "dropout_position", WORD(train.dropout_position, position_words, DROPOUT_PRE), .cells = MEGATRON, IDLE(lora),
       .about = "dropout on what adapters read (pre), or on what they add (post)" },
     { "lora", "a2a_experimental", BOOL(train.a2a_experimental, false), .cells = MEGATRON, IDLE(lora),

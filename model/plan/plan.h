@@ -91,7 +91,7 @@ struct float8_options {
 };
 
 /* torchao's fake quantisation: linear layers round what they multiply as if it were in few bits (qat.h). */
-enum qat { QAT_NONE, QAT_8DA4W, NQAT };
+enum qat { QAT_NONE, QAT_8DA4W, QAT_MSLK, NQAT };
 struct qat_options { enum qat kind; int64_t group; };   /* group: weights of a row that share a scale */
 
 /* Liger-Kernel's kernels in the place of transformers' operations (liger.h). */

@@ -21,12 +21,14 @@ static bool is_adapted(const struct model *m, const struct tensor *t)
 /* Rows of any length. */
 static bool is_taken(const struct plan *p, const struct tensor *t)
 {
+    if (t->role == ROLE_HEAD && loss_reads_head(p->loss))           /* which does not call it */
+        return false;
     return p->qat.kind != QAT_NONE && t->adapter == ADAPTER_NONE && float8_is_linear(t) && (!training_is_lora(&p->train) || is_adapted(&p->model, t));
 }
 
 bool qat_converts(const struct plan *p, const struct tensor *t) { return is_taken(p, t) && t->shape[1] % p->qat.group == 0; }
 
-int64_t qat_weight_scales(const struct plan *p, const struct tensor *t) { return t->numel / p->qat.group; }
+int64_t qat_weight_scales(const struct plan *p, const struct tensor *t) { return p->qat.kind == QAT_MSLK ? 0 : t->numel / p->qat.group; }
 
 bool qat_in_parts(const struct plan *p, const struct tensor *t)
 {
@@ -60,7 +62,13 @@ static const char *beside(const struct plan *p)
         return "nothing on the host (activation_offload, fsdp.cpu_offload)";
     if (!training_is_all(&p->train) && !training_is_lora(&p->train))
         return "train all or lora";
-    return loss_reads_head(p->loss) ? "a loss that calls the head, which rounds" : NULL;
+    if (p->qat.kind != QAT_MSLK)
+        return loss_reads_head(p->loss) ? "a loss that calls the head, which rounds" : NULL;
+    if (!training_is_all(&p->train) || p->precision != DT_BF16)
+        return "train all and precision bf16, of 8da4w-mslk";
+    if (p->loss == LOSS_CHUNKED || p->loss == LOSS_LINEAR_CHUNKS)
+        return "a loss that calls the head once, or not at all, of 8da4w-mslk";
+    return p->model.tied && !loss_reads_head(p->loss) ? "a head of its own, or a loss that reads the head's weight, of 8da4w-mslk" : NULL;
 }
 
 int qat_check(const struct plan *p, const char *where)
@@ -78,6 +86,9 @@ int qat_check(const struct plan *p, const char *where)
         const struct tensor *x = &p->model.tensors[t];
         n += qat_converts(p, x);
         linear += is_taken(p, x);
+        if (is_taken(p, x) && !qat_converts(p, x) && p->qat.kind == QAT_MSLK)
+            return fail("%s: qat_group: %s has rows of %" PRId64 ", which are not whole groups of %" PRId64 ": torchao's view of groups fails", where, x->name,
+                        x->shape[1], p->qat.group);
         if (is_taken(p, x) && !qat_converts(p, x) && training_is_lora(&p->train))
             return fail("%s: qat_group: %s has rows of %" PRId64 ", which are not whole groups of %" PRId64 ": torchtune refuses that beside adapters "
                         "(\"in_dim must be divisible by group_size\")", where, x->name, x->shape[1], p->qat.group);

@@ -15,7 +15,10 @@ bool qat_converts(const struct plan *p, const struct tensor *t);
 /* Is it a head that a loss in parts calls for each (chunked, linear-chunks)?  Each call's scales stay with its graph then. */
 bool qat_in_parts(const struct plan *p, const struct tensor *t);
 
-/* Scales and zero points, in fp32, which each layer keeps as attributes until its next forward (IntxFakeQuantizer.scale, .zero_point): their
+/* 8da4w-mslk is what axolotl asks for by int8 and int4: the same of inputs, and weights as MSLK's kernels have them (Int4WeightFakeQuantizer), which keep no
+ * scales.
+ *
+ * Scales and zero points, in fp32, which each layer keeps as attributes until its next forward (IntxFakeQuantizer.scale, .zero_point): their
  * number, of the layer's weight and of the tokens that it reads; two tensors of each. */
 int64_t qat_weight_scales(const struct plan *p, const struct tensor *t);
 int64_t qat_token_scales(const struct plan *p, const struct tensor *t);

@@ -19,7 +19,7 @@ static bool same_training(const struct training *a, const struct training *b)
         return false;
     if (training_is_all(a) || !training_is_lora(a))
         return !strcmp(a->what, b->what);
-    return training_is_lora(b) && a->rank == b->rank && a->qkv_parts == b->qkv_parts && !strcmp(a->target_modules, b->target_modules)
+    return training_is_lora(b) && a->rank == b->rank && a->qkv_parts == b->qkv_parts && a->dora == b->dora && !strcmp(a->target_modules, b->target_modules)
         && !strcmp(a->target_parameters, b->target_parameters)
         && !strcmp(a->modules_to_save, b->modules_to_save);
 }
@@ -93,7 +93,7 @@ static int check_base(const struct plan *p, const char *where)
                     "fsdp.model_dtype bf16", where);
     if (p->precision == DT_FP32 && p->kernels != KERNELS_DPX)
         return fail("%s: base_dtype: weights in %s are computed with in 16 bits: set precision bf16 or fp16", where, base);
-    if (p->strategy == STRAT_DDP && p->precision != DT_FP32 && !plan_recipe(p).autocast)
+    if (p->strategy == STRAT_DDP && p->precision != DT_FP32 && !plan_recipe(p).autocast && !p->train.dora)
         return fail("%s: base_dtype: weights in %s beside tensors that train in %s are not supported yet: leave ddp.model_dtype out",
                     where, base, dtype_name(p->precision));
     if (p->train.base == BASE_INT8 && p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL
@@ -257,6 +257,24 @@ static int check_compiled(const struct plan *p, const char *where)
     return 0;
 }
 
+/* torchtune's DoRALinear. */
+static int check_dora(const struct plan *p, const char *where)
+{
+    struct adapters_at at = train_adapters_at(p);
+
+    if (!p->train.narrow)
+        return fail("%s: lora.use_dora: torchtune's, with lora.narrow and a model in bf16: PEFT's DoRA beside adapters in fp32 is not planned", where);
+    if ((p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_EAGER) || (p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL))
+        return fail("%s: lora.use_dora: planned with kernels torch-sdpa and torch-eager, and recompute none and full", where);
+    if (p->train.base != BASE_PLAIN && p->train.base != BASE_NF4 && p->train.base != BASE_NF4_DOUBLE)
+        return fail("%s: lora.use_dora: planned beside weights in their own dtype and in NF4", where);
+    if (p->qat.kind != QAT_NONE)
+        return fail("%s: lora.use_dora: torchtune's layers that round have no magnitudes: leave qat out", where);
+    if (at.ends || at.experts || p->train.qkv_parts)
+        return fail("%s: lora.use_dora: planned of linear layers of blocks, as wholes", where);
+    return 0;
+}
+
 int train_check(const struct plan *p, const char *where)
 {
     if (!same_training(&p->train, &p->model.training))
@@ -270,6 +288,8 @@ int train_check(const struct plan *p, const char *where)
     if (p->train.qkv_parts && ((p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_EAGER) ||
                                (p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL)))
         return fail("%s: lora.qkv_parts: planned with kernels torch-sdpa and torch-eager, and recompute none and full", where);
+    if (p->train.dora && check_dora(p, where) < 0)
+        return -1;
     /* Of a block that is recomputed the input leaves, whatever trains: also the first one's, which needs no gradient (tests/golden/offload). */
     if (p->activation_offload != OFFLOAD_NOTHING || (p->recompute == RECOMPUTE_OFFLOAD && p->kernels == KERNELS_DPX))
         return fail("%s: train: adapters and frozen weights beside offloaded activations are not supported yet", where);

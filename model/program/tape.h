@@ -80,7 +80,7 @@ enum node_kind {
     NODE_DISPATCH,      /* tape_dispatch.c */
     NODE_PUT,           /* tape_put.c */
     NODE_FLOAT8, NODE_FLOAT8_BACK,      /* tape_float8.c */
-    NODE_CLAMP,         /* tape_qat.c */
+    NODE_CLAMP, NODE_MSLK,      /* tape_qat.c */
     NODE_ADAPTER_PARTS, NODE_SPREAD,    /* tape_adapter.c */
     NODE_ADAPTER_ROW,   /* tape_adapter_row.c */
 };
@@ -175,6 +175,7 @@ struct tape {
     int           *beside; int nbeside, cap_beside;     /* stores that nodes keep as attributes of their own, a reference each */
     int            most_results;                /* so many of them are needed; < 0: not known */
     int            products;                    /* matrix products since the region began */
+    bool           uncounted;                   /* those that come now run again and are no turn: a router's */
     int            stop_after;                  /* checkpointed recompute ends with this saver; 0: never */
     int            nsavers;                     /* ops that saved something since tape_mark() */
     bool           stopped, stopping;           /* the last saver is reached; after it has run */

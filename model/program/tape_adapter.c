@@ -12,6 +12,12 @@ static void product(struct tape *t, const char *name, int64_t m, int64_t n, int6
     kernel->bytes = batch * (m * k + n * k + m * n) * size;
 }
 
+var tape_adapter_matrix(struct tape *t, const struct gemm_names *names, int64_t m, int64_t n, int64_t k, enum dtype dt)
+{
+    product(t, names->forward, m, n, k, 1, dtype_bytes(dt));
+    return tape_var(t, tape_new(t, m * n, dt), m * n, dt, 0, 0);
+}
+
 static int64_t columns_of(const struct node *n) { return n->columns[0] + n->columns[1] + n->columns[2]; }
 
 /* Made of what each part has. */

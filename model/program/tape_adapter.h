@@ -17,7 +17,10 @@ var  tape_adapter_parts(struct tape *t, const struct adapter_parts *of, var x, v
 /* Zeros of `numel` elements, and x in some of their columns (index_copy_). */
 var  tape_spread(struct tape *t, const char *name, var x, int64_t numel, int64_t columns);
 
-/* Backward of both. */
+/* m x n numbers of a product without a history. */
+var  tape_adapter_matrix(struct tape *t, const struct gemm_names *names, int64_t m, int64_t n, int64_t k, enum dtype dt);
+
+/* Backward of the first two. */
 void tape_run_adapter(struct tape *t, const struct node *n, int out[TAPE_EDGES]);
 
 #endif

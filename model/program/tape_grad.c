@@ -294,6 +294,7 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
     case NODE_TE_GATHERED: case NODE_TE_HEADS: case NODE_TE_POSITIONS: case NODE_TE_SINKS:
                               tape_run_te_context(t, n, out); break;
     case NODE_CLAMP:          tape_run_clamp(t, n, out); break;
+    case NODE_MSLK:           tape_run_mslk(t, n, out); break;
     case NODE_PUT:            tape_put_backward(t, n, out); break;
     case NODE_WEIGH:          tape_weigh_backward(t, n, out, got); break;
     case NODE_EMBEDDING:      run_embedding(t, n, out); break;

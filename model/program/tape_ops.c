@@ -338,10 +338,11 @@ static void skip(struct kernel *k)
     k->flops = 0;
 }
 
-/* torchtitan's `selective op`: every other aten.mm from the first; a linear layer with a bias is an addmm. */
+/* torchtitan's `selective op`: every other aten.mm from the first, routers' left out (per_op_sac_force_recompute_mm_shapes_by_fqns); a linear
+ * layer with a bias is an addmm. */
 static bool chosen_product(struct tape *t, bool biased)
 {
-    return (t->caches || t->cached) && !biased && ++t->products % 2 == 1;
+    return (t->caches || t->cached) && !biased && !t->uncounted && ++t->products % 2 == 1;
 }
 
 var op_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, var w, var b,

@@ -22,4 +22,13 @@ var  tape_rounded(struct tape *t, var x, int64_t groups, bool tokens, bool holds
 /* Backward of the node of its clamp. */
 void tape_run_clamp(struct tape *t, const struct node *n, int out[TAPE_EDGES]);
 
+/* A weight as Int4WeightFakeQuantizer has it beside inputs in bf16, which is what axolotl asks for: in fp32, with a scale and a zero point for
+ * each of so many groups through which gradients go, too.  It keeps w, w less its group's smallest, the rounded numbers, and those less 8, 16
+ * bytes for each number, beside the rounded weight that the product keeps.
+ *
+ *     w -> fp32; largest, smallest; scale = clamp(largest - smallest) / 15, zero point = smallest + 8 scale
+ *     round((w - smallest) / scale), clamp, - 8, * scale, + zero point, -> w's dtype */
+var  tape_rounded_mslk(struct tape *t, var w, int64_t groups);
+void tape_run_mslk(struct tape *t, const struct node *n, int out[TAPE_EDGES]);
+
 #endif

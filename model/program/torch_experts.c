@@ -250,7 +250,9 @@ var torch_experts(struct torch_model *b, var x)
     enum dtype dt = tape_var_dtype(t, x);
 
     t->half = 1;
+    t->uncounted = true;
     struct routes r = b->m->route_groups > 0 ? route_groups(b, x) : route(b, x);
+    t->uncounted = false;
     struct merged down = factors_of(b, ROLE_EXPERTS_OUT), up = factors_of(b, ROLE_EXPERTS_IN);
     t->module = torch_piece_module(b->m, b->block, ROLE_EXPERTS_IN, ADAPTER_NONE);
     var sorted = op_new(t, "sort by expert", KC_ELEMENTWISE, rows, DT_INT64), order = op_new(t, "sort by expert", KC_ELEMENTWISE, rows, DT_INT64);

@@ -179,7 +179,8 @@ static void round_operands(struct torch_model *b, enum tensor_role role, var *x,
         return;
     bool holds = qat_in_parts(b->p, weight);
     *x = tmp(b->t, *x, tape_rounded(b->t, *x, tape_var_numel(b->t, *x) / k, true, holds));
-    *w = tmp(b->t, *w, tape_rounded(b->t, *w, qat_weight_scales(b->p, weight), false, holds));
+    int64_t groups = weight->numel / b->p->qat.group;
+    *w = tmp(b->t, *w, b->p->qat.kind == QAT_MSLK ? tape_rounded_mslk(b->t, *w, groups) : tape_rounded(b->t, *w, groups, false, holds));
 }
 
 var torch_linear_with(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k, var w,
@@ -288,6 +289,8 @@ static var add_cut_adapter(struct torch_model *b, var result, var x, int64_t n, 
     return sum;
 }
 
+static var add_dora(struct torch_model *b, var result, var x, int64_t n, int64_t k, enum tensor_role role, bool packed);
+
 /* peft/tuners/lora/layer.py, Linear.forward: result = result + lora_B(lora_A(dropout(x))) * scaling, x cast to the dtype of
  * lora_A's weight, and the sum to the result's; lora/bnb.py (`packed`) casts neither under autocast.  Where that dtype is not the one in
  * which lora_A computes (plan_adapter_input()), autocast casts x back. */
@@ -298,6 +301,8 @@ static var add_adapter(struct torch_model *b, var result, var x, int64_t n, int6
 
     if (a < 0)
         return result;
+    if (b->p->train.dora)
+        return add_dora(b, result, x, n, k, role, packed);
     int64_t rank = tensor_at(b, b->block, a)->shape[0];
     var in = packed ? tape_hold(t, x) : op_cast(t, x, b->adapter_dt);
     var y = op_dropout(t, "adapter dropout", in, b->p->train.dropout);
@@ -321,6 +326,53 @@ static var add_adapter(struct torch_model *b, var result, var x, int64_t n, int6
     return sum;
 }
 
+/* What B A adds to the weight, made from a unit matrix of the layer's inputs, and the norm of each row of the sum: all of it has a name until
+ * the layer returns, none a gradient (lora_weight.detach()). */
+struct weighed { var eye, low, delta, weight, norm; };
+
+static struct weighed weigh_rows(struct torch_model *b, int64_t n, int64_t k, int64_t rank, bool packed)
+{
+    struct tape *t = b->t;
+    enum dtype dt = b->param_dt;
+    struct weighed w = { .eye = op_new(t, "unit matrix", KC_ELEMENTWISE, k * k, dt) };
+
+    w.low = tape_adapter_matrix(t, GEMM("adapter A"), k, rank, k, dt);
+    w.delta = tape_adapter_matrix(t, GEMM("adapter B"), k, n, rank, dt);
+    w.weight = packed ? op_new(t, "dequantise", KC_ELEMENTWISE, n * k, dt) : 0;
+    var scaled = op_new(t, "adapter scale", KC_ELEMENTWISE, n * k, dt), sum = op_new(t, "adapter add", KC_ELEMENTWISE, n * k, dt);
+    tape_drop(t, scaled);
+    w.norm = op_new(t, "norm of rows", KC_NORM, n, dt);
+    tape_drop(t, sum);
+    return w;
+}
+
+/* torchtune/modules/peft/dora.py, DoRALinear.forward(): (m - 1) result + m B(A(dropout(x))) scaling + result, where m is the magnitude over the
+ * norm of its row of W + B A. */
+static var add_dora(struct torch_model *b, var result, var x, int64_t n, int64_t k, enum tensor_role role, bool packed)
+{
+    struct tape *t = b->t;
+    int a = torch_piece_part(b->m, b->block, role, false, ADAPTER_LORA_A), own = torch_piece_part(b->m, b->block, role, false, ADAPTER_MAGNITUDE);
+    int64_t rank = tensor_at(b, b->block, a)->shape[0];
+    var in = op_dropout(t, "adapter dropout", x, b->p->train.dropout);
+    var low = half_adapter(b, GEMM("adapter A"), in, rank, k, role, ADAPTER_LORA_A);
+    var y = tmp(t, low, half_adapter(b, GEMM("adapter B"), low, n, rank, role, ADAPTER_LORA_B));
+
+    t->module = torch_piece_module(b->m, b->block, role, ADAPTER_MAGNITUDE);
+    struct weighed w = weigh_rows(b, n, k, rank, packed);
+    var magnitude = op_param(t, own, n, b->param_dt), ratio = op_mul_const(t, "magnitude over norm", magnitude, w.norm);
+    var less = op_view_add(b, ratio), base = tmp(t, less, op_scale(t, "result times magnitude", result, less));
+    var more = op_scale(t, "adapter times magnitude", y, ratio);
+    more = tmp(t, more, op_mul_const(t, "adapter scale", more, 0));
+    var sum = op_add(t, "adapter add", base, more);
+    tape_drop(t, base);
+    tape_drop(t, more);
+    var out = op_add(t, "adapter add", sum, result);
+    const var names[] = { sum, ratio, magnitude, w.norm, w.weight, w.delta, w.low, w.eye, y, in, result };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        tape_drop(t, names[i]);
+    return out;
+}
+
 /* bnb.nn.Linear4bit.forward(): x in the compute dtype, the result in x's; PEFT clones the latter before it adds to it.
  * Linear8bitLt takes x as it is. */
 static var packed_linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k, enum tensor_role role,
@@ -341,7 +393,7 @@ static var packed_linear(struct torch_model *b, const struct gemm_names *names, 
     if (nf4)
         y = tmp(t, y, op_cast(t, y, tape_var_dtype(t, x)));
     tape_drop(t, in);
-    if (nf4 && adapted)
+    if (nf4 && adapted && !b->p->train.dora)
         y = tmp(t, y, op_copy(t, "clone", y, true));
     return add_adapter(b, y, x, n, k, role, true);
 }

@@ -311,6 +311,7 @@ static const struct part parts[] = {
     { "lora", "dropout_position", false, .format = "dropout on what adapters add" },
     { "lora", "a2a_experimental", false, .format = "adapters exchange columns for positions" },
     { "lora", "qkv_parts", false, .say = say_parts },
+    { "lora", "use_dora", false, .format = "DoRA" },
     { "lora", "narrow", false, .format = "adapters in 16 bits" },
     { "parallel", "loss_parallel", false, .format = "whole logits for the loss" },
     { "parallel", "async_tensor", false, .format = "products overlap their collectives" },

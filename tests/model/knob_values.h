@@ -288,7 +288,9 @@ static void for_training(const struct knob *k, int s, int d, struct plan *plain)
         plain->fsdp.model_dtype = plain->precision = DT_BF16;
         plain->train.base = BASE_NF4;
     }
-    if (k->offset == offsetof(struct plan, train.narrow))
+    if (k->offset == offsetof(struct plan, train.dora))
+        plain->train.narrow = true;
+    if (k->offset == offsetof(struct plan, train.narrow) || k->offset == offsetof(struct plan, train.dora))
         plain->fsdp.model_dtype = plain->ddp.model_dtype = plain->precision = DT_BF16;
     if (!strncmp(k->name, "qat", 3)) {
         plain->fsdp.model_dtype = plain->ddp.model_dtype = plain->precision = DT_BF16;

@@ -122,7 +122,9 @@ static void what_is_not_planned_is_refused_by_name(void **state)
     refused(&q, "kernels", "compiled");
     q = p;
     q.recompute = RECOMPUTE_OP;
-    refused(&q, "recompute", "none, selective");
+    assert_int_equal(plan_check(&q, "plan"), 0);
+    q.parallel.expert = 2;
+    refused(&q, "recompute", "parallel.expert 1");
     q = p;
     q.recompute = RECOMPUTE_SELECTIVE;
     assert_int_equal(plan_check(&q, "plan"), 0);

@@ -480,7 +480,6 @@ static void recipes_of_pictures_and_diffusion_are_refused(void **state)
         { "axolotl.yaml", "base_model: a/b\nsequence_len: 512\nqat:\n  activation_dtype: int8\n", "qat" },
         { "axolotl.yaml", "base_model: a/b\nsequence_len: 512\nmodel_quantization_config: Mxfp4Config\n", "model_quantization_config" },
         { "axolotl.yaml", "base_model: a/b\nsequence_len: 512\ngptq: true\n", "gptq" },
-        { "axolotl.yaml", "base_model: a/b\nsequence_len: 512\nunfrozen_parameters: [lm_head.weight]\n", "unfrozen_parameters" },
         { "factory.yaml", "model_name_or_path: a/b\nfinetuning_type: full\ncutoff_len: 512\nuse_badam: true\n", "use_badam" },
         { "automodel.yaml", "recipe: FinetuneRecipeForVLM\nstep_scheduler:\n  local_batch_size: 1\nmodel:\n  pretrained_model_name_or_path: a/b\n",
           "FinetuneRecipeForVLM" },

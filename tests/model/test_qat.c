@@ -8,6 +8,7 @@
 #include "model/program/program.h"
 
 #define GOLDEN "tests/golden/tune/qat.jsonl"
+#define GOLDEN_MSLK "tests/golden/tune/qat_mslk.jsonl"
 
 static int read_plan(const char *words, struct plan *p, char *why, size_t size)
 {
@@ -37,6 +38,7 @@ static struct plan plan_of(const char *words)
 #define OF_8B   "\"model\": \"llama-3.1-8b\", " SHARDS
 #define ADAPTS  ", \"train\": \"lora\", \"lora\": { \"narrow\": true, \"target_modules\": [\"q_proj\", \"v_proj\"] }"
 #define ROUNDS  ", \"qat\": \"8da4w\""
+#define MSLK    ", \"qat\": \"8da4w-mslk\""
 
 static int64_t rounded(const char *words)
 {
@@ -89,6 +91,17 @@ static void a_layer_keeps_six_bytes_of_each_number(void **state)
     assert_close((double)more, (double)want, 1e-6);
 }
 
+/* Of MSLK's weights 18 for each number, and 16 for each group: extremes, their distance, the scale. */
+static void weights_as_mslk_has_them_keep_eighteen(void **state)
+{
+    const int64_t n = 512, h = 4096, f = 14336, weights = 2 * h * h + 2 * 1024 * h + 3 * f * h, inputs = 6 * h + f;
+    int64_t more = kept(OF_8B MSLK) - kept(OF_8B), want = 18 * weights + 6 * n * inputs + 16 * (weights / 256) + 7 * 4 * n - 2 * n * (h + h + f);
+
+    (void)state;
+    assert_close((double)more, (double)want, 1e-6);
+    assert_int_equal(rounded(OF_8B MSLK ", \"loss\": \"fused-linear\""), rounded(OF_8B ROUNDS) - 128256LL * 4096);      /* which reads the head's weight itself */
+}
+
 static void what_it_is_not_modelled_beside_is_refused_by_name(void **state)
 {
     static const struct { const char *words, *because; } row[] = {
@@ -99,6 +112,10 @@ static void what_it_is_not_modelled_beside_is_refused_by_name(void **state)
         { OF_8B ROUNDS ", \"parallel\": { \"tensor\": 2 }", "data parallelism" },
         { OF_8B ROUNDS ", \"qat_group\": 24", "rows of whole groups of 24" },
         { OF_8B ROUNDS ADAPTS ", \"qat_group\": 24", "in_dim must be divisible" },
+        { OF_8B MSLK ADAPTS, "train all" },
+        { OF_8B MSLK ", \"loss\": \"linear-chunks\"", "calls the head once" },
+        { OF_8B MSLK ", \"qat_group\": 24", "view of groups" },
+        { "\"model\": \"llama-3.2-1b\", " SHARDS MSLK, "a head of its own" },
         { "\"model\": \"llama-3.1-8b\", \"strategy\": \"ddp\"" ROUNDS, "without autocast" },
         { "\"model\": \"mixtral-8x7b\", " SHARDS ROUNDS, "without experts" },
         { "\"model\": \"gpt2\", " SHARDS ROUNDS, "no nn.Linear with a weight of its own" },      /* Conv1D, and a tied head */
@@ -138,6 +155,7 @@ static void peaks_agree(void **state)
     (void)state;
     wrong = 0;
     assert_true(each_line(GOLDEN, check_peak) >= 19);
+    assert_int_equal(each_line(GOLDEN_MSLK, check_peak), 7);
     assert_int_equal(wrong, 0);
 }
 
@@ -153,6 +171,7 @@ static void entries_use_what_is_there(void **state)
 {
     (void)state;
     each_line(GOLDEN, check_entries);
+    each_line(GOLDEN_MSLK, check_entries);
 }
 
 int main(void)
@@ -160,6 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_layers_of_whole_groups_round),
         cmocka_unit_test(a_layer_keeps_six_bytes_of_each_number),
+        cmocka_unit_test(weights_as_mslk_has_them_keep_eighteen),
         cmocka_unit_test(what_it_is_not_modelled_beside_is_refused_by_name),
         cmocka_unit_test(peaks_agree),
         cmocka_unit_test(entries_use_what_is_there),

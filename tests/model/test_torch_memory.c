@@ -16,7 +16,7 @@ static const char *const golden[] = { "tests/golden/memory/torch_memory.jsonl",
                                       "tests/golden/memory/torch_hooks.jsonl", OFFLOAD,
                                       "tests/golden/memory/torch_experts.jsonl",
                                       "tests/golden/memory/torch_activations.jsonl", "tests/golden/memory/torch_liger.jsonl", "tests/golden/memory/torch_trl.jsonl",
-                                      "tests/golden/memory/torch_alone.jsonl", "tests/golden/memory/torch_numbers.jsonl" };
+                                      "tests/golden/memory/torch_alone.jsonl", "tests/golden/memory/torch_numbers.jsonl", "tests/golden/memory/torch_operators.jsonl" };
 /* The same beside tensor parallelism; test_tensor_parallel.c compares its peaks. */
 #define OFFLOAD_CUT "tests/golden/grid/offload.jsonl"
 #define FOLLOWED 1e-4
@@ -91,7 +91,7 @@ static void peaks_agree(void **state)
 {
     (void)state;
     beyond = 0;
-    assert_true(each_step(check_peak) >= 381 + 29 + 17 + 64 + 32);
+    assert_true(each_step(check_peak) >= 381 + 29 + 17 + 64 + 32 + 14);
     assert_true(beyond <= BEYOND);
 }
 

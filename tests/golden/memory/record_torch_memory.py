@@ -68,7 +68,7 @@ from torch_liger import liger, liger_cases
 from torch_trl import trl, trl_cases
 from torch_ends import ENDS, end_cases, shard_ends
 from torch_hooks import hook_cases, kept, register_hook, steps_before
-from torch_mixtures import MIXTURES, PUTS, expert_cases, take_grouped_products
+from torch_mixtures import MIXTURES, PUTS, expert_cases, operator_cases, take_grouped_products
 from torch_numbers import NUMBERS, class_of, number_cases, number_loss
 from torch_options import option_cases, recompute_attention, recompute_by_operator, replace_loss
 from torch_units import UNITS, unit_cases
@@ -646,7 +646,7 @@ def choices(gpu):
 
 
 CASES = {"steps": cases, "alone": lambda: alone_cases(plan_of), "attention": lambda: attention_cases(plan_of, FAMILIES), "options": lambda: option_cases(plan_of),
-         "hooks": lambda: hook_cases(plan_of), "experts": lambda: expert_cases(plan_of),
+         "hooks": lambda: hook_cases(plan_of), "experts": lambda: expert_cases(plan_of), "operators": lambda: operator_cases(plan_of),
          "activations": lambda: activation_cases(plan_of), "liger": lambda: liger_cases(plan_of), "trl": lambda: trl_cases(plan_of),
          "units": lambda: unit_cases(plan_of), "ends": lambda: end_cases(plan_of), "numbers": lambda: number_cases(plan_of)}
 

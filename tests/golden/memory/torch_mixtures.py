@@ -105,3 +105,15 @@ def expert_cases(plan_of):
                       ddp={"gradient_as_bucket_view": True, "model_dtype": "bf16"})
     for model in (*SMALL, *LATENT_CASES, *GLM_CASES):           # attention's core
         yield plan_of(model, world=4, batch=3, seq=256, kernels="torch-eager", recompute="selective")
+
+
+def operator_cases(plan_of):
+    """Recompute by operator."""
+    for model in (*SMALL, *LATENT_CASES, "glm4_moe-air", "qwen3_moe-second", "qwen3_moe-first"):
+        yield plan_of(model, world=4, batch=2, seq=256, recompute="op")
+    for model in ("qwen3_moe", "deepseek_v3"):
+        yield plan_of(model, world=4, batch=1, seq=64, accumulation=2, reshard=False, recompute="op")
+    yield plan_of("qwen3_moe", "ddp", world=2, batch=2, seq=256, reduce_dtype="bf16", recompute="op",
+                  ddp={"gradient_as_bucket_view": True, "model_dtype": "bf16"})
+    yield plan_of("qwen3-30b-a3b", world=64, batch=1, seq=4096, recompute="op")
+    yield plan_of("moonlight-16b-a3b", world=32, batch=1, seq=4096, recompute="op")

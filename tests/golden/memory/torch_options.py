@@ -78,12 +78,14 @@ SAVED = {"aten.mm.default", "aten._scaled_dot_product_efficient_attention.defaul
          "_c10d_functional.reduce_scatter_tensor.default", "aten.max.default"}
 
 
-def by_operator():
+def by_operator(routers=()):
     products = collections.Counter()
 
     def policy(ctx, func, *args, **kwargs):
         mode = "recompute" if ctx.is_recompute else "forward"
         if func is torch.ops.aten.mm.default:
+            if tuple(args[1].shape) in routers:
+                return CheckpointPolicy.PREFER_RECOMPUTE
             products[mode] += 1
         save = str(func) in SAVED and not (func is torch.ops.aten.mm.default and products[mode] % 2 == 0)
         return CheckpointPolicy.MUST_SAVE if save else CheckpointPolicy.PREFER_RECOMPUTE
@@ -91,8 +93,10 @@ def by_operator():
 
 
 def recompute_by_operator(blocks):
+    """per_op_sac_force_recompute_mm_shapes_by_fqns is by default the routers' products."""
     for i, block in enumerate(blocks):
-        blocks[i] = checkpoint_wrapper(block, context_fn=by_operator, preserve_rng_state=False)
+        routers = {tuple(m.weight.shape)[::-1] for name, m in block.named_modules() if name in ("mlp.gate", "block_sparse_moe.router.layer")}
+        blocks[i] = checkpoint_wrapper(block, context_fn=functools.partial(by_operator, routers), preserve_rng_state=False)
 
 
 EAGER = {}      # transformers' function of each family that was replaced
