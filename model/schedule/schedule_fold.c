@@ -1,7 +1,10 @@
 /* schedule_fold.c -- see schedule_fold.h. */
 #include "model/schedule/schedule_fold.h"
 
+#include <assert.h>
 #include <string.h>
+
+#include "base/room.h"
 
 /* The three entries, or acts, that are one of the repeat's body. */
 struct three { const struct op *of[3]; };
@@ -163,4 +166,19 @@ void schedule_repeat_since(struct schedules *s, int from, int64_t n)
     for (size_t h = 0; h < sizeof s->span_at / sizeof *s->span_at; h++)
         s->span_at[h] += s->span_at[h] > from;
     sched_repeat_end(s);
+}
+
+void schedule_append(struct schedules *s, int from, int to)
+{
+    for (int i = from; i < to; i++) {
+        s->ops = room_for(s->ops, s->nops, &s->cap_ops, sizeof *s->ops);
+        struct op *o = &s->ops[s->nops++];
+        *o = s->ops[i];
+        assert(o->kind != OP_REPEAT && o->kind != OP_END);
+        o->act0 = (uint32_t)s->nacts;
+        for (uint32_t k = 0; k < o->nacts; k++) {
+            s->acts = room_for(s->acts, s->nacts, &s->cap_acts, sizeof *s->acts);
+            s->acts[s->nacts++] = s->acts[s->ops[i].act0 + k];
+        }
+    }
 }

@@ -15,4 +15,7 @@ bool schedule_fold(struct schedules *s, const int at[4], int64_t n, int by);
 /* The entries from `from` on become the body of a repeat of n, which ends the list. */
 void schedule_repeat_since(struct schedules *s, int from, int64_t n);
 
+/* Appends entries [from, to) once more; no repeat is among them. */
+void schedule_append(struct schedules *s, int from, int to);
+
 #endif

@@ -335,7 +335,14 @@ static bool alone(struct walk *w, int64_t at, int64_t end)
     if (w->step != SCHED_FIRST || w->first || w->last || w->apart > at || at + 1 >= end)
         return false;
     schedule_repeat_since(w->s, from, end - at);
+    w->again0 = from + 1;
+    w->again1 = w->s->nops - 1;
     return true;
+}
+
+static bool comes_again(const struct walk *w)
+{
+    return w->again0 < w->again1 && w->hooks->comes_again && w->hooks->comes_again(w->of);
 }
 
 /* Those that are alike are a repeat. */
@@ -355,7 +362,10 @@ static void micro_steps(struct walk *w)
             continue;
         }
         sched_repeat(w->s, end - at);
-        lower_emit_settled(w->s, micro_step, settled, w);
+        if (comes_again(w))
+            schedule_append(w->s, w->again0, w->again1);
+        else
+            lower_emit_settled(w->s, micro_step, settled, w);
         sched_repeat_end(w->s);
     }
 }

@@ -53,6 +53,8 @@ struct walk_hooks {
      * the former alone, ahead of what it received, and end_of_pass() behind what it sends. */
     void (*begin_pass)(void *of);
     void (*end_of_micro_step)(void *of);
+    /* Does the next micro-step begin as the one did whose entries became a repeat, in an earlier step?  Then they are copied.  NULL: no. */
+    bool (*comes_again)(void *of);
     void (*end_of_pass)(void *of);
 
     /* Around a unit's module, and around the root's, which has no parameters where its class has no unit.  The embedding's and the head's
@@ -110,6 +112,7 @@ struct walk {
     bool first, last;               /* of the micro-steps; neither in a repeat */
     int64_t flush;                  /* of a pipeline's schedule in its step */
     int64_t number;                 /* of the micro-step in its step; -1: in a repeat */
+    int again0, again1;             /* entries of the micro-step that became a repeat; none: both are 0 */
     enum grad_fate fate;            /* of the hooks, unless begin_pass() sets another */
     bool cuts;                      /* likewise: entries end where hooks.cut() or hooks.pass() says so, and nothing is a repeat */
     bool defers;                    /* likewise: a head's backward leaves its weight's gradient to later (PIECE_HEAD_SPLIT) */

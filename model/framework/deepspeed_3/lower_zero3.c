@@ -317,6 +317,17 @@ static void end_of_micro_step(void *zero3)
 
     snapshot(z, z->after);
     w->apart = z->recorded && memcmp(z->before, z->after, snapshot_bytes(z)) == 0 && left > (z->away.states ? 2 : 1) ? 0 : z->d.p->accumulation;
+    if (w->step == SCHED_FIRST && w->apart == 0)
+        memcpy(z->repeated, z->before, snapshot_bytes(z));
+}
+
+/* Views of flat buffers that stay from one micro-step to the next are in other ones by now. */
+static bool comes_again(void *zero3)
+{
+    struct z3 *z = zero3;
+
+    snapshot(z, z->after);
+    return !z->by_all_reduce && memcmp(z->repeated, z->after, snapshot_bytes(z)) == 0;
 }
 
 /* ---- the whole ---- */
@@ -341,7 +352,7 @@ static void optimizer(void *zero3)
 
 static const struct walk_hooks hooks = {
     .init = init, .begin = begin, .end_of_backward = end_of_backward, .optimizer = optimizer, .begin_pass = begin_pass,
-    .end_of_micro_step = end_of_micro_step, .post_forward = post_forward, .post_backward = post_backward, .pass = z3_pass,
+    .end_of_micro_step = end_of_micro_step, .comes_again = comes_again, .post_forward = post_forward, .post_backward = post_backward, .pass = z3_pass,
     .compute = z3_compute, .grads = CAT_UNSHARDED_GRADS,
 };
 
@@ -416,8 +427,9 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
     z->d.walk.last_differs = z->away.states;
     declare(z);
     z3_describe(z);
-    z->before = room_new(2 * snapshot_bytes(z), 1);
+    z->before = room_new(3 * snapshot_bytes(z), 1);
     z->after = z->before + snapshot_bytes(z);
+    z->repeated = z->after + snapshot_bytes(z);
     /* A model that no device holds whole can only have been built under zero.Init. */
     z->zero_init = p->ds.zero_init || ds_sum(&z->d, ds_tensor_bytes) + z->d.frozen_bytes > cluster_available(&p->cluster);
     for (int i = 0; i < 8; i++) {

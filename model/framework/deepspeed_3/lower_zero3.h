@@ -183,7 +183,7 @@ struct z3 {
     bool       boundary;            /* the last micro-step */
 
     /* What it starts from, and ends with; the trace was recorded before it. */
-    uint8_t   *before, *after;
+    uint8_t   *before, *after, *repeated;  /* repeated: that of the micro-step that became a repeat first */
     bool       recorded;
 
     /* The pass of a piece being emitted: kernels before run.k0 are issued. */
