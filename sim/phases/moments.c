@@ -102,6 +102,16 @@ static int64_t live_of(const struct phase_plan *p, const struct role_bytes *b, i
     return !moments_acts(s, i) ? on_device(b, w) : own + (all || !states ? 0 : b->states);
 }
 
+/* Weights that wait in host memory for their forward: those of another model always, in it the role's own as well. */
+static int64_t swapped_on_host(const struct phase_plan *p, const struct role_bytes *b, const struct phase_step *s, int i)
+{
+    bool waits = false;
+
+    for (int k = 0; k < p->nsteps; k++)
+        waits |= p->step[k].swaps && p->step[k].role == i;
+    return (waits ? b->params : 0) + (s->swaps && s->role == i ? b->params : 0);
+}
+
 static void take_stock(const struct phase_plan *p, const struct role_bytes *role, int64_t own, int place, const struct phase_step *s, struct moment *m)
 {
     int64_t shared = 0;
@@ -115,6 +125,8 @@ static void take_stock(const struct phase_plan *p, const struct role_bytes *role
             m->engine += engine_bytes(p, s, b, i);
             continue;
         }
+        m->host += swapped_on_host(p, b, s, i);
+        m->swapped += s->swaps && s->role == i ? 3 * b->params : 0;
         if (moments_process(p, i) == 0)
             shared = b->outside > shared ? b->outside : shared;     /* of one world's communicator */
         else

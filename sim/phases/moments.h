@@ -44,6 +44,7 @@ struct moment {
     int64_t taken;                  /* with what is reserved */
     int64_t host;                   /* in host memory, of one rank */
     int64_t moved;                  /* to and from host memory since the phase before, of one rank */
+    int64_t swapped;                /* weights that go to host memory, come from it and come back while another model's stand in their place: pinned */
     int64_t anew;                   /* of it into memory allocated anew ("pageable") */
 };
 

@@ -354,10 +354,11 @@ static int read_seconds(const struct reading *r, struct phase_step *s)
 static int check_step_keys(const struct reading *r, const struct phase_step *s)
 {
     static const char *const all[] = { "name", "generate", "forward", "update", "hand_over", "to", "micro_batch", "epochs", "bucket_bytes", "samples",
-                                       "where", "time", "beside", "beside_forwards", "held_bytes", "with_before", NULL };
+                                       "where", "time", "beside", "beside_forwards", "held_bytes", "with_before",
+                                       "swaps_weights", NULL };
     static const char *const own[][10] = {
         [DOES_GENERATE]  = { "name", "where", "with_before", "generate", "samples" },
-        [DOES_FORWARD]   = { "name", "where", "with_before", "forward", "samples", "micro_batch" },
+        [DOES_FORWARD]   = { "name", "where", "with_before", "forward", "samples", "micro_batch", "swaps_weights" },
         [DOES_UPDATE]    = { "name", "where", "with_before", "update", "samples", "epochs", "beside", "beside_forwards", "held_bytes" },
         [DOES_HAND_OVER] = { "name", "where", "with_before", "hand_over", "to", "bucket_bytes" },
         [DOES_NOTHING]   = { "name", "where", "with_before", "time" },
@@ -421,8 +422,10 @@ static int read_step(const struct reading *r, struct phase_plan *p, struct phase
         return wrong(r, "update", "a role that trains");
     if (s->does == DOES_NOTHING && read_seconds(r, s) < 0)
         return -1;
-    if (read_flag(r, "with_before", &s->with_before) < 0)
+    if (read_flag(r, "with_before", &s->with_before) < 0 || read_flag(r, "swaps_weights", &s->swaps) < 0)
         return -1;
+    if (s->swaps && p->role[s->role].kind != ROLE_TRAINS)
+        return wrong(r, "swaps_weights", "false of a role that infers: it has weights of its own");
     if (s->with_before && s == p->step)
         return wrong(r, "with_before", "false of the first phase");
     if (s->beside >= 0 && p->role[s->beside].place != p->role[s->role].place)

@@ -56,6 +56,7 @@ struct phase_step {
     int     role, to;               /* who acts; of a hand over, the engine.  -1: nobody */
     int     beside;                 /* of an update: the role whose forward is in each micro-step; -1: none */
     int64_t micro_batch;            /* of a forward; 0: the role's */
+    bool    swaps;                  /* of a forward of a role that trains: other weights of its shape, which wait in host memory, take the place of its own */
     int64_t forwards;               /* of `beside` in each micro-step, one behind the other */
     int64_t held;                   /* bytes that the one that trains holds during the forward of `beside`, and neither keeps for backward */
     int64_t epochs;                 /* of an update: times that each response is seen */

@@ -26,7 +26,7 @@ static const char model[] =
 static const char step[] =
     "{\"type\":\"object\"," NOTES ",\"properties\":{\"name\":" NAME ",\"generate\":" NAME ",\"forward\":" NAME ",\"update\":" NAME ",\"hand_over\":" NAME ",\"to\":" NAME
     ",\"micro_batch\":" COUNT ",\"epochs\":" COUNT ",\"bucket_bytes\":" COUNT ",\"samples\":" COUNT ",\"where\":{\"type\":\"object\",\"additionalProperties\":" PLACE "}"
-    ",\"time\":" NAME ",\"beside\":" NAME ",\"beside_forwards\":" COUNT ",\"held_bytes\":" COUNT ",\"with_before\":" FLAG "}}";
+    ",\"time\":" NAME ",\"beside\":" NAME ",\"beside_forwards\":" COUNT ",\"held_bytes\":" COUNT ",\"with_before\":" FLAG ",\"swaps_weights\":" FLAG "}}";
 
 static const char top[] =
     "{\"$schema\":\"https://json-schema.org/draft/2020-12/schema\",\"title\":\"phases of dpxplan\",\"type\":\"object\"," NOTES

@@ -321,10 +321,11 @@ static void add_moves_of(struct phases *p, int place, const struct moment *m)
     for (int i = 0; i < p->plan.nroles && !any; i++)
         any = p->role[i].planned && p->plan.role[i].place == place ? &p->role[i].plan : NULL;
     for (int k = 0; any && k < p->plan.nsteps; k++) {
-        if (m[k].moved == 0)
+        struct cost c = space_cost_moved(any, m[k].moved), fresh = space_cost_touched(m[k].anew), swapped = space_cost_pinned(any, m[k].swapped);
+        if (m[k].moved + m[k].swapped == 0)
             continue;
-        struct cost c = space_cost_moved(any, m[k].moved), fresh = space_cost_touched(m[k].anew);
         c = sum_of(&c, &fresh);
+        c = sum_of(&c, &swapped);
         p->moves_s += c.s;
         p->time[k] = sum_of(&p->time[k], &c);
     }

@@ -8,7 +8,7 @@
  * GRPO (algorithms/grpo.py).  Where generation shares the GPUs, the optimizer's states go to host memory before weights are handed over and the model
  * behind it, caches are emptied each time (offload_before_refit(), offload_after_refit()); log-probabilities have the model on the GPU and the states
  * not (prepare_for_lp_inference()).  The reference's weights wait in host memory and take the policy's place in its forward
- * (use_reference_model()).  vLLM sleeps at level 1, in a process of its own (vllm_worker.py).  Elsewhere the engine has
+ * (use_reference_model(): the policy's go to pinned memory, the reference's come, the policy's come back).  vLLM sleeps at level 1, in a process of its own (vllm_worker.py).  Elsewhere the engine has
  * policy.generation.colocated.resources: some GPUs of one node, or nodes.
  *
  * PPO (algorithms/ppo.py) has a critic too, the section "value" with the policy's keys, in workers of its own.  Policy and critic are in host memory
@@ -464,6 +464,8 @@ static void log_probs(struct importing *in, const char *name, int64_t micro)
 {
     json_t *phase = json_pack("{s:s, s:s, s:I}", "name", name, "forward", "policy", "micro_batch", (json_int_t)micro);
 
+    if (!strcmp(name, "reference"))
+        json_object_set_new(phase, "swaps_weights", json_true());
     if (import_flag(in, POLICY "offload_optimizer_for_logprob", false) && !import_flag(in, GEN "colocated.enabled", true))
         json_object_set_new(phase, "where", json_pack("{s:s}", "policy", "states on host"));
     import_phase(in, phase);
@@ -513,10 +515,8 @@ static int rl_phases(struct importing *in, enum algorithm a, int64_t values)
         import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "values", "forward", "critic", "micro_batch", (json_int_t)values));
     if (a == PPO || !import_flag(in, "loss_fn.force_on_policy_ratio", false) || form_value(in->f->doc, "grpo.seq_logprob_error_threshold"))
         log_probs(in, "log-probs", micro);
-    if (refers(in, a)) {
+    if (refers(in, a))
         log_probs(in, "reference", micro);
-        notes_add(in->notes, "the reference's weights wait in host memory and take the policy's place in its forward: their copies' time and host memory are not counted");
-    }
     return add_updates(in, a);
 }
 
@@ -576,10 +576,8 @@ static json_t *trained(struct importing *in, enum algorithm a)
     if (nemo_is_megatron(in))
         json_object_set_new(role, "frees_gradients", json_true());
     import_role(in, "policy", role);
-    if (a == DPO) {
-        import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", "policy", "micro_batch", (json_int_t)in->actor.micro_batch));
-        notes_add(in->notes, "the reference's weights wait in host memory and take the policy's place in its forward: their copies' time and host memory are not counted");
-    }
+    if (a == DPO)
+        import_phase(in, json_pack("{s:s, s:s, s:I, s:b}", "name", "reference", "forward", "policy", "micro_batch", (json_int_t)in->actor.micro_batch, "swaps_weights", 1));
     import_phase(in, json_pack("{s:s, s:s}", "name", "update", "update", "policy"));
     return import_document(in, "NeMo-RL", plan_global_batch(&in->actor), 1, 0, NULL);
 }

@@ -101,14 +101,13 @@ static void by_threads(const struct plan *p, const struct op *o, struct cost *ou
 /* Through the driver's own pinned buffer, of what takes t from pinned memory. */
 static struct cost staged(double t) { return (struct cost){ PAGEABLE * t, t, 2 * PAGEABLE * t, BASIS_PUBLISHED, false, 0 }; }
 
+static struct cost pinned(double t) { return (struct cost){ t, t / 1.2, t * 1.5, BASIS_PUBLISHED, false, 0 }; }
+
 static void over_link(const struct plan *p, const struct schedules *s, const struct op *o, struct cost *out)
 {
     double t = copied(o) / space_cost_link_rate(p);
 
-    if (is_staged(s, o))
-        *out = staged(t);
-    else
-        *out = (struct cost){ t, t / 1.2, t * 1.5, BASIS_PUBLISHED, false, 0 };
+    *out = is_staged(s, o) ? staged(t) : pinned(t);
 }
 
 /* "Roughly at 5 GB/s for host memory allocation and 10 GB/s for copying" (rapidsai/dask-cuda pull 98, DGX-1): pages are found and zeroed by the one
@@ -122,6 +121,8 @@ struct cost space_cost_touched(int64_t bytes)
     c.basis = BASIS_PUBLISHED;
     return c;
 }
+
+struct cost space_cost_pinned(const struct plan *p, int64_t bytes) { return pinned((double)bytes / space_cost_link_rate(p)); }
 
 struct cost space_cost_moved(const struct plan *p, int64_t bytes) { return staged((double)bytes / space_cost_link_rate(p)); }
 

@@ -27,6 +27,9 @@ bool space_cost(const struct plan *p, const struct schedules *s, const struct op
 /* Bytes/s that a rank copies to pinned host memory, in one direction, while the node's other ranks do the same. */
 double space_cost_link_rate(const struct plan *p);
 
+/* Seconds in which a rank copies so many bytes to or from pinned host memory, while the node's other ranks do the same. */
+struct cost space_cost_pinned(const struct plan *p, int64_t bytes);
+
 /* Seconds that host memory takes of a rank which nothing has touched before, while it is written: half to twice. */
 struct cost space_cost_touched(int64_t bytes);
 

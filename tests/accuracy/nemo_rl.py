@@ -54,7 +54,7 @@ def phases(row: dict) -> dict:
             "response": {"mean": int(row["mean"]) - PROMPT, "longest": int(row["longest"]) - PROMPT}, "asynchronous": apart,
             "roles": {"policy": {"train": plan, "between": "device" if apart else "host", "empties_cache": True,
                                  "unpadded": True, "frees_gradients": True, "pageable": "states"}, "engine": engine},
-            "phases": [{"hand_over": "policy", "to": "engine"}, {"generate": "engine"}, {"name": "log-probs", "forward": "policy"}, {"name": "reference", "forward": "policy"},
+            "phases": [{"hand_over": "policy", "to": "engine"}, {"generate": "engine"}, {"name": "log-probs", "forward": "policy"}, {"name": "reference", "forward": "policy", "swaps_weights": True},
                        {"update": "policy"}]}
 
 

@@ -260,7 +260,7 @@ nemo() {
     ask "$tmp/rm.yaml" 0
     holds "role['policy']['model'] == 'qwen2.5-1.5b:score' and plan['policy']['train']['micro_batch'] == 8"
     ask "$tmp/apart.yaml" 0 --response 200,400 --set policy.offload_optimizer_for_logprob=true
-    holds "phase['log-probs']['host_bytes'] == role['policy']['optimizer_bytes'] and phase['log-probs']['moved_bytes'] == role['policy']['optimizer_bytes']"
+    holds "phase['log-probs']['host_bytes'] == role['policy']['optimizer_bytes'] + role['policy']['params_bytes'] and phase['log-probs']['moved_bytes'] == role['policy']['optimizer_bytes']"
     says "kv_cache_dtype: other" "$tmp/base.yaml" --set policy.generation.vllm_cfg.kv_cache_dtype=other
     says 'grpo.batch_multiplier' "$tmp/base.yaml" --set grpo.batch_multiplier=2
     says 'grpo.async_grpo.enabled: NeMo-RL has it' "$tmp/base.yaml" --set grpo.async_grpo.enabled=true

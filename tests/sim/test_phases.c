@@ -322,6 +322,27 @@ static void what_goes_to_pageable_memory_is_allocated_anew(void **state)
     assert_int_equal(m[0].anew, 0);
 }
 
+/* The reference's 4 GiB wait in host memory all the time; in its forward the actor's are there too, and 4 GiB go, come, and come back. */
+static void weights_that_take_the_place_of_others(void **state)
+{
+    struct phase_plan p;
+    struct moment m[4];
+    const int64_t peak[] = { 0, GIB(10), GIB(10), GIB(30) };
+    char text[1000];
+    json_t *doc;
+
+    (void)state;
+    snprintf(text, sizeof text, HEAD ROLES "\"phases\": [ { \"generate\": \"engine\" }, { \"forward\": \"actor\", \"swaps_weights\": true }, "
+             "{ \"name\": \"r\", \"forward\": \"reference\" }, { \"update\": \"actor\" } ] }", "", 0);
+    read_plan(text, &p, &doc);
+    moments_of(&p, bytes, peak, NULL, 0, m);
+    assert_int_equal(m[0].host, GIB(2 + 4));                /* 2: the role that ROLES has, too */
+    assert_int_equal(m[1].host, GIB(2 + 4 + 4 + 14));          /* 14: the weights of the engine, which sleeps */
+    assert_int_equal(m[1].swapped, GIB(3 * 4));
+    assert_int_equal(m[0].swapped + m[2].swapped + m[3].swapped, 0);
+    json_decref(doc);
+}
+
 /* What PyTorch keeps reserved behind the update is there when the engine wakes, unless the cache is emptied. */
 static void the_allocator_goes_from_phase_to_phase(void **state)
 {
@@ -641,6 +662,7 @@ int main(void)
         cmocka_unit_test(engines_are_refused_by_name),
         cmocka_unit_test(lengths_have_their_mean),
         cmocka_unit_test(bars_that_never_stand_together),
+        cmocka_unit_test(weights_that_take_the_place_of_others),
         cmocka_unit_test(what_goes_to_pageable_memory_is_allocated_anew),
         cmocka_unit_test(the_allocator_goes_from_phase_to_phase),
         cmocka_unit_test(processes_keep_what_they_reserve),
