@@ -495,6 +495,26 @@ static void in_few_bits(struct built *x, const char *gpu, enum scaled s, bool no
 #define S70BH (INT64_C(8192) * 8192)
 #define S70BF (INT64_C(8192) * 28672)
 
+/* MuP: 8192 positions of 128256 / 8 logits of a rank (padded to 129024) are multiplied by a number, read and written in 16 bits, and so is their gradient;
+ * nothing else is kept. */
+static void scaled_logits_are_a_pass_each_way(void **state)
+{
+    int64_t pass = 2 * 2 * (int64_t)8192 * 129024 / 8, bytes = 0, kept;
+    struct built x;
+
+    (void)state;
+    llama70b(&x, KERNELS_TE);
+    kept = saved(&x, PIECE_HEAD);
+    x.plan.megatron.scale_logits = true;
+    is(saved(&x, PIECE_HEAD), kept);
+    for (int way = 0; way < NPASS; way++, bytes = 0) {
+        is(kernels_named(&x, PIECE_HEAD, (enum pass)way, "scale logits", &bytes), 1);
+        is(bytes, pass);
+    }
+    check_nothing_stays(&x, &x.plan);
+    finish(&x);
+}
+
 /* Codes of what layers read in place of norm(x) twice and of the product of gate and up; with delayed scaling also of attention's output,
  * beside it, which attention keeps for itself: other recipes cast it again in backward (set_save_original_input()).  q, k, v, x, gate and up stay in 16 bits. */
 static void codes_are_kept_in_place_of_numbers(void **state)
@@ -650,7 +670,7 @@ int main(void)
         cmocka_unit_test(without_fusion_a_kernel_adds_each_weights_gradient),
         cmocka_unit_test(every_gradient_is_handed_out_and_nothing_stays),
         cmocka_unit_test(flops_are_6n_and_12lhs),
-        cmocka_unit_test(the_loss_keeps_its_softmax),
+        cmocka_unit_test(the_loss_keeps_its_softmax), cmocka_unit_test(scaled_logits_are_a_pass_each_way),
         cmocka_unit_test(codes_are_kept_in_place_of_numbers),
         cmocka_unit_test(codes_are_gathered),
         cmocka_unit_test(casts_pass_over_their_bytes),
