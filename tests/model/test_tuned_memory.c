@@ -14,6 +14,7 @@
 #define MUON_LORA "tests/golden/tune/muon_lora.jsonl"   /* of adapters alone */
 #define MIXTURES "tests/golden/tune/mixtures.jsonl"     /* by record_mixtures.py: attention of mixtures of experts */
 #define NARROW "tests/golden/tune/narrow.jsonl"  /* by record_narrow.py: adapters in the model's 16 bits */
+#define DORA "tests/golden/tune/dora.jsonl"      /* by record_dora.py: torchtune's layers with magnitudes */
 #define ENDS "tests/golden/tune/ends.jsonl"      /* by record_ends.py: adapters of the embedding and the head */
 #define LIVE "tests/golden/tune/live.jsonl"      /* by record_live.py: int8 layers under DDP */
 #define FOLLOWED 1e-4
@@ -77,6 +78,14 @@ static void peaks_with_adapters_in_16_bits_agree(void **state)
     (void)state;
     wrong = 0;
     assert_true(each_line(NARROW, check_peak) >= 33);
+    assert_int_equal(wrong, 0);
+}
+
+static void peaks_with_magnitudes_agree(void **state)
+{
+    (void)state;
+    wrong = 0;
+    assert_int_equal(each_line(DORA, check_peak), 5);
     assert_int_equal(wrong, 0);
 }
 
@@ -201,7 +210,7 @@ int main(void)
         cmocka_unit_test(peaks_agree),
         cmocka_unit_test(mixtures_peaks_agree),
         cmocka_unit_test(peaks_with_adapters_in_16_bits_agree),
-        cmocka_unit_test(peaks_with_adapters_of_the_ends_agree),
+        cmocka_unit_test(peaks_with_magnitudes_agree), cmocka_unit_test(peaks_with_adapters_of_the_ends_agree),
         cmocka_unit_test(int8_layers_keep_their_inputs_through_checkpoints),
         cmocka_unit_test(entries_use_what_is_there),
         cmocka_unit_test(what_persists_agrees_to_the_byte),
