@@ -559,7 +559,8 @@ static void offload_needs_memory_of_the_host(void **state)
     space_free(&s);
 }
 
-/* Disks without stated rates, as an A100's: the variants with files are left out, and the reason is kept. */
+/* Disks without stated rates, as an A100's: the variants with files are left out, and the reason is kept.  A search that lowers all of
+ * them says the same. */
 static void what_the_cluster_does_not_say_is_told(void **state)
 {
     struct search_space s;
@@ -570,6 +571,11 @@ static void what_the_cluster_does_not_say_is_told(void **state)
     assert_non_null(strstr(r.refused, "disk"));
     for (int64_t i = 0; i < r.n; i++)
         assert_true(r.found[i].plan.ds.offload_optimizer.device != OFFLOAD_NVME || !r.found[i].fits);
+    s.o.exhaustive = true;
+    struct search_result all = searched(&s);
+    assert_string_equal(all.refused, r.refused);
+    assert_true(all.nfit == r.nfit && !memcmp(&all.found[0].step_s, &r.found[0].step_s, sizeof r.found[0].step_s));
+    search_free(&all);
     search_free(&r);
     space_free(&s);
 }
