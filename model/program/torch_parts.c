@@ -1,4 +1,4 @@
-/* torch_parts.c -- linear layers and norms on the tape. */
+/* torch_parts.c -- parameters and linear layers on the tape; torch_norms.c has the norms. */
 #include "model/arch/training.h"
 #include "model/program/torch_parts.h"
 
@@ -8,11 +8,9 @@
 #include "model/program/tape_adapter_row.h"
 #include "model/program/tape_collective.h"
 #include "model/plan/float8.h"
-#include "model/plan/liger.h"
 #include "model/plan/qat.h"
 #include "model/program/tape_exchange.h"
 #include "model/program/tape_float8.h"
-#include "model/program/tape_liger.h"
 #include "model/program/tape_packed.h"
 #include "model/program/tape_qat.h"
 
@@ -113,8 +111,7 @@ static var cast_param(struct torch_model *b, var w)
     return w;
 }
 
-/* A parameter as an operation reads it. */
-static var param(struct torch_model *b, enum tensor_role role, bool bias, int64_t numel, bool casts)
+var torch_read_param(struct torch_model *b, enum tensor_role role, bool bias, int64_t numel, bool casts)
 {
     bool tied = role == ROLE_HEAD && !bias && b->m->tied;
     int tensor = torch_gradient_of(b, role, bias);
@@ -163,7 +160,7 @@ static int module_of(const struct torch_model *b, enum tensor_role role)
 
 var torch_weight(struct torch_model *b, enum tensor_role role, int64_t numel, bool casts)
 {
-    var w = param(b, role, false, numel, casts);
+    var w = torch_read_param(b, role, false, numel, casts);
 
     b->t->module = module_of(b, role);
     return tmp(b->t, w, op_shared(b->t, w, b->t->linear_views));
@@ -430,7 +427,7 @@ static var float8_linear(struct torch_model *b, const struct gemm_names *names, 
     struct tape *t = b->t;
     struct float8_layer how = float8_layer(b);
     bool shared = role == ROLE_Q || role == ROLE_K || role == ROLE_GATE;
-    var w = param(b, role, false, n * k, false);
+    var w = torch_read_param(b, role, false, n * k, false);
 
     how.gathered = float8_gathers(b->p, weight);
     how.last = !shared;
@@ -439,7 +436,7 @@ static var float8_linear(struct torch_model *b, const struct gemm_names *names, 
     if (how.cast_gradient && !leaves(role))
         y = tmp(t, y, tape_float8_gradient(t, y, &how));
     tape_drop(t, w);
-    var bias = param(b, role, true, n, false);          /* a sum of its own, of a new tensor */
+    var bias = torch_read_param(b, role, true, n, false);          /* a sum of its own, of a new tensor */
     if (bias)
         y = tmp(t, y, op_add_row(t, "bias", y, bias));
     tape_drop(t, bias);
@@ -493,12 +490,12 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
         return float8_linear(b, names, x, n, k, role, tensor_at(b, b->block, own));
     /* Autocast's arguments are cast last to first: addmm(b, x, W), torch_linear(x, W, b). */
     bool conv1d = b->family->conv1d && role != ROLE_HEAD;
-    var bias = conv1d ? 0 : param(b, role, true, n, true);
-    var w = param(b, role, false, n * k, true);
+    var bias = conv1d ? 0 : torch_read_param(b, role, true, n, true);
+    var w = torch_read_param(b, role, false, n * k, true);
     var in = torch_is_autotp(b) ? enter_column(b, x, role)
            : enters_alone(b, role) ? tape_collective(t, MOVED_SUM_BACK, x, b->ranks, false, false) : torch_bf16_if_autocast(b, x);
     if (conv1d)
-        bias = param(b, role, true, n, true);
+        bias = torch_read_param(b, role, true, n, true);
     bool saves = t->linear_saves;
     t->linear_saves &= role == ROLE_HEAD || !torch_own_linear(b->m);
     round_operands(b, role, &in, &w, k);
@@ -582,154 +579,4 @@ var torch_leave(struct torch_model *b, var x)
     struct float8_layer how = float8_layer(b);
     tape_float8_scattered(b->t, &how);
     return tmp(b->t, y, tape_float8_gradient(b->t, y, &how));
-}
-
-/* ---- norms ---- */
-
-/* x32 = x.float(); y = x32 * rsqrt(mean(x32^2)); weight * y.to(x.dtype).  Gemma and OLMo
- * multiply in fp32 and cast last. */
-static var rms_norm(struct torch_model *b, const char *name, var x, int64_t width, var w)
-{
-    struct tape *t = b->t;
-    enum dtype dt = tape_var_dtype(t, x);
-    var x32 = op_cast(t, x, DT_FP32);
-    var r = op_rms(t, x32, tape_var_numel(t, x) / width);
-    var y = op_mul_rows(t, name, x32, r);
-
-    tape_drop(t, x32);
-    tape_drop(t, r);
-    if (b->family->one_plus_weight) {
-        var w32 = op_cast(t, w, DT_FP32);
-        var one = op_view_add(b, w32);
-        var z = op_scale(t, name, y, one);
-        tape_drop(t, w32);
-        tape_drop(t, one);
-        tape_drop(t, y);
-        return tmp(t, z, op_cast(t, z, dt));
-    }
-    if (b->family->fp32_weight) {
-        y = tmp(t, y, op_scale(t, name, y, w));
-        return tmp(t, y, op_cast(t, y, dt));
-    }
-    var z = op_cast(t, y, dt);
-    var out = op_scale(t, name, z, w);
-    tape_drop(t, y);
-    tape_drop(t, z);
-    return out;
-}
-
-var torch_l2_norm(struct torch_model *b, var x)
-{
-    struct tape *t = b->t;
-    var x32 = op_cast(t, x, DT_FP32);
-    var r = op_rms(t, x32, tape_var_numel(t, x) / b->m->head_dim);
-    var y = op_mul_rows(t, "qk norm", x32, r);
-
-    tape_drop(t, x32);
-    tape_drop(t, r);
-    return tmp(t, y, op_cast(t, y, tape_var_dtype(t, x)));
-}
-
-/* x32 = x.float(); (x32 - mean) * rsqrt(mean((x32 - mean)^2)): the difference is taken twice. */
-static var centred_norm(struct torch_model *b, const char *name, var x, int64_t width, var w)
-{
-    struct tape *t = b->t;
-    enum dtype dt = tape_var_dtype(t, x);
-    var x32 = op_cast(t, x, DT_FP32);
-    var squared = op_add(t, name, x32, 0);
-    var r = op_rms(t, squared, tape_var_numel(t, x) / width);
-    var centred = op_add(t, name, x32, 0);
-    var y = op_mul_rows(t, name, centred, r);
-    const var names[] = { x32, squared, r, centred };
-
-    for (int i = 0; i < 4; i++)
-        tape_drop(t, names[i]);
-    var w32 = op_cast(t, w, DT_FP32);
-    y = tmp(t, y, op_scale(t, name, y, w32));
-    tape_drop(t, w32);
-    return tmp(t, y, op_cast(t, y, dt));
-}
-
-/* LayerNorm with weight 1 + w.  Under autocast it casts its arguments itself. */
-static var layer_norm_1p(struct torch_model *b, const char *name, var x, int64_t width, var w, var bias)
-{
-    struct tape *t = b->t;
-    var one = op_view_add(b, w);
-
-    one = tmp(t, one, torch_bf16_if_autocast(b, one));
-    var bias16 = torch_bf16_if_autocast(b, bias), in = torch_bf16_if_autocast(b, x);
-    var out = op_layer_norm(t, name, in, tape_var_numel(t, x) / width, one, bias16);
-    tape_drop(t, one);
-    tape_drop(t, bias16);
-    tape_drop(t, in);
-    return out;
-}
-
-/* Over rows of `width`, with so many weights: more where every head has its own. */
-static var norm_of(struct torch_model *b, const char *name, var x, int64_t width, int64_t weights,
-                   enum tensor_role role)
-{
-    struct tape *t = b->t;
-
-    t->module = torch_piece_module(b->m, b->block, role, ADAPTER_NONE);
-    t->dtensor = b->ranks > 1 && (b->sequence || role == ROLE_Q_NORM || role == ROLE_K_NORM);    /* SequenceParallel */
-    if (t->dtensor)
-        x = op_view(t, x, false);
-    var w = param(b, role, false, weights, false), out;
-    if (b->p->liger.rms_norm) {
-        out = op_liger_norm(t, "liger norm", x, tape_var_numel(t, x) / width, w, b->p->cluster.gpu.sms, liger_norm_in_place(b->m));
-    } else if (b->m->norm == NORM_RMS) {
-        out = rms_norm(b, name, x, width, w);
-    } else if (b->family->centred_by_hand) {
-        out = centred_norm(b, name, x, width, w);
-    } else if (b->family->layer_norm_1p) {
-        out = layer_norm_1p(b, name, x, width, w, param(b, role, true, width, false));
-    } else {
-        var x32 = torch_fp32_if_autocast(b, x);
-        var bias = param(b, role, true, width, false);
-        out = op_layer_norm(t, name, x32, tape_var_numel(t, x) / width, w, bias);
-        tape_drop(t, x32);
-    }
-    if (t->dtensor)
-        tape_drop(t, x);
-    t->dtensor = false;
-    t->module = -1;
-    return out;
-}
-
-var torch_norm(struct torch_model *b, const char *name, var x, enum tensor_role role)
-{
-    return norm_of(b, name, x, b->m->hidden, b->m->hidden, role);
-}
-
-var torch_norm_rows(struct torch_model *b, const char *name, var x, int64_t width, enum tensor_role role)
-{
-    return norm_of(b, name, x, width, width, role);
-}
-
-/* A LayerNorm for each head, of a view of it; then the heads are put together again.  Here as
- * one norm, whose weights are many. */
-static var listed_norm(struct torch_model *b, var x, int64_t width, enum tensor_role role)
-{
-    struct tape *t = b->t;
-    int64_t d = b->m->head_dim;
-
-    t->module = torch_piece_module(b->m, b->block, role, ADAPTER_NONE);
-    var in = op_view(t, x, true);               /* back: the heads' gradients are put together */
-    var x32 = torch_fp32_if_autocast(b, in);
-    var y = op_layer_norm(t, "qk norm", x32, tape_var_numel(t, x) / d, 0, 0);
-    tape_drop(t, in);
-    tape_drop(t, x32);
-    y = tmp(t, y, op_listed(t, y, torch_gradient_of(b, role, false), width / d, d, b->param_dt));
-    t->module = -1;
-    return tmp(t, y, op_cat2(t, "qk norm heads", y, 0));
-}
-
-var torch_qk_norm(struct torch_model *b, var x, int64_t width, enum tensor_role role)
-{
-    int64_t row = b->family->qk_norm_whole ? width : b->m->head_dim;
-
-    if (b->family->qk_norm_listed)
-        return listed_norm(b, x, width, role);
-    return norm_of(b, "qk norm", x, row, b->family->centred_by_hand ? width : row, role);
 }

@@ -9,6 +9,8 @@
  * token embedding. */
 var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k,
            enum tensor_role role);
+/* A parameter of the current piece as an operation reads it: a bf16 copy under autocast where the operation casts; 0: the model has none. */
+var torch_read_param(struct torch_model *b, enum tensor_role role, bool bias, int64_t numel, bool casts);
 /* The weight of a role, read by several operations, and a linear layer with it. */
 var torch_weight(struct torch_model *b, enum tensor_role role, int64_t numel, bool casts);
 /* An adapter of the head that several products share, until it is dropped; y with its product of x added (takes y). */
