@@ -112,10 +112,22 @@ static int check_expression(const struct model *m, const char *expression, const
                 m->modules[m->tensors[m->block0].module].name);
 }
 
-/* A tied head is no module of the table, but a layer all the same: adapters of it are. */
+/* A tied head is no module of the table, but a layer all the same, which may have adapters: what it is called; "": it is not known. */
+static const char *tied_head(const struct model *m)
+{
+    const struct module_row *row = m->tied ? family_for(m)->after : NULL;
+
+    for (; row && row->module; row++)
+        if (row->role == ROLE_HEAD && !strchr(row->module, '.'))
+            return row->module;
+    return "";
+}
+
 static bool adapts_tied_head(const struct model *m, const char *targets)
 {
-    return m->tied && strcmp(targets, "all-linear") != 0 && training_listed(targets, "lm_head", false);
+    const char *head = tied_head(m);
+
+    return *head && strcmp(targets, "all-linear") != 0 && training_listed(targets, head, false);
 }
 
 /* Every name of a list has to be some module's. */
@@ -129,7 +141,7 @@ static int check_list(const struct model *m, const char *list, bool anywhere, co
         bool found = false;
         for (int k = 0; k < m->nmodules; k++)
             found |= training_ends_with(m->modules[k].name, name, anywhere);
-        found |= !anywhere && m->tied && !strcmp(name, "lm_head");
+        found |= !anywhere && *tied_head(m) && !strcmp(name, tied_head(m));
         if (!found)
             return fail("%s: lora.%s: \"%s\" is no module with weights of %s; its first block has %s and others", where, key, name,
                         m->family, m->modules[m->tensors[m->block0].module].name);
@@ -266,10 +278,11 @@ static bool add_lora(struct model *to, const struct model *from, const struct mo
 /* Of a tied head: its weight is the embedding's. */
 static bool add_tied_head(struct model *to, const struct model *from, const struct module *table, int64_t rank)
 {
-    const struct module head = { .block = TENSOR_HEAD, .name = "lm_head" };
+    struct module head = { .block = TENSOR_HEAD };
     const struct tensor *tokens = &from->tensors[table->first];
     bool fits = true;
 
+    snprintf(head.name, sizeof head.name, "%s", tied_head(from));
     for (int i = 0; i < 2; i++) {
         struct tensor t = *tokens;
         t.role = ROLE_HEAD;
@@ -277,8 +290,8 @@ static bool add_tied_head(struct model *to, const struct model *from, const stru
         t.adapter = i ? ADAPTER_LORA_B : ADAPTER_LORA_A;
         t.in_out = t.frozen = false;
         t.shape[0] = i ? from->vocab : rank;
-        t.shape[1] = i ? rank : from->hidden;
-        snprintf(t.name, sizeof t.name, "base_model.model.lm_head.lora_%c.weight", i ? 'B' : 'A');
+        t.shape[1] = i ? rank : from->token_width;
+        snprintf(t.name, sizeof t.name, "base_model.model.%.64s.lora_%c.weight", head.name, i ? 'B' : 'A');
         add_module(to, &head, i ? "lora_B.default" : "lora_A.default");
         fits = checked_mul(t.shape[0], t.shape[1], &t.numel) && fits && add_tensor(to, &t);
     }

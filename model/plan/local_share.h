@@ -21,7 +21,6 @@ struct local_share {
     int     nchunks;                    /* stages that the rank has, in the order of its chunks */
     struct local_stage chunk[PLAN_MAX_CHUNKS];
     bool    embeds, heads;              /* it has the embedding; the final norm and the head */
-    bool    heads_alone;                /* nothing adds up norms of q and k over the heads of all ranks (NeMo Automodel without sequence parallelism) */
     bool    sequence;                   /* what is not cut by tensors runs on a share of the positions */
     int64_t vocab;                      /* of the whole model: ceil(vocab / tensor_ranks) rows a rank, the last fewer */
     int64_t context_ranks, context_rank;    /* that share each sample's positions */
@@ -30,6 +29,7 @@ struct local_share {
     bool    whole_table;                /* the token embedding is not cut (DeepSpeed's AutoTP) */
     bool    copy_first;                 /* the copy of a tied embedding is before all other tensors (PipelineModule's tied_modules) */
     bool    untied;                     /* a rank with embedding and head has a copy, too */
+    bool    heads_alone;                /* nothing adds up norms of q and k over the heads of all ranks (NeMo Automodel without sequence parallelism) */
 };
 
 /* All of it. */

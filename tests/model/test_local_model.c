@@ -144,7 +144,7 @@ static void elements_add_up_over_ranks_and_stages(void **state)
                 for (int64_t t = 0; t < ranks; t++)
                     for (int64_t s = 0; s < stages; s++) {
                         struct local_stage blocks = local_share_stage(m.layers, stages, s, 0, 0);
-                        struct model mine = share_of(&m, (struct local_share){ ranks, t, 1, { blocks }, s == 0, s == stages - 1, false, m.vocab, 1, 0, 1, 0, 1, false, false, false });
+                        struct model mine = share_of(&m, (struct local_share){ ranks, t, 1, { blocks }, s == 0, s == stages - 1, false, m.vocab, 1, 0, 1, 0, 1, false, false, false, false });
                         int64_t own = 0;
                         assert_int_equal(mine.layers, blocks.blocks);
                         for (int k = 0; k < mine.ntensors; k++) {
@@ -290,11 +290,11 @@ static void a_tied_embedding_is_on_the_first_and_on_the_last_stage(void **state)
 
     (void)state;
     loaded("gpt2", &m);
-    mine = share_of(&m, (struct local_share){ 1, 0, 1, { { 0, 6 } }, true, false, false, m.vocab, 1, 0, 1, 0, 1, false, false, false });
+    mine = share_of(&m, (struct local_share){ 1, 0, 1, { { 0, 6 } }, true, false, false, m.vocab, 1, 0, 1, 0, 1, false, false, false, false });
     assert_int_equal(partial_of(&mine, "transformer.wte.weight"), MESH_AXIS(AXIS_PIPE));
     assert_int_equal(partial_of(&mine, "transformer.wpe.weight"), 0);
     model_free(&mine);
-    mine = share_of(&m, (struct local_share){ 1, 0, 1, { { 6, 6 } }, false, true, false, m.vocab, 1, 0, 1, 0, 1, false, false, false });
+    mine = share_of(&m, (struct local_share){ 1, 0, 1, { { 6, 6 } }, false, true, false, m.vocab, 1, 0, 1, 0, 1, false, false, false, false });
     assert_int_equal(partial_of(&mine, "transformer.wte.weight"), MESH_AXIS(AXIS_PIPE));
     assert_int_equal(named(&mine, "transformer.wte.weight")->role, ROLE_HEAD);
     assert_int_equal(named(&mine, "transformer.wte.weight")->block, TENSOR_HEAD);

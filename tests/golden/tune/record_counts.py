@@ -91,6 +91,7 @@ RECIPES = [
     ("stablelm-3b", {}), ("starcoder2-3b", dict(r=16, target_modules="all-linear")),
     ("starcoder2-3b", dict(r=8, target_modules=["c_fc"], modules_to_save=["input_layernorm"])),
     ("olmo2-1b", dict(r=16, target_modules="all-linear")), ("cohere-small", dict(r=4, target_modules="all-linear")),
+    ("llama-3.2-1b", dict(r=8, target_modules=["q_proj", "lm_head"])), ("opt-125m", dict(r=4, target_modules=["fc1", "lm_head"])),
     # One text is a regular expression of a module's whole name.
     ("llama-3.1-8b", dict(r=8, target_modules=r"model.layers.[\d]+.(mlp|cross_attn|self_attn).(up|down|gate|q|k|v|o)_proj")),
     ("qwen3-0.6b", dict(r=8, target_modules=r".*\.self_attn\.(?:q|v)_proj")), ("gpt2", dict(r=4, target_modules=r"transformer\.h\.\w+\.mlp\.c_fc")),
