@@ -113,7 +113,7 @@ done
 
 echo
 echo 'longest:'
-sort -rn "$work/took" | head -n 10
+sort -rn "$work/took" | head -n "${TEST_LONGEST:-10}"
 until [ -e "$work/alone.done" ]; do sleep 0.05; done
 echo "lanes: ranks $(cat "$work/ranks.seconds") s, others $(cat "$work/others.seconds") s, alone $(cat "$work/alone.seconds") s"
 [ -z "$bad" ] || echo "failed:$bad"
