@@ -112,8 +112,7 @@ static int check_expression(const struct model *m, const char *expression, const
                 m->modules[m->tensors[m->block0].module].name);
 }
 
-/* A tied head is no module of the table, but a layer all the same, which may have adapters: what it is called; "": it is not known. */
-static const char *tied_head(const struct model *m)
+const char *training_tied_head(const struct model *m)
 {
     const struct module_row *row = m->tied ? family_for(m)->after : NULL;
 
@@ -125,7 +124,7 @@ static const char *tied_head(const struct model *m)
 
 static bool adapts_tied_head(const struct model *m, const char *targets)
 {
-    const char *head = tied_head(m);
+    const char *head = training_tied_head(m);
 
     return *head && strcmp(targets, "all-linear") != 0 && training_listed(targets, head, false);
 }
@@ -141,7 +140,7 @@ static int check_list(const struct model *m, const char *list, bool anywhere, co
         bool found = false;
         for (int k = 0; k < m->nmodules; k++)
             found |= training_ends_with(m->modules[k].name, name, anywhere);
-        found |= !anywhere && *tied_head(m) && !strcmp(name, tied_head(m));
+        found |= !anywhere && *training_tied_head(m) && !strcmp(name, training_tied_head(m));
         if (!found)
             return fail("%s: lora.%s: \"%s\" is no module with weights of %s; its first block has %s and others", where, key, name,
                         m->family, m->modules[m->tensors[m->block0].module].name);
@@ -282,7 +281,7 @@ static bool add_tied_head(struct model *to, const struct model *from, const stru
     const struct tensor *tokens = &from->tensors[table->first];
     bool fits = true;
 
-    snprintf(head.name, sizeof head.name, "%s", tied_head(from));
+    snprintf(head.name, sizeof head.name, "%s", training_tied_head(from));
     for (int i = 0; i < 2; i++) {
         struct tensor t = *tokens;
         t.role = ROLE_HEAD;

@@ -53,4 +53,7 @@ const char *training_base_name(enum base_dtype base);
  * that differ in what trains, or of which nothing does; packed weights that would train; mixtures of experts. */
 int training_apply(struct model *m, const struct training *t, const char *where);
 
+/* A tied head is no module of the table, but a layer all the same, which may have adapters: what it is called; "": it is not known, or not tied. */
+const char *training_tied_head(const struct model *m);
+
 #endif

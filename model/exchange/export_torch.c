@@ -393,6 +393,8 @@ int export_torch(const struct plan *p, FILE *to)
         return refuse("base_dtype", "from_pretrained() packs weights (BitsAndBytesConfig), before this script: export --to axolotl or llamafactory");
     if (p->train.target_parameters[0])
         return refuse("lora.target_parameters", "name them in PEFT's LoraConfig by hand");
+    if (p->train.dora)
+        return refuse("lora.use_dora", "the plan's is torchtune's, and PEFT's is another");
     fprintf(to, "import torch\n");
     if (training_is_lora(&p->train))
         print_adapters(&p->train, to);

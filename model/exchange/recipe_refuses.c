@@ -142,6 +142,8 @@ static int check_method(const json_t *config, enum recipe_form form, const char 
     for (size_t i = 0; i < COUNT(others); i++)
         if (asks(config, others[i].key))
             return fail("%s: %s: %s not planned: without this key the rest of the step is", where, others[i].key, others[i].what);
+    if (form == RECIPE_FACTORY && asks(config, "use_muon") && !json_is_true(json_object_get(config, "use_muon")))
+        return fail("%s: use_muon: expected true or false", where);
     for (size_t i = 0; i < COUNT(backends); i++)
         if (is_among(json_string_value(json_object_get(config, backends[i])), apex, COUNT(apex)))
             return fail("%s: %s: apex's copies of the weights are not planned: without it torch.autocast is", where, backends[i]);

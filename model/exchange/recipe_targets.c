@@ -61,7 +61,7 @@ static bool is_a_module(const struct model *m, const char *name)
     for (int k = 0; k < m->nmodules; k++)
         if (training_ends_with(m->modules[k].name, name, false))
             return true;
-    return false;
+    return *training_tied_head(m) && !strcmp(training_tied_head(m), name);
 }
 
 /* PEFT asks that one of the names be a module's (tuners_utils.py, inject_adapter()): the others are left out, and said.  Where none is, the

@@ -337,6 +337,8 @@ static json_t *adapted(struct form_reading *r, const struct model *m, int64_t ra
     bool head, unread = loss_takes_head(r);
     const char *leaf;
 
+    if ((targets && !none && but) || (all && ((targets && !none) || but)))
+        form_fail(r, "peft.%s: Automodel's ModuleMatcher refuses it beside %s", but ? "exclude_modules" : "target_modules", all ? "match_all_linear" : "target_modules");
     targets = targets && !none ? targets : but ? NULL : usual;
     for (int k = 0; k < m->nmodules; k++) {
         const struct module *of = &m->modules[k];

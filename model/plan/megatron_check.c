@@ -243,7 +243,7 @@ static int check_deferred(const struct plan *p, const char *where)
     const struct { bool is; const char *what; } cannot[] = {
         { !p->megatron.gradient_accumulation_fusion, "gradient_accumulation_fusion false: Megatron-LM cannot defer embedding wgrad compute without it" },
         { p->kernels != KERNELS_TE, "kernels megatron-local, whose layers fail: the output layer alone has the buffers (ColumnParallelLinear.forward())" },
-        { p->accumulation == 1 || p->megatron.wgrad_deferral_limit == 1, "one micro-step, in which megatron-core fails (drain_embedding_wgrad_compute())" },
+        { p->accumulation == 1 || p->megatron.wgrad_deferral_limit == 1, "one micro-step that waits (accumulation 1, or wgrad_deferral_limit 1), in which megatron-core fails (drain_embedding_wgrad_compute())" },
         { p->parallel.virtual_stages > 1, "an interleaved pipeline, which is not modelled beside it yet" },
         { p->parallel.sequence && p->parallel.tensor > 1, "parallel.sequence, whose gathers come behind the last backward: not modelled yet" },
         { p->megatron.overlap_grad_reduce, "overlap_grad_reduce, which is not modelled beside it yet" },

@@ -167,7 +167,7 @@ static int check_cut(const struct plan *p, const char *where)
     struct adapters_at at = train_adapters_at(p);
 
     if (!of->inputs_apart)
-        return fail("%s: train: adapters and frozen weights beside parallel.tensor are NeMo Automodel's: parallel.inputs_apart true", where);
+        return fail("%s: train: adapters and frozen weights beside parallel.tensor are planned as NeMo Automodel has them: set parallel.inputs_apart to true", where);
     if (of->sequence)
         return fail("%s: parallel.sequence: NeMo Automodel's SequenceParallelAllGatherActivation makes the norms beside adapters train, which is not planned: "
                     "false", where);
@@ -270,6 +270,8 @@ static int check_dora(const struct plan *p, const char *where)
         return fail("%s: lora.use_dora: planned beside weights in their own dtype and in NF4", where);
     if (p->qat.kind != QAT_NONE)
         return fail("%s: lora.use_dora: torchtune's layers that round have no magnitudes: leave qat out", where);
+    if (!plan_is_data_parallel(p))
+        return fail("%s: lora.use_dora: planned with data parallelism alone, as torchtune trains it: each size of parallel 1", where);
     if (at.ends || at.experts || p->train.qkv_parts)
         return fail("%s: lora.use_dora: planned of linear layers of blocks, as wholes", where);
     return 0;

@@ -240,7 +240,9 @@ static const char *const bases[] = {
 };
 static const char *const float8[] = { "", "8-bit floats in linear layers, one scale a tensor", "8-bit floats in linear layers, one scale a row",
                                       "8-bit floats in linear layers but weights' gradients" };
-static const char *const fakes[] = { "", "trained for 4-bit weights and 8-bit activations (fake quantisation)" };
+static const char *const fakes[] = { "", "trained for 4-bit weights and 8-bit activations (fake quantisation)",
+                                     "trained for 4-bit weights and 8-bit activations (fake quantisation, MSLK)" };
+_Static_assert(sizeof fakes / sizeof *fakes == NQAT, "each rounding has words");
 static const char *const activations[] = { "", "activations on the host (save_on_cpu)", "activations in pinned host memory (save_on_cpu)",
                                            "activations copied to the host beside compute" };
 static const char *const formats[] = { "", "8-bit floats in linear layers (e4m3)", "8-bit floats in linear layers (hybrid)" };

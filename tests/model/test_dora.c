@@ -185,6 +185,8 @@ static void what_is_refused_has_a_reason(void **state)
     refuses(", \"base_dtype\": \"int8\"", "lora.use_dora");
     refuses(", \"qat\": \"8da4w\", \"qat_group\": 64", "no magnitudes");
     refuses(", \"lora\": { \"use_dora\": true }", "lora.narrow");
+    refuses(", \"cluster\": \"2xh100\", \"strategy\": \"fsdp\", \"ddp\": {}, \"parallel\": { \"tensor\": 2, \"inputs_apart\": true, \"sequence\": false, "
+            "\"loss_parallel\": false }", "lora.use_dora");
     refuses(", \"lora\": { \"narrow\": true, \"use_dora\": true, \"target_modules\": [\"q_proj\", \"lm_head\"] }", "of blocks");
 }
 

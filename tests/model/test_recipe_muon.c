@@ -40,6 +40,7 @@ static void other_ways_of_it_are_refused(void **state)
         { "model_name_or_path: gpt2\nfinetuning_type: full\nuse_muon: true\ncutoff_len: 512\nbf16: true\n", "goes by names" },
         { "model_name_or_path: Qwen/Qwen2-1.5B-Instruct\nfinetuning_type: lora\nuse_muon: true\ncutoff_len: 512\nbf16: true\n", "full fine-tuning" },
         { "model_name_or_path: Qwen/Qwen2-1.5B-Instruct\nfinetuning_type: full\nuse_muon: true\ncutoff_len: 512\nbf16: true\nfsdp: full_shard auto_wrap\n", "whole matrices" },
+        { "model_name_or_path: Qwen/Qwen2-1.5B-Instruct\nfinetuning_type: full\nuse_muon: 1\ncutoff_len: 512\nbf16: true\n", "true or false" },
     };
     struct plan p;
     char why[512];

@@ -42,7 +42,7 @@ static void find_tied(struct ds *d)
 
     d->tied_kernel = d->tied = -1;
     for (int i = 0; i < d->m->ntensors && d->m->tied && d->tied < 0; i++)
-        if (d->m->tensors[i].role == ROLE_TOKENS)
+        if (d->m->tensors[i].role == ROLE_TOKENS && !d->m->tensors[i].frozen)
             d->tied = i;
     for (int k = 0; k < g->nkernels[PASS_BACKWARD] && d->tied >= 0; k++) {
         const struct kernel *x = &g->kernels[PASS_BACKWARD][k];
