@@ -668,8 +668,10 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
         rc = read_ddp(&in, narrow);
     if (rc == 0 && pure && p->dialect == DIALECT_DEEPSPEED)
         return fail("%s: pure_bf16: a model in bf16 that DeepSpeed takes for one in fp32 is not modelled: bf16", where);
-    if (pure && p->strategy == STRAT_FSDP)
-        p->fsdp.model_dtype = DT_BF16;          /* accelerate widens weights under mixed precision alone */
+    /* axolotl's fsdp2_prepare_model() (monkeypatch/accelerate/fsdp2.py) widens nothing; accelerate does, under mixed precision alone. */
+    bool keeps = pure || (in.form == RECIPE_AXOLOTL && p->dialect == DIALECT_TORCH && p->precision == DT_BF16 && training_is_all(&p->train));
+    if (keeps && p->strategy == STRAT_FSDP)
+        p->fsdp.model_dtype = DT_BF16;
     if (rc < 0 || check_half(&in, adapts) < 0 || recipe_fsdp_check_mesh(config, in.form, where, p) < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
         return -1;
     if (in.form == RECIPE_TRL && recipe_trl_loss(config, where, p, notes) < 0)

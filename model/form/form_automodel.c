@@ -95,7 +95,7 @@ static const struct form_row rows[] = {
     { "peft.exclude_modules", ROW_READ, NULL },
     { "peft.use_dora", ROW_REFUSED, "DoRA is not planned" },
     { "peft.lora_dtype", ROW_MATTERS, "adapters of another dtype than the plan's" },
-    { "peft.lora_A_init", ROW_SILENT, NULL }, { "peft.dropout_position", ROW_SILENT, NULL }, { "peft.use_triton", ROW_SILENT, NULL },
+    { "peft.lora_A_init", ROW_SILENT, NULL }, { "peft.dropout_position", ROW_READ, NULL }, { "peft.use_triton", ROW_SILENT, NULL },
     { "peft.use_memory_efficient_lora", ROW_READ, NULL },
     { "quantization.load_in_8bit", ROW_REFUSED, "weights in 8 bits are not planned of this form" },
     { "quantization.load_in_4bit", ROW_READ, NULL }, { "quantization.bnb_4bit_use_double_quant", ROW_READ, NULL },
@@ -383,6 +383,8 @@ static int64_t read_adapters(struct form_reading *r, const struct plan *p)
     form_set(r, "lora.rank", json_integer(rank));
     form_set(r, "lora.alpha", json_real(form_number(r, "peft.alpha", 32)));
     form_set(r, "lora.dropout", json_real(form_number(r, "peft.dropout", 0)));
+    if (form_number(r, "peft.dropout", 0) > 0 && strcmp(form_text(r, "peft.dropout_position", "post"), "pre"))
+        notes_add(r->notes, "peft.dropout: Automodel drops what B gives (dropout_position: post): the plan drops A's inputs, and keeps copies of them, which is more");
     form_set(r, "lora.target_modules", adapted(r, &p->model, rank, &trains));
     if (axis(r, "distributed.tp_size") <= 1 && form_true(r, "peft.use_memory_efficient_lora", true) && form_number(r, "peft.dropout", 0) <= 0)
         notes_add(r->notes, "peft.use_memory_efficient_lora%s: A's outputs and the MLP's product are made again in backward: the plan keeps them",
