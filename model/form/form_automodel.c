@@ -384,7 +384,7 @@ static int64_t read_adapters(struct form_reading *r, const struct plan *p)
     form_set(r, "lora.alpha", json_real(form_number(r, "peft.alpha", 32)));
     form_set(r, "lora.dropout", json_real(form_number(r, "peft.dropout", 0)));
     if (form_number(r, "peft.dropout", 0) > 0 && strcmp(form_text(r, "peft.dropout_position", "post"), "pre"))
-        notes_add(r->notes, "peft.dropout: Automodel drops what B gives (dropout_position: post): the plan drops A's inputs, and keeps copies of them, which is more");
+        notes_add(r->notes, "peft.dropout: Automodel applies dropout to what B gives (dropout_position: post): the plan applies it to A's input and keeps a copy of that, which is more");
     form_set(r, "lora.target_modules", adapted(r, &p->model, rank, &trains));
     if (axis(r, "distributed.tp_size") <= 1 && form_true(r, "peft.use_memory_efficient_lora", true) && form_number(r, "peft.dropout", 0) <= 0)
         notes_add(r->notes, "peft.use_memory_efficient_lora%s: A's outputs and the MLP's product are made again in backward: the plan keeps them",

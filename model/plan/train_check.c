@@ -146,7 +146,7 @@ static const char *other_way(const struct parallel_options *o)
 /* Where blocks are recomputed; else the model's forward holds the first block's input, which the stages' edges do not know. */
 static bool planned_in_stages(const struct plan *p)
 {
-    return p->dialect == DIALECT_TORCH && training_is_lora(&p->train) && !pipeline_splits(p->parallel.pipeline_schedule)  && recompute_whole(p->recompute);
+    return p->dialect == DIALECT_TORCH && training_is_lora(&p->train) && !pipeline_splits(p->parallel.pipeline_schedule) && recompute_whole(p->recompute);
 }
 
 /* What leaves every layer that has weights to one rank: verl's Ulysses, under FSDP2 and FSDP1; FSDP2's stages. */
