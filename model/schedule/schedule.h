@@ -250,7 +250,7 @@ struct op {
         struct { uint8_t op, group, dtype, red;     /* group: of groups.group[] */
                  uint8_t of, piece, from, into;     /* the last three: OF_PLACES */
                  union { int32_t root, peer; };     /* place in the group; peer: of a send or receive */
-                 union { int32_t tag, parts; };     /* tag: of a send or receive; parts: of an all-to-all */
+                 union { int32_t tag, parts, tensors; };    /* tag: of a send or receive; parts: of an all-to-all; tensors: that a hook gathers in one */
                  int64_t elems; } coll;             /* elements of the full buffer */
         struct { int64_t reads, writes; uint8_t fn; uint16_t quant; float scale;
                  int32_t kernels;           /* of so many, 0: one */
@@ -289,6 +289,9 @@ struct unit {
  * entries at most. */
 enum { SCHED_MOST_OPS = 1 << 21 };
 
+/* What the hooks are of that issue collectives: units of many parameters, or single parameters (DeepSpeed's stage 3). */
+enum hooks { HOOKS_NONE, HOOKS_OF_UNITS, HOOKS_OF_PARAMETERS };
+
 struct schedules {
     struct buf  *bufs;   int nbufs; int64_t cap_bufs;
     struct op   *ops;    int nops; int64_t cap_ops;
@@ -321,7 +324,7 @@ struct schedules {
     double       seed;          /* a micro-step's mean loss is multiplied with this before backward */
     uint8_t      chunk;         /* of the entries that are appended: sched_in_flight() */
     int32_t      step;
-    bool         hooks;         /* Python hooks issue its collectives: sched_coll() marks them OPF_HOOK */
+    enum hooks   hooks;         /* Python hooks issue its collectives: sched_coll() marks them OPF_HOOK */
     bool         dtensors;      /* tensor-parallel layers compute on DTensors: their collectives are OPF_LAYER, but those of a compiled graph */
     /* Python hooks around modules, whether or not they communicate, in a pass of a piece: those of forward, and of backward. */
     uint16_t     module_hooks[NPIECE][NPASS][NPASS];

@@ -16,7 +16,7 @@
 #define ISSUE_FORWARD  1.15
 #define ISSUE_BACKWARD 0.89
 /* With the Python of a hook around it, which picks the unit, its streams and buffers.  1 ms each has been seen
- * (pytorch/pytorch#173680, many small modules).  FSDP1's and DeepSpeed's hooks are taken to be as dear.  Of a unit that one rank has alone
+ * (pytorch/pytorch#173680, many small modules).  FSDP1's hooks are taken to be as dear.  Of a unit that one rank has alone
  * the same hook copies. */
 #define ISSUE_HOOK       60
 #define ISSUE_HOOK_ALONE 43
@@ -32,6 +32,14 @@
  * latter).  0.13 and 0.1 ms; 0.12 were counted back from GPTlite's rows (sim/notebook.md). */
 #define ISSUE_MODULE_FORWARD  10
 #define ISSUE_MODULE_BACKWARD 8
+/* What DeepSpeed's stage 3 does in such a hook to gather parameters in one collective and to await them, and to reduce a bucket of
+ * gradients; each parameter or gradient takes more.  tests/bench/zero3_cost.py on a CPU (torch 2.15, DeepSpeed 0.19.8, 30 November 2026, nine runs
+ * beside others'; medians, kernels that the schedule lists left out): a gather of one 16 (15 to 20), of 29 140 (110 to 205); a flush of
+ * three 44 (31 to 73), of eleven 66 (60 to 81). */
+#define ISSUE_GATHER     12
+#define ISSUE_GATHERED   4.4
+#define ISSUE_FLUSH      36
+#define ISSUE_FLUSHED    2.7
 /* The Python around a send or receive of PyTorch's pipeline schedules (_batch_p2p(), Work.wait(); the same script), beside ISSUE_COLL. */
 #define ISSUE_MESSAGE    0.5
 /* A tensor in a list of an optimizer's foreach pass, and in the list of a fused one. */
@@ -142,6 +150,18 @@ static double issue_compute(struct cost_cache *c, const struct schedules *s, con
     return graphs + (launches * (forward ? ISSUE_FORWARD : ISSUE_BACKWARD) + more + module_hooks(s, o, of->n)) * issue_unit(c);
 }
 
+/* In units, the collective with it. */
+static double hook_that_sends(const struct cost_cache *c, const struct op *o)
+{
+    int tensors = o->u.coll.op == COLL_ALL_TO_ALL ? 0 : o->u.coll.tensors;
+
+    if (c->hooked != HOOKS_OF_PARAMETERS)
+        return ISSUE_HOOK;
+    if (o->phase == PHASE_REDUCE)
+        return ISSUE_FLUSH + tensors * ISSUE_FLUSHED;
+    return tensors > 0 ? ISSUE_GATHER + tensors * ISSUE_GATHERED : ISSUE_COLL / issue_unit(c);
+}
+
 static double issue_coll(const struct cost_cache *c, const struct op *o)
 {
     if (op_traced_issue(c, TRACED_COLL) > 0)
@@ -154,7 +174,7 @@ static double issue_coll(const struct cost_cache *c, const struct op *o)
         return ISSUE_COLL + ISSUE_MESSAGE * issue_unit(c);
     if (kernels_are_megatron(c->p->kernels) && (o->stream == STREAM_TENSOR || o->stream == STREAM_CONTEXT))
         return ISSUE_COLL + ISSUE_MEGATRON * issue_unit(c);
-    return o->flags & OPF_HOOK ? ISSUE_HOOK * issue_unit(c) : ISSUE_COLL;
+    return o->flags & OPF_HOOK ? hook_that_sends(c, o) * issue_unit(c) : ISSUE_COLL;
 }
 
 static double issue_copy(const struct cost_cache *c, const struct op *o)

@@ -484,7 +484,7 @@ int lower_zero3(const struct local_model *local, struct schedules *s)
     struct z3 z = { 0 };
     int rc;
 
-    s->hooks = true;
+    s->hooks = HOOKS_OF_PARAMETERS;
     rc = setup(&z, local, s);
     if (rc == 0) {
         rc = walk_steps(&z.d.walk);

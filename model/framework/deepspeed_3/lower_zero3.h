@@ -366,7 +366,7 @@ enum phase z3_phase(const struct z3 *z);
 /* Action of the last entry on this rank's parts of tensors, which are always there: named only to those who move them. */
 void z3_own_parts(struct z3 *z, int what, const int *tensors, int n);
 /* An all-gather among the ranks of a cut; its entry. */
-struct op *z3_all_gather(struct z3 *z, const struct z3_cut *cut, enum dtype t, int64_t elems);
+struct op *z3_all_gather(struct z3 *z, const struct z3_cut *cut, enum dtype t, int64_t elems, int tensors);
 void z3_gather(void *arg, const int *tensors, int n);
 void z3_await(void *arg, int tensor);
 void z3_ready(void *arg, int module);

@@ -162,11 +162,12 @@ void z3_fill(struct z3 *z, int what, int t)
 /* From which parts a parameter is gathered. */
 static bool from_second(const struct z3 *z, int t) { return z->second.on && z->second.there[t]; }
 
-struct op *z3_all_gather(struct z3 *z, const struct z3_cut *cut, enum dtype t, int64_t elems)
+struct op *z3_all_gather(struct z3 *z, const struct z3_cut *cut, enum dtype t, int64_t elems, int tensors)
 {
     struct op *o = sched_coll(z->d.s, STREAM_GROUP, z3_phase(z), COLL_ALL_GATHER, cut->among, t, RED_NONE, elems);
 
     o->after = AFTER(z->gather_stream);
+    o->u.coll.tensors = tensors;
     return o;
 }
 
@@ -180,7 +181,7 @@ static void gather_one(struct z3 *z, int t)
     if (z->away.params)
         z3_bring(z, z->gather_stream, z3_phase(z), t);
     z3_take_buffer(z, t, Z3_PADDED);
-    z3_all_gather(z, source_of(z, t), z->d.dt, z->q[t] * z3_cut_of(z, t)->n)->record = z->gathers[r].event;
+    z3_all_gather(z, source_of(z, t), z->d.dt, z->q[t] * z3_cut_of(z, t)->n, 1)->record = z->gathers[r].event;
     sched_of(z->d.s, "parameter", t, 0);
     if (from_second(z, t)) {
         z3_second_act(z, ACT_R, t);
@@ -208,7 +209,7 @@ static void gather_chunks(struct z3 *z, const struct z3_gather *g, int64_t mine)
     if (!z->away.params && !second && own_frozen(z, ACT_R, g->tensors, g->n))
         sched_act(d->s, ACT_R, z->lp, 0, 0);
     sched_act_as(d->s, ACT_ALLOC | ACT_W, g->family, g->instance, 0, chunk);
-    z3_all_gather(z, g->cut, d->dt, mine * g->cut->n)->record = g->event;
+    z3_all_gather(z, g->cut, d->dt, mine * g->cut->n, g->n)->record = g->event;
     if (d->s->detailed)
         sched_act_as(d->s, ACT_R, g->family, g->instance, 0, chunk);
     sched_act_as(d->s, ACT_W, g->family, g->instance, 0, g->layout);
@@ -239,6 +240,7 @@ static void gather_views(struct z3 *z, const struct z3_gather *g, int64_t mine)
     struct op *o = ds_coll(d, STREAM_GROUP, z3_phase(z), COLL_ALL_REDUCE, d->dt, RED_SUM, mine * d->n);
     o->after = AFTER(z->gather_stream);
     o->record = g->event;
+    o->u.coll.tensors = g->n;
     sched_act_as(d->s, ACT_RW, g->family, g->instance, 0, g->layout);
 }
 
@@ -358,6 +360,7 @@ void z3_gather_now(void *arg, int t)
     z3_take_buffer(z, t, Z3_PADDED);
     struct op *o = ds_coll(&z->d, STREAM_GROUP, z3_phase(z), COLL_ALL_GATHER, z->d.dt, RED_NONE, z->q[t] * z->d.n);
     o->after = AFTER(STREAM_COMPUTE);
+    o->u.coll.tensors = 1;
     sched_of(z->d.s, "parameter", t, 0);
     z3_fill(z, ACT_ALLOC, t);
     if (z->away.params)
@@ -597,6 +600,7 @@ static void gather_cut(struct z3 *z, const struct z3_cut *cut)
         if (z->coord.persistent[t] && z3_cut_of(z, t) == cut) {
             struct op *o = sched_coll(d->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_GATHER, cut->among, d->dt, RED_NONE, z->q[t] * cut->n);
             o->after = AFTER(STREAM_COMPUTE);
+            o->u.coll.tensors = 1;
             sched_of(d->s, "parameter", t, 0);
             z3_fill(z, 0, t);
         }

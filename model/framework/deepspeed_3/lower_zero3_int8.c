@@ -159,11 +159,11 @@ void z3_int8_gather(struct z3 *z, const int *tensors, int n, const struct z3_cut
     sched_op(d->s, OP_MEMORY, z->gather_stream, z3_phase(z), "gather buffer");
     sched_act(d->s, ACT_ALLOC, g->family, g->instance, 0);
     quantise(z, g, as_halves(z, g));
-    z3_all_gather(z, cut, DT_INT8, kind(z, g)->mine * cut->n);
+    z3_all_gather(z, cut, DT_INT8, kind(z, g)->mine * cut->n, n);
     sched_of(d->s, of, tensors[0], 0);
     sched_act_as(d->s, ACT_R, kind(z, g)->sent, g->instance, 0, z3_mine(z, cut, HOLDS_PARAM, DT_INT8, tensors, n));
     sched_act_as(d->s, ACT_W, g->family, g->instance, 0, g->layout);
-    struct op *o = z3_all_gather(z, cut, DT_FP32, kind(z, g)->groups * cut->n);
+    struct op *o = z3_all_gather(z, cut, DT_FP32, kind(z, g)->groups * cut->n, n);
     o->record = g->event;
     o->flags &= (uint8_t)~OPF_HOOK;         /* the same hook issues both */
     sched_of(d->s, of, tensors[0], 0);

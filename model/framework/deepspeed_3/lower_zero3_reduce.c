@@ -240,7 +240,7 @@ static void reduce_scatter(struct z3 *z)
         parts += z->q[z->bucket[i]];
     struct z3_wire w = concatenated(z, parts * cut->n, cast);
     divide(z, &w, parts * cut->n * d->ce, cut->n);
-    sched_coll(d->s, z->reduce_stream, PHASE_REDUCE, COLL_REDUCE_SCATTER, cut->among, d->comm, RED_SUM, parts * cut->n);
+    sched_coll(d->s, z->reduce_stream, PHASE_REDUCE, COLL_REDUCE_SCATTER, cut->among, d->comm, RED_SUM, parts * cut->n)->u.coll.tensors = z->nbucket;
     sched_of(d->s, "bucket", z->nth, 0);
     act_all(z, ACT_R, &w);
     z3_act_own(z, ACT_W, &w);
@@ -257,7 +257,7 @@ static void all_reduce(struct z3 *z)
 
     w.own = w.all;                  /* every rank has all of it and keeps its parts */
     divide(z, &w, bytes, d->n);
-    sched_coll(d->s, z->reduce_stream, PHASE_REDUCE, COLL_ALL_REDUCE, bucket_cut(z)->among, d->comm, RED_SUM, z->elements);
+    sched_coll(d->s, z->reduce_stream, PHASE_REDUCE, COLL_ALL_REDUCE, bucket_cut(z)->among, d->comm, RED_SUM, z->elements)->u.coll.tensors = z->nbucket;
     sched_of(d->s, "bucket", z->nth, 0);
     act_all(z, ACT_RW, &w);
     if (d->comm != z->accum) {

@@ -377,7 +377,7 @@ int lower_paper(const struct local_model *local, struct schedules *s)
 
     whole.unit = p->parallel.pipeline > 1 && p->deterministic ? UNIT_BLOCK : UNIT_MODEL;
     walk_open(&z.walk, local, z.shards_grads ? NULL : &whole, s, &hooks, &z);
-    s->hooks = p->strategy == STRAT_FSDP;
+    s->hooks = p->strategy == STRAT_FSDP ? HOOKS_OF_UNITS : HOOKS_NONE;
     paper_away_setup(&z);
     z.rank_in_group = local->shard_rank;        /* padding is equal on all: so are sizes */
     z.group = z.n < local->data_ranks ? GROUP_SHARD : GROUP_DATA;

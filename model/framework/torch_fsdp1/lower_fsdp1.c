@@ -510,7 +510,7 @@ int lower_fsdp1(const struct local_model *local, struct schedules *s)
 {
     struct fsdp1 f = { .p = local->plan, .local = local, .m = local->model, .s = s };
 
-    s->hooks = true;
+    s->hooks = HOOKS_OF_UNITS;
     walk_open(&f.walk, local, NULL, s, &hooks, &f);
     f.walk.first_differs = true;
     f.walk.last_differs = !f.p->sync_every_micro_step;

@@ -361,7 +361,7 @@ int lower_fsdp2(const struct local_model *local, struct schedules *s)
     struct fsdp2 f = { .p = local->plan, .local = local, .m = local->model, .s = s };
     int rc;
 
-    s->hooks = true;
+    s->hooks = HOOKS_OF_UNITS;
     s->dtensors = true;
     walk_open(&f.walk, local, NULL, s, f.p->parallel.pipeline > 1 ? &fsdp2_stage_hooks : &hooks, &f);
     f.walk.first_differs = true;
