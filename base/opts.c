@@ -138,6 +138,28 @@ static bool in_our_words(const struct parser *p, const char *typed, char out[200
     return used > 0;
 }
 
+bool opts_key_of(const char *word, char key[32])
+{
+    static const char *const keys[] = { "seq", "accumulation", "cluster", "precision", "strategy", "optimizer", "recompute", "loss", "model", NULL };
+    char typed[64];
+    const char *found = NULL;
+    size_t n = 0;
+
+    snprintf(typed, sizeof typed, "%s", word);
+    for (char *c = typed; *c; c++)
+        *c = *c == '_' ? '-' : *c;
+    for (size_t i = 0; i < sizeof others_words / sizeof *others_words && !found; i++)
+        if (!strcmp(typed, others_words[i].word) && !strcmp(others_words[i].options, "set") && strcmp(others_words[i].write, "--set memory=80GB"))
+            found = others_words[i].write + strlen("--set "), n = strcspn(found, "=");
+    for (size_t i = 0; i < sizeof others_words / sizeof *others_words && !found; i++)
+        for (int k = 0; keys[k] && !strcmp(typed, others_words[i].word); k++)
+            if (!strcmp(others_words[i].options, keys[k]))
+                found = keys[k], n = strlen(found);
+    if (found)
+        snprintf(key, 32, "%.*s", (int)n, found);
+    return found != NULL;
+}
+
 static int unknown_option(const struct parser *p, const char *name, size_t len)
 {
     const char *words[MAX_OPTS + 4], *near;

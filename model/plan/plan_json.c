@@ -27,8 +27,10 @@ static int refuse_unknown(const char *where, const char *object, const char *nam
     const char *dot = object[0] ? "." : "";
     uint64_t others = knob_cells(object, name);
     const char *near = knob_nearest(object, name, knob_cell(p));
-    char cells[512];
+    char cells[512], key[32];
 
+    if (!others && !object[0] && opts_key_of(name, key))
+        return fail("%s: %s: unknown key; a plan calls it \"%s\"", where, name, key);
     if (others) {
         knob_cells_text(others, cells, sizeof cells);
         return fail("%s: %s%s%s: not an option of strategy \"%s\" in dialect \"%s\"; it belongs to %s",

@@ -157,6 +157,18 @@ static void unknown_keys_are_named_with_the_nearest(void **state)
     refuses("'strategy':'ddp','microbatch':4", "microbatch: unknown key; did you mean \"micro_batch\"");
     refuses("'strategy':'ddp','stategy':4", "stategy: unknown key; did you mean \"strategy\"");
     refuses("'strategy':'ddp','xyzzy':4", "xyzzy: unknown key");
+    /* What other tools call them. */
+    static const char *const theirs[][2] = {
+        { "gradient_accumulation_steps", "accumulation" }, { "per_device_train_batch_size", "micro_batch" }, { "seq_len", "seq" }, { "tp", "parallel.tensor" },
+        { "gradient_checkpointing", "recompute" }, { "world_size", "cluster" }, { "dtype", "precision" }, { "zero-stage", "strategy" },
+    };
+    for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) {
+        char key[80], what[120];
+        snprintf(key, sizeof key, "'strategy':'ddp','%s':1", theirs[i][0]);
+        snprintf(what, sizeof what, "%s: unknown key; a plan calls it \"%s\"", theirs[i][0], theirs[i][1]);
+        refuses(key, what);
+    }
+    refuses("'strategy':'ddp','memory':1", "memory: unknown key");
 }
 
 static void keys_of_another_cell_say_where_they_belong(void **state)
