@@ -289,8 +289,9 @@ struct unit {
  * entries at most. */
 enum { SCHED_MOST_OPS = 1 << 21 };
 
-/* What the hooks are of that issue collectives: units of many parameters, or single parameters (DeepSpeed's stage 3). */
-enum hooks { HOOKS_NONE, HOOKS_OF_UNITS, HOOKS_OF_PARAMETERS };
+/* What the hooks are of that issue collectives: units of many parameters, single parameters (DeepSpeed's stage 3), or gradients, which go
+ * into a bucket one by one (its stages 1 and 2). */
+enum hooks { HOOKS_NONE, HOOKS_OF_UNITS, HOOKS_OF_PARAMETERS, HOOKS_OF_GRADIENTS };
 
 struct schedules {
     struct buf  *bufs;   int nbufs; int64_t cap_bufs;

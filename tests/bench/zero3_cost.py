@@ -80,7 +80,7 @@ def main(ranks):
     for name, what in zip(names, ("gather", "flush", "flush", "flush")):
         counted(name, what)
     counts = {}
-    for name in engines:
+    for name in ("plain", *engines):
         issued.update(gather=0, flush=0)
         with Count() as c2:
             step(name)
@@ -112,7 +112,7 @@ def main(ranks):
     for name, beside in (("flushing", "hooks"), ("flushing less", "hooks"), ("stage 2, flushing", "stage 2")):
         print("  %s: a flush of %4.1f gradients %.1f, with %.1f kernels" % (
             name, parameters / counts[name]["flush"], per(name, beside, "flush"), kernels(name, beside, "flush")))
-    print("  stage 2: a gradient %.1f" % (sum(more["stage 2"]) / parameters))
+    print("  stage 2: a gradient %.1f, with %.1f kernels" % (more["stage 2"][1] / parameters, (counts["stage 2"]["kernels"] - counts["plain"]["kernels"]) / parameters))
 
 
 main(int(sys.argv[1]) if len(sys.argv) > 1 else 8)

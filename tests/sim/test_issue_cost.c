@@ -151,8 +151,9 @@ static void hooks_cost_the_issuing_thread_more_than_dtensors_and_those_than_a_re
 }
 
 /* By zero3_cost.py, which times DeepSpeed without a GPU: a gather of one parameter takes 16.4 of the unit, of eleven 10 times 4.4 more; a flush of
- * one gradient 38.7, of eleven 10 times 2.7 more.  What stage 3's optimizer sums, and experts' tokens, which have parts, are collectives as any. */
-static void stage_3_gathers_parameters_cheaper_than_fsdp2_a_unit(void **state)
+ * one gradient 38.7, of eleven 10 times 2.7 more.  What stage 3's optimizer sums, and experts' tokens, which have parts, are collectives as any.
+ * Of stages 1 and 2 a gradient takes 5 beside its copy. */
+static void deepspeeds_hooks_take_what_they_were_measured_to_take(void **state)
 {
     (void)state;
     struct plan p = plan_of(DIALECT_DEEPSPEED, KERNELS_TORCH_SDPA, STRAT_ZERO3, DT_BF16);
@@ -170,6 +171,12 @@ static void stage_3_gathers_parameters_cheaper_than_fsdp2_a_unit(void **state)
         o.u.coll.tensors = of[i].tensors;
         assert_close(op_issue_cost(c, &s, &o), of[i].units * 12.8e-6, 1e-9);
     }
+    s.hooks = HOOKS_OF_GRADIENTS;
+    struct op flush = { .kind = OP_COLL, .phase = PHASE_REDUCE, .flags = OPF_HOOK }, step = { .kind = OP_COLL, .phase = PHASE_OPTIMIZER, .flags = OPF_HOOK };
+    struct op gradients = { .kind = OP_COPY, .phase = PHASE_BACKWARD, .flags = OPF_HOOK, .u.copy.kernels = 3 };
+    assert_close(op_issue_cost(c, &s, &flush), 5.5 * 12.8e-6, 1e-9);
+    assert_close(op_issue_cost(c, &s, &step), 15e-6, 1e-9);
+    assert_close(op_issue_cost(c, &s, &gradients), 3 * 6 * 12.8e-6, 1e-9);
     s.hooks = HOOKS_OF_UNITS;
     struct op unit = { .kind = OP_COLL, .stream = STREAM_GROUP, .flags = OPF_HOOK };
     assert_close(op_issue_cost(c, &s, &unit), 60 * 12.8e-6, 1e-9);
@@ -259,7 +266,7 @@ int main(void)
         cmocka_unit_test(hooks_around_modules_take_the_issuing_thread),
         cmocka_unit_test(a_graphs_replay_is_one_call),
         cmocka_unit_test(hooks_cost_the_issuing_thread_more_than_dtensors_and_those_than_a_reducer),
-        cmocka_unit_test(stage_3_gathers_parameters_cheaper_than_fsdp2_a_unit),
+        cmocka_unit_test(deepspeeds_hooks_take_what_they_were_measured_to_take),
         cmocka_unit_test(a_hook_of_one_rank_is_a_hook),
         cmocka_unit_test(eager_layers_of_dtensors_hold_the_issuing_thread),
         cmocka_unit_test(an_optimizer_is_issued_tensor_by_tensor),

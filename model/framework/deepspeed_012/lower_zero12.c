@@ -396,6 +396,7 @@ int lower_zero12(const struct local_model *local, struct schedules *s)
         return lower_ds_bf16(local, s);
     if (setup(&z, local, s) < 0)
         goto out;
+    s->hooks = HOOKS_OF_GRADIENTS;
     if (walk_steps(&z.d.walk) < 0)
         goto out;
     notes(&z);

@@ -71,7 +71,8 @@ void z12_copy_in(struct z12 *z, const int *tensors, int n)
         if (z->live[tensors[i]] == Z12_THERE)
             z->there[m++] = tensors[i];
     }
-    sched_copy(s, STREAM_COMPUTE, PHASE_BACKWARD, "copy into bucket", bytes, bytes);
+    sched_copy(s, STREAM_COMPUTE, PHASE_BACKWARD, "copy into bucket", bytes, bytes)->flags |= OPF_HOOK;
+    sched_kernels(s, n);
     sched_does(s, m ? COPY_SET : COPY_NOTHING, 1);
     sched_act_as(s, m ? ACT_W : ACT_USE, z->ipg, z->index, 0, z12_in_bucket(z, z->there, m));
     for (int i = 0; i < n; i++) {
