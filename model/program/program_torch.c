@@ -152,6 +152,7 @@ static var forward_block(struct run *r, int id, var x)
         p->nagain = 1;
     } else {
         r->b.selective = r->recompute == RECOMPUTE_SELECTIVE;
+        r->b.apart = r->recompute == RECOMPUTE_MODULES;
         r->b.nregions = 0;
         x = block(r, x);
         memcpy(p->again, r->b.region, sizeof p->again);
@@ -207,7 +208,7 @@ static var run_again(struct run *r, const struct torch_region *g)
     b->cos = g->args[2];
     b->sin = g->args[3];
     b->bias = g->args[6];
-    return block(r, tape_hold(&r->t, g->args[0]));
+    return r->recompute == RECOMPUTE_MODULES ? torch_run_module(b, g->module, g->args[0]) : block(r, tape_hold(&r->t, g->args[0]));
 }
 
 /* CheckpointFunction.backward() runs all of its region, before anything else: torch's with use_reentrant, and Megatron's own
