@@ -122,7 +122,7 @@ def recompute_modules(blocks):
 def module_cases(plan_of):
     for model in ("llama-10m", "llama-15m-gqa-tied"):
         for strategy in ("fsdp", "ddp"):
-            yield plan_of(model, strategy, world=4, batch=2, seq=256, recompute="modules")
+            yield plan_of(model, strategy, world=4, batch=2, seq=256, precision="bf16" if strategy == "fsdp" else "fp32", recompute="modules")
             yield plan_of(model, strategy, world=4, batch=1, seq=512, precision="fp32", accumulation=2, recompute="modules")
     yield plan_of("llama-10m", world=4, batch=2, seq=256, kernels="torch-eager", recompute="modules")
     yield plan_of("llama-1b", batch=2, seq=1024, recompute="modules")
