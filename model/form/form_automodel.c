@@ -403,11 +403,10 @@ static void read_optimizer(struct form_reading *r)
                                          "transformer_engine.pytorch.optimizers.fused_adam.FusedAdam", "transformer_engine.pytorch.optimizers.FusedAdam", NULL };
     static const char *const dtypes[] = { "torch.float32", "float32", "fp32", "torch.bfloat16", "bfloat16", "bf16", NULL };
     int name = form_word(r, "optimizer._target_", names, 1);
-    bool loop = !form_true(r, "optimizer.foreach", true), fused = form_true(r, "optimizer.fused", false);
     bool narrow = form_word(r, "optimizer.exp_avg_dtype", dtypes, 0) > 2;
 
     if (name < 2) {
-        form_set(r, "optimizer_form", json_string(fused ? "fused" : loop ? "loop" : "foreach"));
+        form_set(r, "optimizer_form", json_string(form_of_adamw(r)));
         return;
     }
     int64_t bits = form_count(r, "optimizer.master_weight_bits", 24);
