@@ -92,7 +92,7 @@ static json_t *fsdp_section(const struct plan *p, int version)
         return refuse("model", "the block's class in transformers is not known");
     if (p->reduce_dtype != p->precision)
         return refuse("reduce_dtype", "accelerate reduces in the precision of compute");
-    if (p->recompute == RECOMPUTE_SELECTIVE || p->recompute == RECOMPUTE_OP || p->recompute_interval > 1)
+    if (p->recompute == RECOMPUTE_SELECTIVE || p->recompute == RECOMPUTE_MODULES || p->recompute == RECOMPUTE_OP || p->recompute_interval > 1)
         return refuse("recompute", "accelerate recomputes whole blocks, all or none");
     fsdp = json_object();
     put(fsdp, "fsdp_version", json_integer(version));

@@ -373,7 +373,7 @@ int export_torch(const struct plan *p, FILE *to)
         return refuse("logits_kept", "the loop that is printed names no logits");
     if (p->liger.rope || p->liger.rms_norm || p->liger.glu_activation)
         return refuse("liger", "call liger_kernel.transformers' apply_liger_kernel_to_...() by hand");
-    if (p->recompute == RECOMPUTE_SELECTIVE || p->recompute == RECOMPUTE_OP || p->recompute == RECOMPUTE_OFFLOAD || p->recompute_interval > 1)
+    if (p->recompute == RECOMPUTE_SELECTIVE || p->recompute == RECOMPUTE_MODULES || p->recompute == RECOMPUTE_OP || p->recompute == RECOMPUTE_OFFLOAD || p->recompute_interval > 1)
         return refuse("recompute", "transformers recomputes whole blocks, all or none, and keeps their inputs on the GPU");
     if (p->fsdp.optimizer_offload)
         return refuse("fsdp.optimizer_offload", "copy the optimizer's states from and to the host around its step by hand, as prime-rl does");

@@ -179,8 +179,8 @@ static int check(const struct recipe_out *r)
         return refuse(r, "liger", "write the liger_ keys by hand");
     if (p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_EAGER)
         return refuse(r, "kernels", "transformers runs torch-sdpa and torch-eager");
-    if (p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL)
-        return refuse(r, "recompute", "written for none and full");
+    if (p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL && p->recompute != RECOMPUTE_REENTRANT)
+        return refuse(r, "recompute", "written for none, full and reentrant");
     if (p->recompute_interval > 1)
         return refuse(r, "recompute_interval", "it recomputes all blocks or none");
     if (p->activation_offload != OFFLOAD_NOTHING)
@@ -222,9 +222,9 @@ static int write_recipe(const struct recipe_out *r)
     put(r, "micro_batch_size", "per_device_train_batch_size", json_integer(p->micro_batch));
     put(r, "gradient_accumulation_steps", "gradient_accumulation_steps", json_integer(p->accumulation));
     put(r, "max_grad_norm", "max_grad_norm", number(p->clip));
-    put(r, "gradient_checkpointing", NULL, json_boolean(p->recompute == RECOMPUTE_FULL));
-    if (p->recompute == RECOMPUTE_FULL)
-        put(r, "gradient_checkpointing_kwargs", "use_reentrant_gc", r->axolotl ? json_pack("{s:b}", "use_reentrant", 0) : json_false());
+    put(r, "gradient_checkpointing", NULL, json_boolean(p->recompute != RECOMPUTE_NONE));
+    if (p->recompute != RECOMPUTE_NONE)
+        put(r, "gradient_checkpointing_kwargs", "use_reentrant_gc", r->axolotl ? json_pack("{s:b}", "use_reentrant", p->recompute == RECOMPUTE_REENTRANT) : json_boolean(p->recompute == RECOMPUTE_REENTRANT));
     put(r, NULL, "disable_gradient_checkpointing", json_boolean(p->recompute == RECOMPUTE_NONE));
     put(r, "attn_implementation", "flash_attn", json_string(p->kernels == KERNELS_TORCH_SDPA ? "sdpa" : r->axolotl ? "eager" : "disabled"));
     if (put_dtype(r) < 0 || (adapts && put_adapters(r) < 0) || put_optimizer(r) < 0 || put_sharing(r) < 0)

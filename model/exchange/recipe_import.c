@@ -589,15 +589,28 @@ static bool checkpoints_reentrantly(const struct import *in)
     return !json_is_string(json_object_get(in->config, "rl")) && !json_is_array(json_object_get(in->config, "unfrozen_parameters"));
 }
 
-/* The one base beside which it matters which checkpoint it is: int8 layers keep their input through those that hooks make. */
+/* Reentrant checkpoints are planned of DDP's dense models.  Beside int8 layers it matters most which they are: these keep their input
+ * through checkpoints that hooks make. */
 static void choose_checkpoint(const struct import *in)
 {
     struct plan *p = in->p;
 
-    if (p->train.base != BASE_INT8 || p->recompute != RECOMPUTE_FULL || p->strategy != STRAT_DDP || p->dialect != DIALECT_TORCH)
+    if (p->recompute != RECOMPUTE_FULL || p->recompute_interval > 1 || !checkpoints_reentrantly(in))
         return;
-    if (checkpoints_reentrantly(in))
+    bool planned = p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH && p->model.experts == 0 && p->qat.kind == QAT_NONE
+                   && (p->kernels == KERNELS_TORCH_SDPA || p->kernels == KERNELS_TORCH_EAGER);
+    if (planned)
         p->recompute = RECOMPUTE_REENTRANT;
+    else
+        notes_add(in->notes, "checkpoints with use_reentrant true are planned as those without it, which keep as much but for the gradient of one block's output");
+}
+
+static void note_checkpoint(const struct import *in)
+{
+    struct plan *p = in->p;
+
+    if (p->train.base != BASE_INT8 || !recompute_whole(p->recompute) || p->strategy != STRAT_DDP || p->dialect != DIALECT_TORCH)
+        return;
     notes_add(in->notes, "checkpoints with use_reentrant %s: int8 layers keep their inputs through those without it",
               p->recompute == RECOMPUTE_REENTRANT ? "true" : "false");
 }
@@ -682,6 +695,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
         p->fsdp.autocast_adapter_dtype = in.form != RECIPE_TRL && !pure;    /* TRL casts adapters of packed weights to bf16 */
     p->train.narrow = adapts && pure && p->train.base == BASE_PLAIN && p->dialect == DIALECT_TORCH;    /* the Trainer has no autocast then */
     choose_checkpoint(&in);
+    note_checkpoint(&in);
     find_unused(&in, adapts);
     if (in.form == RECIPE_AXOLOTL && recipe_read_rounding(config, where, p, notes) < 0)
         return -1;

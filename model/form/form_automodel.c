@@ -27,7 +27,7 @@ static const struct form_row rows[] = {
     { "model.config.pretrained_model_name_or_path", ROW_READ, NULL }, { "model.config._target_", ROW_SILENT, NULL },
     { "model.config", ROW_READ, NULL }, { "model.trust_remote_code", ROW_SILENT, NULL },
     { "model.config.trust_remote_code", ROW_SILENT, NULL }, { "model.attn_implementation", ROW_READ, NULL },
-    { "model.force_hf", ROW_SILENT, NULL },
+    { "model.force_hf", ROW_READ, NULL },
     { "model.load_base_model", ROW_SILENT, NULL }, { "model.use_cache", ROW_SILENT, NULL },
     { "model.use_liger_kernel", ROW_MATTERS, "Liger-Kernel's layers keep less; a plan's liger keys say so" },
     { "model.output_hidden_states", ROW_MATTERS, "every block's output stays until the loss" },
@@ -403,11 +403,10 @@ static void read_optimizer(struct form_reading *r)
                                          "transformer_engine.pytorch.optimizers.fused_adam.FusedAdam", "transformer_engine.pytorch.optimizers.FusedAdam", NULL };
     static const char *const dtypes[] = { "torch.float32", "float32", "fp32", "torch.bfloat16", "bfloat16", "bf16", NULL };
     int name = form_word(r, "optimizer._target_", names, 1);
-    bool loop = !form_true(r, "optimizer.foreach", true), fused = form_true(r, "optimizer.fused", false);
     bool narrow = form_word(r, "optimizer.exp_avg_dtype", dtypes, 0) > 2;
 
     if (name < 2) {
-        form_set(r, "optimizer_form", json_string(fused ? "fused" : loop ? "loop" : "foreach"));
+        form_set(r, "optimizer_form", json_string(form_of_adamw(r)));
         return;
     }
     int64_t bits = form_count(r, "optimizer.master_weight_bits", 24);
@@ -420,13 +419,42 @@ static void read_optimizer(struct form_reading *r)
     form_set(r, "optimizer", json_string(name == 2 ? bits == 24 ? "flash_adamw" : "flash_adamw_32bit" : narrow ? "te_adamw_bf16" : "te_adamw"));
 }
 
+/* Automodel's own classes of dense decoders (_transformers/registry.py), in whose place bitsandbytes' layers and force_hf put
+ * transformers', checkpoint attention, MLP and norms each by itself; so does its DDP of several ranks any class. */
+static bool checkpoints_apart(struct form_reading *r, const struct plan *p, bool ddp)
+{
+    static const char *const own[] = { "llama", "qwen2", "qwen3", "ministral3" };
+    bool is = false;
+
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        is = is || !strcmp(p->model.family, own[i]);
+    is = is && !form_true(r, "model.force_hf", false) && !form_true(r, "quantization.load_in_4bit", false);
+    return p->model.experts == 0 && (is || (ddp && p->cluster.world_size > 1));
+}
+
+static void read_recompute(struct form_reading *r, const struct plan *p, bool ddp)
+{
+    const json_t *again = form_value(r->file->doc, "distributed.activation_checkpointing");
+    bool apart = checkpoints_apart(r, p, ddp);
+
+    if (json_is_true(again) || (json_is_string(again) && !strcmp(json_string_value(again), "full"))) {
+        form_set(r, "recompute", json_string(apart ? "modules" : "full"));
+        if (apart)
+            notes_add(r->notes, "distributed.activation_checkpointing: attention, MLP and norms of %s are checkpoints of their own (apply_submodule_checkpointing()): "
+                      "each keeps its input", ddp ? "each block under DDP" : "Automodel's own class");
+    } else if (json_is_string(again) && !strcmp(json_string_value(again), "selective")) {
+        form_set(r, "recompute", json_string("op"));
+    } else if (again && !json_is_false(again)) {
+        form_fail(r, "distributed.activation_checkpointing: expected true, false, full or selective");
+    }
+}
+
 static void read_kernels(struct form_reading *r)
 {
     static const char *const losses[] = {
         "nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy", "nemo_automodel.components.loss.chunked_ce.ChunkedCrossEntropy",
         "nemo_automodel.components.loss.linear_ce.FusedLinearCrossEntropy", "nemo_automodel.components.loss.te_parallel_ce.TEParallelCrossEntropy", NULL };
     static const char *const ours[] = { "fp32", "chunked", "cut-cross-entropy", "fused" };
-    const json_t *again = form_value(r->file->doc, "distributed.activation_checkpointing");
     int loss = form_word(r, "loss_fn._target_", losses, 0);
     bool downgraded = loss == 2 && !loss_takes_head(r);
 
@@ -438,12 +466,6 @@ static void read_kernels(struct form_reading *r)
     form_set(r, "loss", json_string(downgraded ? "fp32" : loss == 0 && !form_true(r, "loss_fn.fp32_upcast", true) ? "bf16" : ours[loss]));
     read_optimizer(r);
     form_set(r, "clip", json_real(form_number(r, "clip_grad_norm.max_norm", 1)));
-    if (json_is_true(again) || (json_is_string(again) && !strcmp(json_string_value(again), "full")))
-        form_set(r, "recompute", json_string("full"));
-    else if (json_is_string(again) && !strcmp(json_string_value(again), "selective"))
-        form_set(r, "recompute", json_string("op"));
-    else if (again && !json_is_false(again))
-        form_fail(r, "distributed.activation_checkpointing: expected true, false, full or selective");
 }
 
 /* apply_fp8_to_model(): the head is converted, too, unless filter_fqns names it.  Scales are made ahead with one scale a tensor and float8 gathers alone. */
@@ -583,6 +605,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     read_context(&r);
     read_length(&r, p);
     read_kernels(&r);
+    read_recompute(&r, p, ddp);
     read_float8(&r);
     read_compile(&r, ddp);
     if (form_value(f->doc, "peft._target_") || form_value(f->doc, "peft.dim"))

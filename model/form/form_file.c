@@ -15,6 +15,7 @@
 #include "model/form/form.h"
 #include "model/form/form_config.h"
 #include "model/form/form_launcher.h"
+#include "model/form/form_trl_launch.h"
 
 static bool ends_with(const char *s, const char *end)
 {
@@ -345,7 +346,7 @@ int form_parse(char *text, const char *name, struct form_file *f)
     int rc = command ? form_follow(f) : 0;
     if (command && rc == 0)
         name_trls_program(f);
-    if (rc == 0 && json_is_object(f->doc) && (!command || read_launch(f) == 0))
+    if (rc == 0 && json_is_object(f->doc) && (!command || read_launch(f) == 0) && form_trl_launch(f) == 0)
         return 0;
     if (f->doc && !json_is_object(f->doc))
         fail("%s: expected keys with values: a config, a recipe or a command", f->path);

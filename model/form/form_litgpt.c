@@ -214,6 +214,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
     int precision = form_word(&r, "precision", words, 0);
     form_set(&r, "strategy", json_string(alone ? "ddp" : "fsdp"));
+    form_set(&r, "dropout", json_real(0));      /* its GPT has none, whatever the config says (model.py) */
     form_set(&r, "dialect", json_string(alone || lora ? "torch" : "torch-fsdp1"));
     form_set(&r, "precision", json_string(ours[precision]));
     if (precision == 0)

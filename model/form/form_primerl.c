@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "model/exchange/unread.h"
 #include "model/form/form_rows.h"
+#include "model/plan/root_units.h"
 
 static const struct form_row rows[] = {
     { "model.name", ROW_READ, NULL }, { "model.optimization_dtype", ROW_READ, NULL }, { "model.reduce_dtype", ROW_READ, NULL },
@@ -241,6 +242,17 @@ static void read_head(struct form_reading *r)
         notes_add(r->notes, "model.fused_lm_head_token_chunk_size: chunks of the head are planned as cut cross-entropy, which keeps no logits either");
 }
 
+/* setup_fsdp() (trainer/model.py): an untied embedding is a unit, head and last norm are another, which stays gathered; else
+ * the root has them, and is freed as blocks are. */
+static void set_units(struct plan *p, struct notes *notes)
+{
+    if (p->model.tied)
+        return;
+    p->fsdp.root_units = root_units_of_primerl(p);
+    if (p->fsdp.root_units == ROOT_TOGETHER)
+        notes_add(notes, "model: prime-rl's embedding is a unit of its own, freed after forward: the plan keeps it with head and norm (%s)", root_units_refused(p));
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     struct form_reading r;
@@ -254,6 +266,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     form_set(&r, "reduce_dtype", json_string(form_word(&r, "model.reduce_dtype", dtypes, 0) ? "bf16" : "fp32"));
     if (form_value(f->doc, "model.reshard_after_forward"))
         form_set(&r, "fsdp.reshard_after_forward", json_boolean(form_true(&r, "model.reshard_after_forward", true)));
+    if (p->model.tied && form_true(&r, "model.reshard_after_forward", true))
+        form_set(&r, "fsdp.root_reshard_after_forward", json_true());
     note_deployment(&r, p);
     read_sharding(&r, p);
     read_batch(&r, p);
@@ -262,7 +276,10 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     read_lora(&r);
     read_optimizer(&r);
     read_head(&r);
-    return form_end(&r, p);
+    if (form_end(&r, p) < 0)
+        return -1;
+    set_units(p, notes);
+    return 0;
 }
 
 const struct form form_primerl = {

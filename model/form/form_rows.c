@@ -94,6 +94,20 @@ bool form_true(struct form_reading *r, const char *path, bool usual)
     return usual;
 }
 
+static bool is_said(const struct form_reading *r, const char *path)
+{
+    const json_t *v = form_value(r->file->doc, path);
+
+    return v && !json_is_null(v);
+}
+
+const char *form_of_adamw(struct form_reading *r)
+{
+    bool usual = !is_said(r, "optimizer.fused") && !is_said(r, "optimizer.foreach");
+
+    return form_true(r, "optimizer.fused", false) ? "fused" : form_true(r, "optimizer.foreach", usual) ? "foreach" : "loop";
+}
+
 const char *form_text(struct form_reading *r, const char *path, const char *usual)
 {
     const json_t *v = value(r, path);

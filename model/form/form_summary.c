@@ -93,7 +93,7 @@ static void add_parallel(struct lines *l, const struct plan *p)
 
 static void add_recompute(struct lines *l, const struct plan *p)
 {
-    static const char *const what[NRECOMPUTE] = { [RECOMPUTE_SELECTIVE] = "attention of ", [RECOMPUTE_FULL] = "", [RECOMPUTE_OP] = "most operators of ",
+    static const char *const what[NRECOMPUTE] = { [RECOMPUTE_SELECTIVE] = "attention of ", [RECOMPUTE_MODULES] = "each module of ", [RECOMPUTE_FULL] = "", [RECOMPUTE_OP] = "most operators of ",
                                                   [RECOMPUTE_OFFLOAD] = "", [RECOMPUTE_REENTRANT] = "" };
     int64_t k = p->recompute_interval;
 

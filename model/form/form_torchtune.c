@@ -216,7 +216,7 @@ static void read_optimizer(struct form_reading *r)
         if (!strcmp(name, of[i].name)) {
             form_set(r, "optimizer", json_string(of[i].ours));
             if (i < 3)
-                form_set(r, "optimizer_form", json_string(form_true(r, "optimizer.fused", false) ? "fused" : "foreach"));
+                form_set(r, "optimizer_form", json_string(form_of_adamw(r)));
             return;
         }
     form_fail(r, "optimizer._component_: %.80s is not modelled", name);

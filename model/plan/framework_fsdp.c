@@ -233,7 +233,7 @@ static int check_wrapped(const struct plan *p, const char *where)
 {
     const char *needs = p->unit != UNIT_BLOCK ? "unit block"
                       : p->fsdp.forward_prefetch ? "fsdp.forward_prefetch false"
-                      : p->recompute == RECOMPUTE_SELECTIVE ? "recompute none or full" : NULL;
+                      : p->recompute == RECOMPUTE_SELECTIVE || p->recompute == RECOMPUTE_MODULES ? "recompute none or full" : NULL;
 
     if (needs)
         return fail("%s: fsdp.wrap_adapters: adapters as units of their own need %s", where, needs);

@@ -46,7 +46,7 @@
 
 static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa", "torch-compile", "te", "megatron-local", NULL };
 static const char *const dtype_words[]     = { "fp32", "bf16", "fp16", NULL };
-static const char *const recompute_words[] = { "none", "selective", "full", "op", "offload", "reentrant", NULL };
+static const char *const recompute_words[] = { "none", "selective", "modules", "full", "op", "offload", "reentrant", NULL };
 static const char *const kept_words[]      = { "none", "as-made", "fp32", NULL };
 static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compiled", "chunked", "fused-linear", "liger-cross-entropy",
                                                "cut-cross-entropy", "linear-chunks", "fused-in-place", "fused-entropy", "actor-chunks", "actor-triton", "chunked-logprob",
@@ -108,7 +108,7 @@ static const char *const titan_reduce[]         = { "float32", "", "", NULL };
 static const char *const titan_form[]           = { "foreach", "fused", "for-loop", NULL };
 static const char *const titan_pipeline[]       = { "GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble",
                                                     "ZBVZeroBubble", "DualPipeV", NULL };
-static const char *const titan_recompute[]      = { "none", "", "full", "", "", "", NULL };
+static const char *const titan_recompute[]      = { "none", "", "", "full", "", "", "", NULL };
 
 #define AT(member) .offset = offsetof(struct plan, member)
 #define INT(member, low, high, d)  .type = KNOB_INT, AT(member), .lo = (low), .hi = (high), .def = (d)

@@ -32,7 +32,7 @@ double knob_usual_model_dtype(const struct plan *p)
 /* As transformers' Trainer has them, where that is planned (train_check.c). */
 double knob_usual_wrap_adapters(const struct plan *p)
 {
-    bool planned = p->unit == UNIT_BLOCK && !p->fsdp.forward_prefetch && p->recompute != RECOMPUTE_SELECTIVE && !p->train.modules_to_save[0];
+    bool planned = p->unit == UNIT_BLOCK && !p->fsdp.forward_prefetch && p->recompute != RECOMPUTE_SELECTIVE && p->recompute != RECOMPUTE_MODULES && !p->train.modules_to_save[0];
 
     return training_is_lora(&p->train) && p->kernels != KERNELS_DPX && p->precision == DT_BF16 && planned;
 }

@@ -20,7 +20,7 @@ static const char *const kernel_sets[NKERNELS + 1] = {
 };
 static const char *const recomputes[NRECOMPUTE] = {
     [RECOMPUTE_NONE] = "none", [RECOMPUTE_SELECTIVE] = "selective", [RECOMPUTE_FULL] = "full",
-    [RECOMPUTE_OP] = "op",
+    [RECOMPUTE_OP] = "op", [RECOMPUTE_MODULES] = "modules",
     [RECOMPUTE_OFFLOAD] = "offload", [RECOMPUTE_REENTRANT] = "reentrant",
 };
 

@@ -31,7 +31,8 @@ enum kernel_set  { KERNELS_DPX, KERNELS_TORCH_EAGER, KERNELS_TORCH_SDPA, KERNELS
                    KERNELS_TE, KERNELS_MEGATRON_LOCAL, NKERNELS };     /* Megatron-core's layers: transformer_impl */
 /* SELECTIVE: the attention core; OP: all but the operators that torchtitan's `selective op` saves;
  * OFFLOAD: as FULL, and what a recomputed block keeps, its input, waits in pinned memory. */
-enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_OP, RECOMPUTE_OFFLOAD, RECOMPUTE_REENTRANT, NRECOMPUTE };
+/* MODULES: attention, MLP and the norms before them are checkpoints of their own. */
+enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_MODULES, RECOMPUTE_FULL, RECOMPUTE_OP, RECOMPUTE_OFFLOAD, RECOMPUTE_REENTRANT, NRECOMPUTE };
 /* FP32: transformers' and torchtitan's, of logits in fp32; COMPUTE: F.cross_entropy() of logits as they are;
  * FUSED: flash-attn's kernel; CHUNKED: torchtune's; FUSED_LINEAR: Liger-Kernel's, without logits; COMPILED: torchtitan's
  * under torch.compile() (compile.components "loss", since 2025); LIGER: Liger-Kernel's of transformers' logits in fp32, in place; CUT: Apple's

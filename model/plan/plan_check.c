@@ -196,6 +196,23 @@ static int check_saved(const struct plan *p, const char *where)
     return 0;
 }
 
+/* NeMo Automodel's apply_submodule_checkpointing(). */
+static int check_modules(const struct plan *p, const char *where)
+{
+    const struct model *m = &p->model;
+
+    if (p->dialect != DIALECT_TORCH || (p->strategy != STRAT_FSDP && p->strategy != STRAT_DDP)
+        || (p->kernels != KERNELS_TORCH_EAGER && p->kernels != KERNELS_TORCH_SDPA) || p->unit == UNIT_HALF_BLOCK)
+        return fail("%s: recompute: \"modules\" (attention, MLP and norms apart) is modelled for fsdp/torch and ddp/torch, kernels torch-sdpa "
+                    "and torch-eager, units of whole blocks", where);
+    if (m->experts || m->recorded || m->parallel || m->norm_place != NORM_FIRST || family_for(m)->keeps_names)
+        return fail("%s: recompute: \"modules\" is modelled for dense blocks with one norm before attention and one before the MLP: "
+                    "take full for %s", where, m->name);
+    if (p->activation_offload != OFFLOAD_NOTHING || p->train.base == BASE_INT8)
+        return fail("%s: recompute: \"modules\" beside offloaded activations or int8 layers is not modelled: take full", where);
+    return 0;
+}
+
 static int check_common(const struct plan *p, const char *where)
 {
     if (p->recompute == RECOMPUTE_NONE && p->recompute_interval != 1)
@@ -207,6 +224,8 @@ static int check_common(const struct plan *p, const char *where)
                                                 || (p->kernels != KERNELS_TORCH_EAGER && p->kernels != KERNELS_TORCH_SDPA)))
         return fail("%s: recompute: \"reentrant\" (use_reentrant=True) is modelled for ddp/torch, every block, kernels torch-sdpa and "
                     "torch-eager: take full, which keeps as much but beside int8 layers", where);
+    if (p->recompute == RECOMPUTE_MODULES && check_modules(p, where) < 0)
+        return -1;
     if (p->recompute_interval > p->model.layers)
         return fail("%s: recompute_interval: the model has %" PRId64 " blocks", where,
                     p->model.layers);

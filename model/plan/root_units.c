@@ -59,6 +59,8 @@ enum root_units root_units_of_accelerate(const struct plan *p)
 
 enum root_units root_units_of_torchtitan(const struct plan *p) { return root_units_refused(p) ? ROOT_TOGETHER : ROOT_APART; }
 
+enum root_units root_units_of_primerl(const struct plan *p) { return root_units_refused(p) || p->model.tied ? ROOT_TOGETHER : ROOT_APART; }
+
 /* Tables that train and are not tied. */
 enum root_units root_units_of_automodel(const struct plan *p)
 {

@@ -16,6 +16,7 @@ bool root_units_skips_head(const struct plan *p);
  * (27 August 2026) make of an FSDP2 plan's model: ROOT_TOGETHER too where no other is planned. */
 enum root_units root_units_of_accelerate(const struct plan *p);
 enum root_units root_units_of_torchtitan(const struct plan *p);
+enum root_units root_units_of_primerl(const struct plan *p);
 enum root_units root_units_of_automodel(const struct plan *p);
 
 #endif

@@ -23,6 +23,8 @@ static const char *not_in_plan(const struct plan *p)
         return "NeMo Automodel's plan of these layers is modelled without sequence parallelism";
     if (!apart && !family_for(m)->titan_tensor)
         return "torchtitan's plan is for llama's layers (q_proj to down_proj, two norms)";
+    if (m->tied && apart)
+        return "NeMo Automodel's plan of a tied embedding and head is not modelled: a model with tie_word_embeddings false is";
     if (m->tied)
         return "torchtitan's plan makes two parameters of a tied embedding: a model with tie_word_embeddings false is what would train";
     for (int t = 0; t < m->ntensors; t++)

@@ -11,8 +11,9 @@
 #include "model/program/torch_moves.h"
 #include "model/program/torch_parts.h"
 
-enum { BLOCKS = 2 };                    /* the last one stands for all */
-enum { EMBED, BLOCK0, HEAD = BLOCK0 + BLOCKS, NPART };
+/* The last block stands for all.  Two are traced; three where the first one differs, for then the second one frees what is
+ * made once for all blocks, of which the first keeps nothing. */
+enum { EMBED, BLOCK0, SECOND, LAST, HEAD, NPART };
 
 struct part {
     int node0, node1;                   /* nodes of its forward */
@@ -40,6 +41,8 @@ struct run {
     int                returns[NPASS];  /* kernels when the model returned, and when backward came to it */
     int                heads[NPASS];    /* the same of the head's module */
 };
+
+static bool is_traced(const struct run *r, int part) { return part != SECOND || program_first_differs(r->local->plan); }
 
 static void reverse(struct kernel *k, int n)
 {
@@ -149,6 +152,7 @@ static var forward_block(struct run *r, int id, var x)
         p->nagain = 1;
     } else {
         r->b.selective = r->recompute == RECOMPUTE_SELECTIVE;
+        r->b.apart = r->recompute == RECOMPUTE_MODULES;
         r->b.nregions = 0;
         x = block(r, x);
         memcpy(p->again, r->b.region, sizeof p->again);
@@ -177,7 +181,7 @@ static void forward(struct run *r, bool autocast)
     var x = r->megatron ? te_embed(&r->b) : torch_embed(&r->b);
     end_part(r, EMBED, store0);
     for (int i = BLOCK0; i < HEAD; i++)
-        x = forward_block(r, i, x);
+        x = is_traced(r, i) ? forward_block(r, i, x) : x;
     store0 = r->t.nstores;
     begin_part(r, HEAD);
     r->b.nregions = 0;
@@ -204,7 +208,7 @@ static var run_again(struct run *r, const struct torch_region *g)
     b->cos = g->args[2];
     b->sin = g->args[3];
     b->bias = g->args[6];
-    return block(r, tape_hold(&r->t, g->args[0]));
+    return r->recompute == RECOMPUTE_MODULES ? torch_run_module(b, g->module, g->args[0]) : block(r, tape_hold(&r->t, g->args[0]));
 }
 
 /* CheckpointFunction.backward() runs all of its region, before anything else: torch's with use_reentrant, and Megatron's own
@@ -292,6 +296,8 @@ static void backward(struct run *r)
 
     for (int i = NPART - 1; i >= 0; i--) {
         struct part *p = &r->part[i];
+        if (!is_traced(r, i))
+            continue;
         p->kernel0[PASS_BACKWARD] = tape_cut(t);
         t->part = section(i, PASS_BACKWARD);
         t->compiled = r->compiles && i != EMBED && i != HEAD;
@@ -343,16 +349,17 @@ static void net_of(const struct run *r, int part, int pass, int64_t net[NMEM])
             net[m] += r->t.out[i].net[m];
 }
 
-/* What the first block frees (or keeps) that the others do not: the model's input to
- * the blocks has more names than what blocks hand on.  Counted with the embedding. */
+/* What one block frees (or keeps) that the others do not: the model's input to the blocks has more names than what blocks
+ * hand on.  That is the first block, counted with the embedding; or, where the first differs, the second, counted with the first. */
 static void settle(struct run *r, int pass)
 {
-    struct part *e = &r->part[EMBED];
+    int odd = is_traced(r, SECOND) ? SECOND : BLOCK0;
+    struct part *e = &r->part[odd == SECOND ? BLOCK0 : EMBED];
     struct kernel *at = &r->t.out[pass == PASS_FORWARD ? e->kernel1[pass] - 1 : e->kernel0[pass]];
     int64_t first[NMEM], other[NMEM];
 
-    net_of(r, BLOCK0, pass, first);
-    net_of(r, HEAD - 1, pass, other);
+    net_of(r, odd, pass, first);
+    net_of(r, LAST, pass, other);
     for (int m = 0; m < MEM_GRADS; m++)
         at->net[m] += first[m] - other[m];
 }
@@ -388,13 +395,15 @@ static int take(const struct run *r, int part, struct piece *out)
 
     out->outlives = p->outlives;
     out->held = held_by(r, part);
-    bool settles = part == EMBED && !program_first_differs(r->local->plan);
+    bool second = is_traced(r, SECOND);
+    const struct torch_trace of = { &r->t, part * NPASS, HEAD * NPASS, LAST * NPASS, (second ? SECOND : BLOCK0) * NPASS,
+                                    part == (second ? BLOCK0 : EMBED) };
 
     for (int pass = 0; pass < NPASS; pass++)
         if (piece_take(out, (enum pass)pass, r->t.out + p->kernel0[pass],
                        p->kernel1[pass] - p->kernel0[pass]) < 0 ||
             piece_collectives(out, (enum pass)pass, r->t.colls) < 0 ||
-            torch_moves(&r->t, part * NPASS, HEAD * NPASS, settles, out, (enum pass)pass) < 0)
+            torch_moves(&of, out, (enum pass)pass) < 0)
             return -1;
     if (r->local->plan->parallel.expert > 1 && part != EMBED && part != HEAD)
         mark_experts(r, out);
@@ -434,7 +443,7 @@ static int trace(struct run *r, const struct plan *p, bool autocast, enum recomp
         if (r->t.bad)
             return fail("the activations of this plan exceed 2^60 bytes: reduce micro_batch, seq or the model");
     }
-    for (int pass = 0; pass < NPASS && !program_first_differs(p); pass++)
+    for (int pass = 0; pass < NPASS; pass++)
         settle(r, pass);
     return 0;
 }
@@ -464,7 +473,7 @@ static void free_left(struct piece *head)
     moves[last->move0 + last->nmoves++] = (struct move){ .kind = MOVE_FREE_LEFT };
 }
 
-/* The ends were traced with BLOCKS blocks of one kind; the plan has others. */
+/* The ends were traced with two blocks of one kind, or a first one and two; the plan has others. */
 static void settle_ends(const struct plan *p, struct program *g, enum piece_id traced)
 {
     struct piece *h = &g->piece[PIECE_HEAD], *e = &g->piece[PIECE_EMBED];
@@ -474,11 +483,9 @@ static void settle_ends(const struct plan *p, struct program *g, enum piece_id t
 
     for (int64_t b = 0; b < p->model.layers; b++)
         blocks[program_piece_of_block(p, b)]++;
-    blocks[traced] -= BLOCKS;
-    if (program_first_differs(p)) {             /* it was the first of them */
-        blocks[traced]++;
+    blocks[traced] -= 2;
+    if (program_first_differs(p))
         blocks[program_piece_of_block(p, 0)]--;
-    }
     for (int id = PIECE_BLOCK; id < PIECE_HEAD; id++) {
         int64_t net[NMEM];
         left_behind(&g->piece[id], net);
@@ -509,7 +516,7 @@ static int take_blocks(const struct run *r, const struct plan *p, struct program
 
     if (program_first_differs(p) && id == program_kind_of_block(p, 0, recomputed) && take(r, BLOCK0, &out->piece[first]) < 0)
         return -1;
-    return take(r, HEAD - 1, &out->piece[id]);
+    return take(r, LAST, &out->piece[id]);
 }
 
 /* Blocks of one kind, and the ends if they are asked for. */

@@ -276,6 +276,46 @@ static var scale_residual(struct torch_model *b, var x)
     return b->family->scaled_residual ? op_mul_const(b->t, "residual scale", x, 0) : tape_hold(b->t, x);
 }
 
+var torch_run_module(struct torch_model *b, enum torch_module module, var x)
+{
+    switch (module) {
+    case TORCH_NORM_ATTN: return torch_norm(b, "norm", x, ROLE_NORM_ATTN);
+    case TORCH_ATTENTION: return torch_attention(b, x);
+    case TORCH_NORM_MLP:  return torch_norm(b, "mlp norm", x, ROLE_NORM_MLP);
+    case TORCH_MLP:       return mlp(b, x);
+    case TORCH_CORE:      break;
+    }
+    return 0;
+}
+
+/* The same, under torch.utils.checkpoint where the plan says so: what it reads is held. */
+static var module_of(struct torch_model *b, enum torch_module module, var x)
+{
+    struct tape *t = b->t;
+    bool attends = module == TORCH_ATTENTION;
+    const var args[TORCH_ARGS] = { x, attends ? torch_mask(b) : 0, attends ? b->cos : 0, attends ? b->sin : 0, 0, 0, attends ? b->bias : 0 };
+    struct torch_region *r = &b->region[b->nregions];
+    int before = t->nsavers;
+
+    if (!b->apart)
+        return torch_run_module(b, module, x);
+    *r = (struct torch_region){ .node0 = t->nnodes, .module = module };
+    for (int i = 0; i < TORCH_ARGS; i++)
+        r->args[i] = tape_hold(t, args[i]);
+    t->forget = true;
+    r->out = torch_run_module(b, module, x);
+    t->forget = false;
+    r->node1 = t->nnodes;
+    r->savers = t->nsavers - before;
+    b->nregions++;
+    if (!tape_wants_grad(t, r->out)) {  /* no node holds what it would need */
+        for (int i = 0; i < TORCH_ARGS; i++)
+            tape_drop(t, r->args[i]);
+        b->nregions--;
+    }
+    return r->out;
+}
+
 var torch_block(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
@@ -290,8 +330,8 @@ var torch_block(struct torch_model *b, var x)
     enum norm_place place = b->m->norm_place;
     bool first = place == NORM_FIRST || place == NORM_AROUND;
     bool behind = place == NORM_AROUND || place == NORM_BEHIND;
-    var n = first ? torch_norm(b, "norm", x, ROLE_NORM_ATTN) : tape_hold(t, x);
-    var attn = torch_attention(b, n);
+    var n = first ? module_of(b, TORCH_NORM_ATTN, x) : tape_hold(t, x);
+    var attn = module_of(b, TORCH_ATTENTION, n);
     n = named ? n : tmp(t, n, 0);
     if (behind)
         attn = tmp(t, attn, torch_norm(b, "post norm", attn, ROLE_NORM_ATTN_POST));
@@ -305,8 +345,8 @@ var torch_block(struct torch_model *b, var x)
         mid = tmp(t, mid, torch_norm(b, "norm", mid, ROLE_NORM_ATTN));
 
     t->half = 1;
-    n = first ? torch_norm(b, "mlp norm", mid, ROLE_NORM_MLP) : tape_hold(t, mid);
-    var y = mlp(b, n);
+    n = first ? module_of(b, TORCH_NORM_MLP, mid) : tape_hold(t, mid);
+    var y = module_of(b, TORCH_MLP, n);
     n = named ? n : tmp(t, n, 0);
     if (behind)
         y = tmp(t, y, torch_norm(b, "mlp post norm", y, ROLE_NORM_MLP_POST));

@@ -19,15 +19,19 @@ bool torch_has_two_tables(const struct model *m);
 
 enum { TORCH_ARGS = 7, TORCH_BUFFERS = 7 };     /* of what is checkpointed; what lasts until backward ends */
 
+/* A module of a block that is a checkpoint of its own, or the core of attention. */
+enum torch_module { TORCH_CORE, TORCH_NORM_ATTN, TORCH_ATTENTION, TORCH_NORM_MLP, TORCH_MLP };
+
 /* Operations that a checkpoint runs again in backward. */
 struct torch_region {
     int node0, node1;           /* nodes of the first run: they saved nothing */
     int savers;
     int cache0, cache1;         /* results that a selective checkpoint keeps */
     var args[TORCH_ARGS], out;           /* what the checkpoint holds, and what it returned */
+    enum torch_module module;   /* what it is of */
 };
 
-enum { TORCH_REGIONS = 2 };     /* of a block */
+enum { TORCH_REGIONS = 4 };     /* of a block */
 
 /* The same of a module of Megatron's (te_again.h). */
 enum { TE_MODULE_VARS = 3, TE_REGIONS = 8 };
@@ -66,6 +70,7 @@ struct torch_model {
     int64_t     outlives;       /* of what it saves stays until its next forward (native_moe.h) */
     bool        unscaled;       /* a block in 16 bits (program_unscaled()) */
     bool        again;          /* a depth of multi-token prediction is checkpointed */
+    bool        apart;          /* attention, MLP and norms are checkpoints of their own */
     bool        selective;      /* the attention core is checkpointed, or in Megatron's layers the modules that the plan names */
     struct torch_region region[TORCH_REGIONS];  /* of the block built last, in order */
     int         nregions;
@@ -84,6 +89,8 @@ struct torch_model {
 /* Of what one rank has. */
 void torch_model_init(struct torch_model *b, struct tape *t, const struct local_model *local);
 var  torch_embed(struct torch_model *b);
+/* What a module of a block makes of x, whose name stays; the core of attention is torch_attention_core(). */
+var  torch_run_module(struct torch_model *b, enum torch_module module, var x);
 /* Consumes the name x. */
 var  torch_block(struct torch_model *b, var x);
 var  torch_head(struct torch_model *b, var x);

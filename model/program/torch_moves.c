@@ -7,13 +7,6 @@
 
 enum { SETTLED = 1 << 24 };             /* names of tensors that stand for what settling moved */
 
-/* The tape replays the embedding, some equal blocks and the head: parts, each forward and backward. */
-struct parts {
-    const struct tape *t;
-    int part, head;                     /* what is copied, and the head, as parts of forward */
-    int embed, block0, block1;          /* the others; block1 stands for all blocks */
-};
-
 static int part_of(const struct tape *t, int store) { return t->stores[store].part / NPASS * NPASS; }
 
 /* The first store of a part's forward. */
@@ -27,21 +20,20 @@ static int first_store(const struct tape *t, int part)
 }
 
 /* Made by a block, freed where the head's forward leaves autocast: a cached cast.  The last block's output
- * goes there too, but not that of a block before it.  Or freed where backward ends, with the loss: what a node keeps beside autograd.
- * A first block that differs keeps less of it, and makes its stores in another order. */
-static enum left left_by(const struct parts *p, int store)
+ * goes there too, but not that of a block before it.  Or freed where backward ends, with the loss: what a node keeps beside autograd. */
+static enum left left_by(const struct torch_trace *p, int store)
 {
     const struct tape *t = p->t;
     int made = t->stores[store].part, by = t->stores[store].freed_by, twin = store;
 
-    if (made != p->block0 && made != p->block1)
+    if (made % NPASS != PASS_FORWARD || made == 0 || made >= p->head)
         return LEFT_NOT;
     if (tape_is_held(t, store))
         return LEFT_TO_END;
     if (by != p->head)
         return LEFT_NOT;
-    if (made == p->block1)
-        twin = first_store(t, p->block0) + store - first_store(t, p->block1);
+    if (made == p->last)
+        twin = first_store(t, p->odd) + store - first_store(t, p->last);
     return t->stores[twin].freed_by == by && t->stores[twin].bytes == t->stores[store].bytes ? LEFT_TO_HEAD : LEFT_NOT;
 }
 
@@ -50,7 +42,7 @@ static void add(struct move *to, struct kernel *k, struct move m)
     to[k->move0 + k->nmoves++] = m;
 }
 
-static void copy(const struct parts *p, struct move *to, struct kernel *k, struct move m)
+static void copy(const struct torch_trace *p, struct move *to, struct kernel *k, struct move m)
 {
     const struct store *st = &p->t->stores[m.tensor];
 
@@ -67,41 +59,42 @@ static void copy(const struct parts *p, struct move *to, struct kernel *k, struc
     add(to, k, m);
 }
 
-/* ---- what the first block does otherwise ---- */
+/* ---- what one block does otherwise ---- */
 
-static bool crosses(const struct store *st, int made_by, int freed_by)
+/* A store that the pass `by` frees and a part before that one made. */
+static bool crosses(const struct store *st, int by)
 {
-    return st->bytes && st->part / NPASS * NPASS == made_by && st->freed_by == freed_by;
+    return st->bytes && st->freed_by == by && st->part / NPASS < by / NPASS;
 }
 
-/* A store that crosses from `made_by` to the pass `freed_by` and has no twin of its size and category among those
- * that cross from `made_by2` to `freed_by2`; the k-th of equal ones needs a k-th twin. */
-static bool has_twin(const struct tape *t, int store, int made_by, int freed_by, int made_by2, int freed_by2)
+/* A store that crosses to `by` and has no twin of its size and category among those that cross to `by2`; the k-th of
+ * equal ones needs a k-th twin. */
+static bool has_twin(const struct tape *t, int store, int by, int by2)
 {
     const struct store *st = &t->stores[store];
     int rank = 0;
 
     for (int i = 1; i <= store; i++)
-        rank += crosses(&t->stores[i], made_by, freed_by) && t->stores[i].bytes == st->bytes && t->stores[i].cat == st->cat;
+        rank += crosses(&t->stores[i], by) && t->stores[i].bytes == st->bytes && t->stores[i].cat == st->cat;
     for (int i = 1; i < t->nstores; i++)
-        rank -= crosses(&t->stores[i], made_by2, freed_by2) && t->stores[i].bytes == st->bytes && t->stores[i].cat == st->cat;
+        rank -= crosses(&t->stores[i], by2) && t->stores[i].bytes == st->bytes && t->stores[i].cat == st->cat;
     return rank <= 0;
 }
 
-/* What settling added to a kernel of the embedding: tensors of the embedding that the first block frees though no
- * other block frees its like, and those that other blocks free of the block before them. */
-static void settle(const struct parts *p, struct move *to, struct kernel *k, enum pass pass)
+/* What settling added to a kernel: tensors that the odd block frees though no other block frees its like, and those
+ * that other blocks free of the block before them. */
+static void settle(const struct torch_trace *p, struct move *to, struct kernel *k, enum pass pass)
 {
     const struct tape *t = p->t;
-    int by0 = p->block0 + (int)pass, by1 = p->block1 + (int)pass;
+    int odd = p->odd + (int)pass, last = p->last + (int)pass;
 
     for (int i = 1; i < t->nstores; i++) {
         const struct store *st = &t->stores[i];
         struct move m = { .bytes = st->bytes, .tensor = i, .mem = st->cat, .pass = (uint8_t)(st->part % NPASS) };
-        if (crosses(st, p->embed, by0) && !has_twin(t, i, p->embed, by0, p->block0, by1)) {
-            m.kind = MOVE_FREE;
+        if (crosses(st, odd) && !has_twin(t, i, odd, last)) {
+            m.kind = part_of(t, i) == p->part ? MOVE_FREE : MOVE_FREE_OTHERS;
             add(to, k, m);
-        } else if (crosses(st, p->block0, by1) && !has_twin(t, i, p->block0, by1, p->embed, by0)) {
+        } else if (crosses(st, last) && !has_twin(t, i, last, odd)) {
             m.kind = MOVE_ALLOC;
             m.tensor = SETTLED + i;
             m.handed_on = true;
@@ -110,11 +103,10 @@ static void settle(const struct parts *p, struct move *to, struct kernel *k, enu
     }
 }
 
-int torch_moves(const struct tape *t, int part, int head, bool settles, struct piece *out, enum pass pass)
+int torch_moves(const struct torch_trace *p, struct piece *out, enum pass pass)
 {
-    const struct parts p = { t, part, head, 0, NPASS, head - NPASS };
-    int n = out->nkernels[pass], room = 1 + t->nstores, at = 0;
-    int settled = !settles ? -1 : pass == PASS_FORWARD ? n - 1 : 0;
+    int n = out->nkernels[pass], room = 1 + p->t->nstores, at = 0;
+    int settled = !p->settles ? -1 : pass == PASS_FORWARD ? n - 1 : 0;
 
     for (int i = 0; i < n; i++)
         room += out->kernels[pass][i].nmoves;
@@ -127,9 +119,9 @@ int torch_moves(const struct tape *t, int part, int head, bool settles, struct p
         k->move0 = at;
         k->nmoves = 0;
         for (int m = first; m < first + moves; m++)
-            copy(&p, to, k, t->moves[m]);
+            copy(p, to, k, p->t->moves[m]);
         if (i == settled)
-            settle(&p, to, k, pass);
+            settle(p, to, k, pass);
         at += k->nmoves;
     }
     out->moves[pass] = to;

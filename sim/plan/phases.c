@@ -16,7 +16,7 @@
 
 /* ---- what is given ---- */
 
-/* "roles.engine.sleep=1": the value as JSON has it, else a text. */
+/* "roles.engine.sleep=1": the value as JSON has it, else a text, which a version is, too. */
 static int set_key(json_t *doc, const char *pair)
 {
     const char *value = strchr(pair, '=');
@@ -35,7 +35,7 @@ static int set_key(json_t *doc, const char *pair)
             return fail("--set: %.80s: %s is no object", pair, at);
         doc = next;
     }
-    json_t *v = json_loads(value + 1, JSON_DECODE_ANY, NULL);
+    json_t *v = strcmp(at, "version") != 0 ? json_loads(value + 1, JSON_DECODE_ANY, NULL) : NULL;
     json_object_set_new(doc, at, v ? v : json_string(value + 1));
     return 0;
 }

@@ -21,7 +21,7 @@
 const char *const search_frameworks[] = { "torch", "deepspeed", "any", "megatron", NULL };
 const char *const search_strategies[] = { "dp", "ddp", "zero1", "zero2", "zero3", "fsdp", NULL };
 const char *const search_dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", "megatron", NULL };
-const char *const search_recomputes[] = { "none", "selective", "full", "op", "offload", "reentrant", [NRECOMPUTE] = "all", NULL };
+const char *const search_recomputes[] = { "none", "selective", "modules", "full", "op", "offload", "reentrant", [NRECOMPUTE] = "all", NULL };
 
 /* What runs in each; `any` is what runs in one of them, unless a dialect is named. */
 static const uint64_t framework_dialects[] = {

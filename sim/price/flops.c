@@ -152,6 +152,7 @@ double flops_hardware_per_token(const struct plan *p, enum flop_convention f)
     double share = m->layers > 0 ? (double)program_recomputed_blocks(p) / (double)m->layers : 0;
 
     switch (p->recompute) {
+    case RECOMPUTE_MODULES:
     case RECOMPUTE_OFFLOAD:
     case RECOMPUTE_REENTRANT:
     case RECOMPUTE_FULL:      return done + blocks * share;

@@ -48,7 +48,7 @@ static void axolotls_qlora_is_a_plan_of_nf4_with_double_quantisation(void **stat
     assert_string_equal(p.train.target_modules, "all-linear");
     assert_close(p.train.dropout, 0.05, 0);
     assert_int_equal(p.optimizer, OPTIMIZER_PAGED_ADAMW);
-    assert_int_equal(p.recompute, RECOMPUTE_FULL);
+    assert_int_equal(p.recompute, RECOMPUTE_REENTRANT);
     assert_int_equal(p.seq, 4096);
     assert_int_equal(p.micro_batch, 2);
     assert_int_equal(p.accumulation, 4);
@@ -108,7 +108,7 @@ static void llama_factorys_lora_has_its_own_defaults(void **state)
     assert_int_equal(p.train.rank, 8);
     assert_close(p.train.alpha, 16, 0);
     assert_string_equal(p.train.target_modules, "q_proj,v_proj");
-    assert_int_equal(p.recompute, RECOMPUTE_FULL);
+    assert_int_equal(p.recompute, RECOMPUTE_REENTRANT);
     assert_int_equal(p.optimizer, OPTIMIZER_ADAMW);
     assert_int_equal(p.optimizer_form, OPTIMIZER_FUSED);
     assert_int_equal(p.ddp.model_dtype, DT_BF16);

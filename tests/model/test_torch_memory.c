@@ -116,6 +116,28 @@ static void the_first_step_and_units_of_several_blocks_agree(void **state)
     assert_int_equal(each_line("tests/golden/memory/torch_units.jsonl", check_first_and_steady), 21);
 }
 
+static int modules_wrong;
+
+static void check_modules(const struct step *s)
+{
+    int64_t got = s->ledger.phase[SCHED_STEADY].bytes, want = json_integer_value(json_object_get(json_object_get(s->line, "steady"), "peak_total"));
+    double error = (double)(got - want) / (double)want;
+
+    if (fabs(error) <= FOLLOWED)
+        return;
+    print_error("%s: %lld, PyTorch counts %lld (%+.3f %%)\n", s->name, (long long)got, (long long)want, 100 * error);
+    print_categories(s);
+    modules_wrong++;
+}
+
+/* Attention, MLP and norms as checkpoints of their own. */
+static void modules_that_are_recomputed_agree(void **state)
+{
+    (void)state;
+    assert_true(each_line("tests/golden/memory/torch_modules.jsonl", check_modules) >= 16);
+    assert_int_equal(modules_wrong, 0);
+}
+
 static void units_of_embedding_and_head_agree(void **state)
 {
     (void)state;
@@ -249,7 +271,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(peaks_agree),
         cmocka_unit_test(the_first_step_and_units_of_several_blocks_agree),
-        cmocka_unit_test(units_of_embedding_and_head_agree),
+        cmocka_unit_test(units_of_embedding_and_head_agree), cmocka_unit_test(modules_that_are_recomputed_agree),
         cmocka_unit_test(what_persists_agrees_to_the_byte),
         cmocka_unit_test(the_most_of_each_collective_buffer_agrees_to_the_byte),
         cmocka_unit_test(the_host_and_what_is_copied_agree_to_the_byte),

@@ -16,6 +16,7 @@
 #define NARROW "tests/golden/tune/narrow.jsonl"  /* by record_narrow.py: adapters in the model's 16 bits */
 #define DORA "tests/golden/tune/dora.jsonl"      /* by record_dora.py: torchtune's layers with magnitudes */
 #define ENDS "tests/golden/tune/ends.jsonl"      /* by record_ends.py: adapters of the embedding and the head */
+#define TARGETS "tests/golden/tune/targets.jsonl"  /* by record_targets.py: adapters of some layers, of none of q and k */
 #define LIVE "tests/golden/tune/live.jsonl"      /* by record_live.py: int8 layers under DDP */
 #define FOLLOWED 1e-4
 
@@ -94,6 +95,14 @@ static void peaks_with_adapters_of_the_ends_agree(void **state)
     (void)state;
     wrong = 0;
     assert_true(each_line(ENDS, check_peak) >= 24);
+    assert_int_equal(wrong, 0);
+}
+
+static void peaks_with_adapters_of_some_layers_agree(void **state)
+{
+    (void)state;
+    wrong = 0;
+    assert_int_equal(each_line(TARGETS, check_peak), 32);
     assert_int_equal(wrong, 0);
 }
 
@@ -211,6 +220,7 @@ int main(void)
         cmocka_unit_test(mixtures_peaks_agree),
         cmocka_unit_test(peaks_with_adapters_in_16_bits_agree),
         cmocka_unit_test(peaks_with_magnitudes_agree), cmocka_unit_test(peaks_with_adapters_of_the_ends_agree),
+        cmocka_unit_test(peaks_with_adapters_of_some_layers_agree),
         cmocka_unit_test(int8_layers_keep_their_inputs_through_checkpoints),
         cmocka_unit_test(entries_use_what_is_there),
         cmocka_unit_test(what_persists_agrees_to_the_byte),

@@ -20,7 +20,7 @@ def name_of(p):
     if "unit" in p:
         parts.append(p["unit"].replace(" ", ""))
     if p["recompute"] != "none":
-        parts.append({"full": "ckpt", "op": "sac", "selective": "core", "reentrant": "reentrant"}[p["recompute"]])
+        parts.append({"full": "ckpt", "modules": "modules", "op": "sac", "selective": "core", "reentrant": "reentrant"}[p["recompute"]])
     reshard = p.get("fsdp", {}).get("reshard_after_forward", True)
     if reshard is not True:
         parts.append("reshard%d" % reshard if reshard else "keep")

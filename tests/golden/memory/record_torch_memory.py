@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records PyTorch's own account of the memory of a training step.
 
-    python record_torch_memory.py [--cases steps|alone|attention|options|hooks|experts|activations|liger|trl|units|ends|numbers|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
+    python record_torch_memory.py [--cases steps|alone|attention|options|hooks|experts|activations|liger|trl|units|ends|numbers|modules|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
 
 FSDP2 and HSDP by torch.distributed._tools.fsdp2_mem_tracker.FSDPMemTracker, DDP by
 MemTracker, both under FakeTensorMode with a fake process group: the modelling code,
@@ -70,7 +70,7 @@ from torch_ends import ENDS, end_cases, shard_ends
 from torch_hooks import hook_cases, kept, register_hook, steps_before
 from torch_mixtures import MIXTURES, PUTS, expert_cases, operator_cases, take_grouped_products
 from torch_numbers import NUMBERS, class_of, number_cases, number_loss
-from torch_options import option_cases, recompute_attention, recompute_by_operator, replace_loss
+from torch_options import module_cases, option_cases, recompute_attention, recompute_by_operator, recompute_modules, replace_loss
 from torch_units import UNITS, unit_cases
 from hook_without_gradients import hook_without_gradients
 
@@ -438,6 +438,8 @@ def built(plan, dtype=torch.float32):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": plan["recompute"] == "reentrant"})
     if plan["recompute"] == "op":
         recompute_by_operator(blocks_of(model))
+    if plan["recompute"] == "modules":
+        recompute_modules(blocks_of(model))
     recompute_attention(model, plan["recompute"] == "selective")
     return model
 
@@ -645,7 +647,7 @@ def choices(gpu):
             yield " ".join([gpu, "latent", "bf16", str(value), str(key), taken.kernel])
 
 
-CASES = {"steps": cases, "alone": lambda: alone_cases(plan_of), "attention": lambda: attention_cases(plan_of, FAMILIES), "options": lambda: option_cases(plan_of),
+CASES = {"steps": cases, "alone": lambda: alone_cases(plan_of), "attention": lambda: attention_cases(plan_of, FAMILIES), "options": lambda: option_cases(plan_of), "modules": lambda: module_cases(plan_of),
          "hooks": lambda: hook_cases(plan_of), "experts": lambda: expert_cases(plan_of), "operators": lambda: operator_cases(plan_of),
          "activations": lambda: activation_cases(plan_of), "liger": lambda: liger_cases(plan_of), "trl": lambda: trl_cases(plan_of),
          "units": lambda: unit_cases(plan_of), "ends": lambda: end_cases(plan_of), "numbers": lambda: number_cases(plan_of)}

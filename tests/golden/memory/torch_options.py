@@ -111,6 +111,27 @@ def recompute_attention(model, again):
     module.eager_attention_forward = functools.partial(checkpoint, eager, use_reentrant=False) if again else eager
 
 
+def recompute_modules(blocks):
+    """Recompute "modules": what NeMo Automodel's apply_submodule_checkpointing() wraps of a block."""
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+    for block in blocks:
+        for name in ("mlp", "self_attn", "input_layernorm", "post_attention_layernorm"):
+            setattr(block, name, checkpoint_wrapper(getattr(block, name)))
+
+
+def module_cases(plan_of):
+    for model in ("llama-10m", "llama-15m-gqa-tied"):
+        for strategy in ("fsdp", "ddp"):
+            yield plan_of(model, strategy, world=4, batch=2, seq=256, precision="bf16" if strategy == "fsdp" else "fp32", recompute="modules")
+            yield plan_of(model, strategy, world=4, batch=1, seq=512, precision="fp32", accumulation=2, recompute="modules")
+    yield plan_of("llama-10m", world=4, batch=2, seq=256, kernels="torch-eager", recompute="modules")
+    yield plan_of("llama-1b", batch=2, seq=1024, recompute="modules")
+    yield plan_of("llama-1b", batch=1, seq=2048, recompute="modules", model_dtype="bf16", reshard=False)
+    yield plan_of("llama-8b", world=16, batch=1, seq=4096, recompute="modules")
+    for family in ("qwen2", "qwen3", "mistral", "granite"):
+        yield plan_of(family, world=4, batch=2, seq=256, recompute="modules")
+
+
 def option_cases(plan_of):
     """Losses, recompute by operator, forms of AdamW, parameters in bf16."""
     for loss in ("bf16", "fused"):

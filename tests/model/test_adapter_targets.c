@@ -1,0 +1,100 @@
+/* Adapters of any subset of a block's linear layers, beside each kind of recompute: a plan is read, evaluated, and its requests add up.  The
+ * first block keeps only what its own adapters need, so that others may free what is made once for all of them.
+ * What steps of such adapters take is held against PyTorch's trackers in test_tuned_memory.c. */
+#include "tests/check.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/memory/evaluate.h"
+#include "model/plan/plan.h"
+
+static const char *const llama[] = { "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", NULL };
+static const char *const opt[] = { "q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2", NULL };
+static const char *const phi[] = { "q_proj", "k_proj", "v_proj", "dense", "fc1", "fc2", NULL };
+static const char *const falcon[] = { "query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h", NULL };
+static const char *const gpt2[] = { "c_attn", "c_proj", "c_fc", NULL };
+static const struct { const char *name, *kernels; const char *const *layers; } models[] = {
+    { "llama-3.2-1b", NULL, llama }, { "qwen3-0.6b", NULL, llama }, { "mistral-7b", NULL, llama }, { "gemma-2-2b", "torch-eager", llama },
+    { "opt-125m", NULL, opt }, { "phi-2", NULL, phi }, { "falcon-7b", NULL, falcon }, { "gpt2", NULL, gpt2 },
+};
+static const struct { const char *strategy, *dialect, *more; int gpus; } cells[] = {
+    { "ddp", "torch", "{}", 2 },   { "fsdp", "torch", "{}", 2 },      { "fsdp", "torch-fsdp1", "{}", 2 }, { "zero2", "deepspeed", "{}", 2 },
+    { "zero3", "deepspeed", "{}", 2 }, { "ddp", "torch", "{ \"ddp\": { \"wrapped\": false } }", 1 },
+    { "ddp", "torch", "{ \"parallel\": { \"pipeline\": 2 } }", 2 },
+};
+static const char *const recomputes[] = { "none", "selective", "full", "op", "reentrant" };
+enum { MODELS = sizeof models / sizeof *models, CELLS = sizeof cells / sizeof *cells, RECOMPUTES = sizeof recomputes / sizeof *recomputes };
+
+static json_t *plan_of(int model, int cell, int recompute, int subset)
+{
+    json_t *targets = json_array(), *plan = json_loads(cells[cell].more, 0, NULL);
+    char cluster[16];
+
+    for (int i = 0; models[model].layers[i]; i++)
+        if (subset >> i & 1)
+            json_array_append_new(targets, json_string(models[model].layers[i]));
+    snprintf(cluster, sizeof cluster, "%dxh100", cells[cell].gpus);
+    json_object_update_new(plan, json_pack("{s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:{s:i, s:o}}", "dpx_plan", 1, "model", models[model].name,
+                                           "cluster", cluster, "strategy", cells[cell].strategy, "dialect", cells[cell].dialect, "seq", 256,
+                                           "micro_batch", 2, "precision", "bf16", "recompute", recomputes[recompute], "train", "lora", "lora",
+                                           "rank", 8, "target_modules", targets));
+    if (models[model].kernels)
+        json_object_set_new(plan, "kernels", json_string(models[model].kernels));
+    return plan;
+}
+
+/* 1: planned; 0: refused with a reason. */
+static int planned(int model, int cell, int recompute, int subset)
+{
+    json_t *json = plan_of(model, cell, recompute, subset);
+    struct plan p;
+    struct evaluation e;
+    char why[512] = "";
+
+    fail_capture(why, sizeof why);
+    int rc = plan_from_json(json, "plan", &p);
+    int said = rc == 0 ? evaluate(&p, &e) : 0;
+    fail_capture(NULL, 0);
+    if (said < 0) {
+        char *text = json_dumps(json, 0);
+        fail_msg("%s: %s", text, why);
+    }
+    json_decref(json);
+    if (rc < 0) {
+        assert_true(why[0] != '\0');
+        return 0;
+    }
+    assert_true(e.reserved.known);
+    evaluation_free(&e);
+    plan_free(&p);
+    return 1;
+}
+
+/* Each subset with each recompute; models and cells in turn. */
+static void any_layers_may_have_adapters(void **state)
+{
+    int n[RECOMPUTES] = { 0 }, turn = 0;
+
+    (void)state;
+    for (int m = 0; m < MODELS; m++) {
+        int layers = 0;
+        while (models[m].layers[layers])
+            layers++;
+        for (int subset = 1; subset < 1 << layers; subset++)
+            for (int r = 0; r < RECOMPUTES; r++)
+                if (layers < 7 || (subset + r + m) % 3 == 0)
+                    n[r] += planned(m, turn++ % CELLS, r, subset);
+    }
+    for (int r = 0; r < RECOMPUTES; r++)
+        if (n[r] == 0)
+            fail_msg("no plan recomputes %s", recomputes[r]);
+    assert_true(n[0] + n[1] > 150);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(any_layers_may_have_adapters) };
+
+    return cmocka_run_group_tests_name("model/adapter targets", tests, NULL, NULL);
+}
