@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "model/exchange/unread.h"
 #include "model/form/form_rows.h"
+#include "model/plan/attention.h"
 
 static const struct form_row rows[] = {
     { "model.name", ROW_READ, NULL }, { "model.optimization_dtype", ROW_READ, NULL }, { "model.reduce_dtype", ROW_READ, NULL },
@@ -32,7 +33,7 @@ static const struct form_row rows[] = {
     { "model.quantization.*", ROW_REFUSED, "its float8 of blocks is not modelled" },
     { "model.debug.num_layers", ROW_REFUSED, "another number of layers than the model has: give its config.json with --model" },
     { "model.debug.random_init", ROW_SILENT, NULL }, { "model.debug.force_balanced_routing", ROW_SILENT, NULL },
-    { "model.attn", ROW_MATTERS, "attention is planned with PyTorch's kernels" },
+    { "model.attn", ROW_READ, NULL },
     { "model.impl", ROW_SILENT, NULL }, { "model.seq_len", ROW_SILENT, NULL }, { "model.trust_remote_code", ROW_SILENT, NULL },
     { "model.conversion_dir", ROW_SILENT, NULL },
     { "model.moe_use_grouped_mm", ROW_SILENT, NULL }, { "model.moe_router_dtype", ROW_MATTERS, "routers compute in the plan's precision" },
@@ -192,6 +193,22 @@ static void read_compile(struct form_reading *r)
         notes_add(r->notes, "model.compile: blocks with adapters are planned uncompiled: they take more memory and time than compiled ones");
 }
 
+static const char *const attentions[] = { "auto", "flash_attention_2", "flash_attention_3", "flash_attention_4", NULL };
+
+/* trainer/model.py, resolve_auto_attn(): by compute capability.  Of the finished plan. */
+static void put_attention(struct plan *p, int said, struct notes *notes)
+{
+    static const enum attention_by by[] = { ATTENTION_BY_SDPA, ATTENTION_BY_FLASH_2, ATTENTION_BY_FLASH_3, ATTENTION_BY_FLASH_4 };
+    int arch = p->cluster.gpu.sm_arch;
+
+    if (said == 0)
+        said = arch == 100 ? 3 : arch == 90 ? 2 : 1;
+    if (attention_takes(p, by[said]))
+        p->attention = by[said];
+    else
+        notes_add(notes, "model.attn: %s is planned with PyTorch's kernels here", attentions[said]);
+}
+
 /* The base's weights and the adapters are in optimization_dtype both (lora.py: apply_lora_to_model()). */
 static void read_lora(struct form_reading *r)
 {
@@ -262,7 +279,11 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     read_lora(&r);
     read_optimizer(&r);
     read_head(&r);
-    return form_end(&r, p);
+    int attention = form_word(&r, "model.attn", attentions, 0);
+    if (form_end(&r, p) < 0)
+        return -1;
+    put_attention(p, attention, notes);
+    return 0;
 }
 
 const struct form form_primerl = {
