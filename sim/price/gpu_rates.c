@@ -44,12 +44,11 @@
  * sustained_12_8: with cuBLAS of CUDA 12.8 and later.  The longest product published, 16384^3 of 12.6 ms, reaches 700.6 TFLOP/s
  * on H100 (marin, JAX 0.10; the same at 8192^3: 753.3; torch 2.8.0+cu128 there 717.4, napkin-math).  In the form of
  * gemm_cost.c, whose tiles and waves cost 2 % of it, that is 0.7226 of the peak, over 0.758. */
-/* attention, flash-attn's own kernel of a generation: 3 on Hopper, 4 on Blackwell (enum flash), causal, heads of 128, by the form of
- * kernel_cost.c.  Hopper: 616 TFLOP/s at 16384 tokens with the clock held at 1830 MHz (FlashAttention-3, figure 5), 627 without end;
- * 4817.44 us for 4 x 48 heads of 8192 tokens (meta-pytorch/tritonbench#1267), 685 there and 710 without end: 0.634 and 0.718 of the peak,
- * and 0.675 in the middle.  Its backward in the latter, 15308.16 us, is 0.79 of forward, FLASH_BACKWARD 0.86.  B200: 1330 TFLOP/s at 16384
- * tokens without a mask, 0.602 without end; with one 660, 899 and 1062 at 1024, 2048 and 4096, which climb later than the form does
- * (Dao-AILab/flash-attention#2605).  Others: no kernel of theirs, as the second. */
+/* attention, flash-attn's own kernel of a generation: 3 on Hopper, 4 on Blackwell (FLASH_3), causal, heads of 128, by the form of
+ * kernel_cost.c.  Hopper: 616 TFLOP/s at 16384 tokens with the clock held at 1830 MHz (FlashAttention-3, figure 5), 639 without end;
+ * 4817.44 us for 4 x 48 heads of 8192 tokens (meta-pytorch/tritonbench#1267), 685 there and 735 without end: 0.646 and 0.743 of the peak,
+ * 0.693 in the middle.  Backward 561 (figure 6) and, in 15308.16 us, 539.  B200: 1330 TFLOP/s at 16384 tokens without a mask, 0.613 without end
+ * (Dao-AILab/flash-attention#2605).  Others have no kernel of theirs: as the second.  tests/sim/test_gpu_rates.c computes them again. */
 /* scaled: Transformer Engine's own benchmark of the twelve products of a layer (15872 tokens, hidden 4096, ffn 16384; docs/examples/
  * gemm_profiling/gemm_profiling.rst at d0067d0d, August 2026), operands already in their format, against 16 bits in the same run:
  *
@@ -78,11 +77,11 @@ static const struct { const char *names; struct gpu_rates r; } table[] = {
         SIMUMAX "; memory as the SXM version", { 0 } } },
     /* hbm: napkin-math hbm_copy 3000 and elementwise_add 3058 of 3350 GB/s. */
     { " h100 h200 gh200 ",
-      { 0.758, 1.35, 0.795, 0.953, 0.90, 1.25, { 0.35, 0.55, 0.675 }, 1.35, BASIS_PUBLISHED,
+      { 0.758, 1.35, 0.795, 0.953, 0.90, 1.25, { 0.35, 0.55, 0.693 }, 1.35, BASIS_PUBLISHED,
         VIDUR ", " NAPKIN ", " MARIN "; " FA3,
         HOPPER_SCALED } },
     { " h100-pcie h100-nvl ",
-      { 0.65, 1.5, 1, 1, 0.88, 1.35, { 0.35, 0.55, 0.675 }, 1.5, BASIS_DATASHEET,
+      { 0.65, 1.5, 1, 1, 0.88, 1.35, { 0.35, 0.55, 0.693 }, 1.5, BASIS_DATASHEET,
         "as H100, less for 350-400 W", { 0 } } },
     /* A seventh of H100's units behind the same memory and power: close to its peak. */
     { " h20 ",
@@ -90,16 +89,16 @@ static const struct { const char *names; struct gpu_rates r; } table[] = {
         "as H100; nothing holds its few units back", { 0 } } },
     /* hbm: GB200 copies 5715, B300 streams 6420 of 8000 GB/s. */
     { " b200 gb200 ",
-      { 0.725, 1.37, 0.796, 0.796, 0.76, 1.3, { 0.17, 0.50, 0.60 }, 1.5, BASIS_PUBLISHED,
+      { 0.725, 1.37, 0.796, 0.796, 0.76, 1.3, { 0.17, 0.50, 0.613 }, 1.5, BASIS_PUBLISHED,
         "pytorch/ao#2427, vllm-project/vllm#19566, NVIDIA/tilus, modular.com; " SIMUMAX ", " TLX ", " AZURE "; " MLENG
         " network/README.md, " MARIN "; FlashAttention-2: Dao-AILab/flash-attention#1589", B200_SCALED } },
     /* gemm: TransformerEngine's tutorial 0.68 (twelve products), marin 0.78 (two).  A GB300 keeps it at its 1400 W: 0.72 to 0.81 of
      * random normal numbers (facebookexperimental/triton#740); a B300 has 1100, by gpu_power_share() 0.854 of that. */
     { " gb300 ",
-      { 0.73, 1.5, 1, 1, 0.80, 1.3, { 0.17, 0.50, 0.60 }, 1.5, BASIS_PUBLISHED,
+      { 0.73, 1.5, 1, 1, 0.80, 1.3, { 0.17, 0.50, 0.613 }, 1.5, BASIS_PUBLISHED,
         TE_GEMM ", " MARIN "; attention as B200", BLACKWELL_SCALED } },
     { " b300 ",
-      { 0.73, 1.5, 0.854, 0.854, 0.80, 1.3, { 0.17, 0.50, 0.60 }, 1.5, BASIS_PUBLISHED,
+      { 0.73, 1.5, 0.854, 0.854, 0.80, 1.3, { 0.17, 0.50, 0.613 }, 1.5, BASIS_PUBLISHED,
         TE_GEMM ", " MARIN "; at 1100 W as GB300 by power; attention as B200", BLACKWELL_SCALED } },
     /* GeForce: products with sums in fp32 run at half of what its multipliers could do, so that memory, caches and power hold them back
      * little, and its clock is above the 2520 MHz of its datasheet: the best of five sizes is 160 to 173 TFLOP/s of 165.2 on nine cards
