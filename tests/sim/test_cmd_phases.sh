@@ -108,6 +108,17 @@ a_full_card() {
 }
 check 'on a full card the allocator gives its cache back' "$(a_full_card)"
 
+# An engine that never sleeps has its memory from before the first step on: the trainers' idle cache stands in nobody's way.  Where the allocator itself finds no
+# room the phases do not fit, even if all that is live would.
+beside_one_that_never_sleeps() {
+    ask demo/grpo.json 0 --set roles.engine.sleep=0 roles.engine.gpu_memory_utilization=0.45 roles.actor.empties_cache=false
+    holds "d['tight'] and phase['generate']['needed_bytes'] == phase['generate']['live_bytes'] + phase['generate']['outside_bytes'] + phase['generate']['engine_bytes']"
+    holds "all(p['needed_bytes'] <= p['taken_bytes'] <= d['limit_bytes'] for p in d['phases'])"
+    ask demo/grpo.json 3 --set roles.engine.sleep=0 roles.engine.gpu_memory_utilization=0.55
+    holds "'\"update\"' in d['why_not'] and 'lies in pieces' in d['why_not'] and all(p['needed_bytes'] <= d['limit_bytes'] for p in d['phases'])"
+}
+check 'an idle cache is in the way of what grows alone, and an allocator without room is no fit' "$(beside_one_that_never_sleeps)"
+
 # What is moved to host memory leaves the GPU only once the cache is emptied.
 offload_needs_an_empty_cache() {
     for empties in true false; do
