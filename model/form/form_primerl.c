@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "model/exchange/unread.h"
+#include "model/form/form_bound.h"
 #include "model/form/form_rows.h"
 #include "model/plan/attention.h"
 
@@ -258,6 +259,26 @@ static void read_head(struct form_reading *r)
         notes_add(r->notes, "model.fused_lm_head_token_chunk_size: chunks of the head are planned as cut cross-entropy, which keeps no logits either");
 }
 
+/* Usual target_modules have "experts": adapters of all experts' three products (layers/lora/multi_moe.py).  Of each weights, gradients and two moments
+ * in fp32 on the rank that has them, two blocks' gathered in bf16 with gradients in fp32; of a block's tokens what adapters add, its sum with what the
+ * experts gave, and the gradients of both. */
+static double expert_adapters(const struct form_reading *r, const struct plan *p)
+{
+    const json_t *targets = form_value(r->file->doc, "model.lora.target_modules"), *t;
+    const struct model *m = &p->model;
+    bool named = !targets;
+    size_t i;
+
+    json_array_foreach((json_t *)(uintptr_t)targets, i, t)
+        named |= json_string_value(t) && strstr(json_string_value(t), "experts");
+    if (!has_lora(r) || m->experts == 0 || !named)
+        return 0;
+    double block = 3.0 * (double)m->experts * (double)p->train.rank * (double)(m->hidden + m->expert_ffn);
+    double tokens = (double)p->micro_batch * (double)plan_rank_seq(p) * (double)m->experts_used;
+
+    return block * (double)m->layers * 16 / (double)p->cluster.world_size + block * 2 * (2 + 6) + tokens * (double)(2 * m->expert_ffn + m->hidden) * 2 * 4;
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     struct form_reading r;
@@ -283,7 +304,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     if (form_end(&r, p) < 0)
         return -1;
     put_attention(p, attention, notes);
-    return 0;
+    double beside = expert_adapters(&r, p);
+    return beside > 0 ? form_bound(f, p, beside, "model.lora: adapters of experts, whose time is not in the step either,", notes) : 0;
 }
 
 const struct form form_primerl = {
