@@ -107,6 +107,10 @@ static int values_are_followed(enum engine e, const struct plan *p)
         return refuse(e, "this optimizer yet", "\"optimizer\" must be adamw");
     if (p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL && (p->recompute != RECOMPUTE_OP || e != ENGINE_TORCH))
         return refuse(e, "this \"recompute\" yet", "none, full and, of torch, op are followed");
+    if (p->fsdp.reads_positions)
+        return refuse(e, "loops that read positions back", "\"fsdp.reads_positions\" must be false");
+    if (p->attention != ATTENTION_BY_SDPA)
+        return refuse(e, "flash-attn's attention", "\"attention\" must be sdpa");
     if (p->logits_kept != LOGITS_DROPPED)
         return refuse(e, "loops that keep logits", "\"logits_kept\" must be none");
     if (p->precision == DT_FP16)

@@ -179,8 +179,9 @@ static void print_model_dtype(const struct plan *p, int t, FILE *to)
     else
         fprintf(to, "model = model.to(%s)%s\n", torch_dtype(t < 0 ? DT_FP32 : (enum dtype)t),
                 t < 0 && p->precision != DT_FP32 ? "        # from_pretrained() loads the checkpoint's dtype, mostly 16 bits: the plan trains weights in fp32" : "");
+    static const char *const attentions[] = { "sdpa", "flash_attention_2", "flash_attention_3", "flash_attention_4" };
     if (!p->model.recorded)
-        fprintf(to, "model.set_attn_implementation(\"%s\")\n", p->kernels == KERNELS_TORCH_SDPA ? "sdpa" : "eager");
+        fprintf(to, "model.set_attn_implementation(\"%s\")\n", kernels_take_sdpa(p->kernels) ? attentions[p->attention] : "eager");
 }
 
 static void export_fsdp2(const struct plan *p, const char *blocks, FILE *to)
@@ -375,6 +376,8 @@ int export_torch(const struct plan *p, FILE *to)
         return refuse("liger", "call liger_kernel.transformers' apply_liger_kernel_to_...() by hand");
     if (p->recompute == RECOMPUTE_SELECTIVE || p->recompute == RECOMPUTE_MODULES || p->recompute == RECOMPUTE_OP || p->recompute == RECOMPUTE_OFFLOAD || p->recompute_interval > 1)
         return refuse("recompute", "transformers recomputes whole blocks, all or none, and keeps their inputs on the GPU");
+    if (p->fsdp.reads_positions)
+        return refuse("fsdp.reads_positions", "the loop that is printed reads no positions back");
     if (p->fsdp.optimizer_offload)
         return refuse("fsdp.optimizer_offload", "copy the optimizer's states from and to the host around its step by hand, as prime-rl does");
     if (p->activation_offload != OFFLOAD_NOTHING)

@@ -173,6 +173,10 @@ static int check(const struct recipe_out *r)
         return refuse(r, "loss", "written for transformers' own, in fp32");
     if (p->qat.kind != QAT_NONE)
         return refuse(r, "qat", "torchtune trains so: tune run qat_distributed");
+    if (p->fsdp.reads_positions)
+        return refuse(r, "fsdp.reads_positions", "its trainer reads no positions back");
+    if (p->attention == ATTENTION_BY_FLASH_4 && !r->axolotl)
+        return refuse(r, "attention", "it has flash-attn 2 and 3");
     if (p->logits_kept != LOGITS_DROPPED)
         return refuse(r, "logits_kept", "its trainer names no logits while backward runs");
     if (p->liger.rope || p->liger.rms_norm || p->liger.glu_activation)
@@ -210,6 +214,7 @@ static int put_dtype(const struct recipe_out *r)
 static int write_recipe(const struct recipe_out *r)
 {
     const struct plan *p = r->p;
+    static const char *const attentions[][2] = { { "sdpa", "sdpa" }, { "flash_attention_2", "fa2" }, { "flash_attention_3", "fa3" }, { "flash_attention_4", "" } };
     bool adapts = training_is_lora(&p->train);
     const char *id = hf_ids_of(p->model.name);
 
@@ -226,7 +231,7 @@ static int write_recipe(const struct recipe_out *r)
     if (p->recompute != RECOMPUTE_NONE)
         put(r, "gradient_checkpointing_kwargs", "use_reentrant_gc", r->axolotl ? json_pack("{s:b}", "use_reentrant", p->recompute == RECOMPUTE_REENTRANT) : json_boolean(p->recompute == RECOMPUTE_REENTRANT));
     put(r, NULL, "disable_gradient_checkpointing", json_boolean(p->recompute == RECOMPUTE_NONE));
-    put(r, "attn_implementation", "flash_attn", json_string(p->kernels == KERNELS_TORCH_SDPA ? "sdpa" : r->axolotl ? "eager" : "disabled"));
+    put(r, "attn_implementation", "flash_attn", json_string(p->kernels != KERNELS_TORCH_SDPA ? (r->axolotl ? "eager" : "disabled") : attentions[p->attention][!r->axolotl]));
     if (put_dtype(r) < 0 || (adapts && put_adapters(r) < 0) || put_optimizer(r) < 0 || put_sharing(r) < 0)
         return -1;
     put(r, "learning_rate", "learning_rate", json_real(adapts ? 2e-4 : 2e-5));

@@ -702,6 +702,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     struct recipe_about about = { config, in.form, adapts, pure, launch != NULL };
     if (recipe_check_embedding(&about, p, where) < 0)
         return -1;
+    recipe_read_attention(&about, p);
     recipe_note(&about, p, notes);
     recipe_list_rest(config, in.form, notes);
     plan_resolve(p);

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 
 #include "model/arch/training.h"
+#include "model/plan/attention.h"
 
 static bool is_set(const json_t *config, const char *key)
 {
@@ -118,13 +119,27 @@ int recipe_check_attention(const json_t *config, enum recipe_form form, const ch
                 form == RECIPE_FACTORY ? "auto, disabled, sdpa, fa2, fa3" : "eager, sdpa, flash_attention_2, flash_attention_3, flex_attention");
 }
 
+/* flash-attn by its names in transformers and in LLaMA-Factory, whose model/model_utils/attention.py has "auto" and "disabled" beside; axolotl's old flag. */
+void recipe_read_attention(const struct recipe_about *of, struct plan *p)
+{
+    static const struct { const char *word; enum attention_by by; } words[] = {
+        { "flash_attention_2", ATTENTION_BY_FLASH_2 }, { "fa2", ATTENTION_BY_FLASH_2 }, { "flash_attention", ATTENTION_BY_FLASH_2 },
+        { "flash_attention_3", ATTENTION_BY_FLASH_3 }, { "fa3", ATTENTION_BY_FLASH_3 }, { "flash_attention_4", ATTENTION_BY_FLASH_4 },
+    };
+    const char *asks = attention_of(of);
+
+    for (size_t i = 0; asks && i < sizeof words / sizeof *words; i++)
+        if (!strcmp(asks, words[i].word) && attention_takes(p, words[i].by))
+            p->attention = words[i].by;
+}
+
 /* What the recipe asks of attention where the plan has the scores of all pairs instead: families of which sdpa does not compute the same. */
 static void note_attention(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
     const char *asks = attention_of(of);
     bool other = asks && strcmp(asks, "eager") && strcmp(asks, "disabled") && strcmp(asks, "auto");
 
-    if (other && strncmp(asks, "sd", 2) && p->kernels == KERNELS_TORCH_SDPA)
+    if (other && strncmp(asks, "sd", 2) && p->kernels == KERNELS_TORCH_SDPA && p->attention == ATTENTION_BY_SDPA)
         notes_add(notes, "attention by %.40s is planned with PyTorch's scaled_dot_product_attention, whose fused kernels keep as much", asks);
     if (other && p->kernels == KERNELS_TORCH_EAGER)
         notes_add(notes, "attention by %.40s is not planned for %s: planned is eager, which keeps the scores of all pairs: an upper bound", asks,

@@ -10,6 +10,9 @@ struct recipe_about { const json_t *config; enum recipe_form form; bool adapts, 
 /* An attention that the framework does not have is refused.  0, or -1 reported. */
 int  recipe_check_attention(const json_t *config, enum recipe_form form, const char *where);
 
+/* Who computes attention, where that is planned. */
+void recipe_read_attention(const struct recipe_about *of, struct plan *p);
+
 /* axolotl: full fine-tuning of which some weights would be widened is refused.  0, or -1 reported. */
 int  recipe_check_embedding(const struct recipe_about *of, const struct plan *p, const char *where);
 

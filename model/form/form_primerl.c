@@ -9,7 +9,9 @@
 
 #include "base/fail.h"
 #include "model/exchange/unread.h"
+#include "model/form/form_bound.h"
 #include "model/form/form_rows.h"
+#include "model/plan/attention.h"
 #include "model/plan/root_units.h"
 
 static const struct form_row rows[] = {
@@ -33,7 +35,7 @@ static const struct form_row rows[] = {
     { "model.quantization.*", ROW_REFUSED, "its float8 of blocks is not modelled" },
     { "model.debug.num_layers", ROW_REFUSED, "another number of layers than the model has: give its config.json with --model" },
     { "model.debug.random_init", ROW_SILENT, NULL }, { "model.debug.force_balanced_routing", ROW_SILENT, NULL },
-    { "model.attn", ROW_MATTERS, "attention is planned with PyTorch's kernels" },
+    { "model.attn", ROW_READ, NULL },
     { "model.impl", ROW_SILENT, NULL }, { "model.seq_len", ROW_SILENT, NULL }, { "model.trust_remote_code", ROW_SILENT, NULL },
     { "model.conversion_dir", ROW_SILENT, NULL },
     { "model.moe_use_grouped_mm", ROW_SILENT, NULL }, { "model.moe_router_dtype", ROW_MATTERS, "routers compute in the plan's precision" },
@@ -193,6 +195,22 @@ static void read_compile(struct form_reading *r)
         notes_add(r->notes, "model.compile: blocks with adapters are planned uncompiled: they take more memory and time than compiled ones");
 }
 
+static const char *const attentions[] = { "auto", "flash_attention_2", "flash_attention_3", "flash_attention_4", NULL };
+
+/* trainer/model.py, resolve_auto_attn(): by compute capability.  Of the finished plan. */
+static void put_attention(struct plan *p, int said, struct notes *notes)
+{
+    static const enum attention_by by[] = { ATTENTION_BY_SDPA, ATTENTION_BY_FLASH_2, ATTENTION_BY_FLASH_3, ATTENTION_BY_FLASH_4 };
+    int arch = p->cluster.gpu.sm_arch;
+
+    if (said == 0)
+        said = arch == 100 ? 3 : arch == 90 ? 2 : 1;
+    if (attention_takes(p, by[said]))
+        p->attention = by[said];
+    else
+        notes_add(notes, "model.attn: %s is planned with PyTorch's kernels here", attentions[said]);
+}
+
 /* The base's weights and the adapters are in optimization_dtype both (lora.py: apply_lora_to_model()). */
 static void read_lora(struct form_reading *r)
 {
@@ -253,6 +271,26 @@ static void set_units(struct plan *p, struct notes *notes)
         notes_add(notes, "model: prime-rl's embedding is a unit of its own, freed after forward: the plan keeps it with head and norm (%s)", root_units_refused(p));
 }
 
+/* Usual target_modules have "experts": adapters of all experts' three products (layers/lora/multi_moe.py).  Of each weights, gradients and two moments
+ * in fp32 on the rank that has them, two blocks' gathered in bf16 with gradients in fp32; of a block's tokens what adapters add, its sum with what the
+ * experts gave, and the gradients of both. */
+static double expert_adapters(const struct form_reading *r, const struct plan *p)
+{
+    const json_t *targets = form_value(r->file->doc, "model.lora.target_modules"), *t;
+    const struct model *m = &p->model;
+    bool named = !targets;
+    size_t i;
+
+    json_array_foreach((json_t *)(uintptr_t)targets, i, t)
+        named |= json_string_value(t) && strstr(json_string_value(t), "experts");
+    if (!has_lora(r) || m->experts == 0 || !named)
+        return 0;
+    double block = 3.0 * (double)m->experts * (double)p->train.rank * (double)(m->hidden + m->expert_ffn);
+    double tokens = (double)p->micro_batch * (double)plan_rank_seq(p) * (double)m->experts_used;
+
+    return block * (double)m->layers * 16 / (double)p->cluster.world_size + block * 2 * (2 + 6) + tokens * (double)(2 * m->expert_ffn + m->hidden) * 2 * 4;
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     struct form_reading r;
@@ -276,10 +314,13 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     read_lora(&r);
     read_optimizer(&r);
     read_head(&r);
+    int attention = form_word(&r, "model.attn", attentions, 0);
     if (form_end(&r, p) < 0)
         return -1;
     set_units(p, notes);
-    return 0;
+    put_attention(p, attention, notes);
+    double beside = expert_adapters(&r, p);
+    return beside > 0 ? form_bound(f, p, beside, "model.lora: adapters of experts, whose time is not in the step either,", notes) : 0;
 }
 
 const struct form form_primerl = {

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "model/family/family.h"
 #include "model/plan/framework.h"
+#include "model/plan/knob.h"
 
 /* Why transformers refuses attn_implementation="sdpa" for a family; NULL: it does not. */
 static const char *refuses_sdpa(const char *family)
@@ -126,6 +127,8 @@ enum attention_kernel attention_choice(const struct plan *p)
         return p->megatron.attention_backend == BACKEND_FLASH ? ATTENTION_FLASH : ATTENTION_CUDNN;
     if (p->kernels == KERNELS_TE)
         return !half ? ATTENTION_EAGER : arch >= 90 ? ATTENTION_CUDNN : ATTENTION_FLASH;
+    if (p->attention != ATTENTION_BY_SDPA)
+        return ATTENTION_FLASH;
     if (half && (two ? cudnn_of_two_widths(p, arch) : cudnn(p, arch)))
         return ATTENTION_CUDNN;
     if (half && !two && flash(p, arch) && !unknown_heads)
@@ -138,6 +141,8 @@ enum attention_kernel attention_choice(const struct plan *p)
 
 enum flash attention_flash(const struct plan *p)
 {
+    if (p->attention != ATTENTION_BY_SDPA)
+        return p->attention == ATTENTION_BY_FLASH_2 ? FLASH_2 : FLASH_3;
     /* PyTorch 2.2's release notes: "now supports FlashAttention-2, yielding around 2x speedups". */
     if (p->kernels != KERNELS_DPX && plan_torch_before(p, 2002))
         return FLASH_1;
@@ -199,12 +204,51 @@ const char *attention_note(const struct plan *p)
     return NULL;
 }
 
+static bool gpu_runs(const struct gpu *g, enum attention_by by)
+{
+    int arch = g->sm_arch ? g->sm_arch : 80;
+
+    return arch >= 80 && (by != ATTENTION_BY_FLASH_3 || arch == 90) && (by != ATTENTION_BY_FLASH_4 || (arch >= 100 && arch < 110));
+}
+
+/* What flash-attn 2.8, its hopper/ and its flash_attn/cute do not take, and what is not planned.  Where sdpa is handed a mask flash-attn is
+ * handed the window instead, which computes and keeps less than is planned. */
+static const char *refuses_flash(const struct plan *p, enum attention_by by)
+{
+    const struct model *m = &p->model;
+
+    if (p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_COMPILE)
+        return "is a choice of kernels torch-sdpa and torch-compile alone";
+    if (p->precision == DT_FP32)
+        return "computes in bf16 and fp16, not in fp32";
+    if (!gpu_runs(&p->cluster.gpu, by))
+        return "does not run on this GPU: flash-2 needs Ampere or later, flash-3 Hopper, flash-4 B200, B300 and their like";
+    if (m->recorded || refuses_sdpa(m->family))
+        return "is not planned with this model";
+    if (m->value_dim > 0 && m->value_dim != m->head_dim)
+        return "is not planned with keys and values of two widths";
+    if (m->head_dim % 8 || m->head_dim > (by == ATTENTION_BY_FLASH_4 ? 128 : 256))
+        return "is not planned with heads of this width";
+    if (attention_masked(p))
+        return "skips what a window hides, which is not planned";
+    if (p->parallel.context > 1 && p->parallel.context_method != CONTEXT_ULYSSES)
+        return "is planned beside parallel.context with context_method ulysses alone";
+    return NULL;
+}
+
+bool attention_takes(const struct plan *p, enum attention_by by)
+{
+    return by == ATTENTION_BY_SDPA || !refuses_flash(p, by);
+}
+
 int attention_check(const struct plan *p, const char *where)
 {
     const char *why = refuses_sdpa(p->model.family);
 
     if (kernels_are_megatron(p->kernels) && !framework_of(p)->megatron_layers)
         return fail("%s: kernels: \"%s\" are those of Megatron-core's layers: dialect megatron has them", where, kernels_name(p->kernels));
+    if (p->attention != ATTENTION_BY_SDPA && refuses_flash(p, p->attention))
+        return fail("%s: attention: \"%s\" %s", where, knob_words("attention")[p->attention], refuses_flash(p, p->attention));
     if (!kernels_take_sdpa(p->kernels))
         return 0;
     if (why)

@@ -23,9 +23,9 @@ enum attention_kernel {
 
 /* Which fused attention runs, for its rate: FlashAttention-2, which PyTorch carries since 2.2 and as which the
  * executor's own kernels are priced; cuDNN's, which PyTorch prefers on Hopper and
- * Blackwell since 2.13; the first FlashAttention, which PyTorch carried before, and which has no rates
+ * Blackwell since 2.13; flash-attn's kernels of the GPU's own generation, 3 on Hopper and 4 on Blackwell; the first FlashAttention, which PyTorch carried before, and which has no rates
  * of its own (sim/price/gpu_rates.h). */
-enum flash { FLASH_2, FLASH_CUDNN, NFLASH, FLASH_1 = NFLASH };
+enum flash { FLASH_2, FLASH_CUDNN, FLASH_3, NFLASH, FLASH_1 = NFLASH };
 
 /* By the kernel set and the framework's version. */
 enum flash attention_flash(const struct plan *p);
@@ -50,6 +50,9 @@ int attention_masks(const struct plan *p);
 bool attention_repeats(const struct plan *p);
 
 enum attention_kernel attention_choice(const struct plan *p);
+
+/* Can the plan's attention be computed by that package, as far as it is planned? */
+bool attention_takes(const struct plan *p, enum attention_by by);
 
 /* What a plan's memory rests on where that is PyTorch's choice of a kernel, which was read from its
  * dispatch code and not observed on a GPU; NULL: nothing of the kind. */

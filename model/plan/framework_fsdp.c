@@ -115,6 +115,17 @@ static int check_states(const struct plan *p, const char *where)
     return 0;
 }
 
+static int check_loop(const struct plan *p, const char *where)
+{
+    static const char *const key = "fsdp.reads_positions";
+
+    if (!p->fsdp.reads_positions)
+        return 0;
+    if (p->kernels == KERNELS_DPX)
+        return fail("%s: %s: dpx's own executor reads no positions back: set it to false", where, key);
+    return p->parallel.pipeline > 1 ? fail("%s: %s: prime-rl's trainer has no pipeline", where, key) : 0;
+}
+
 static int check_reshard(const struct plan *p, const char *where)
 {
     if (check_reshard_key(p, where, "reshard_after_forward", p->fsdp.reshard_after_forward) < 0)
@@ -136,7 +147,7 @@ static int check_root_units(const struct plan *p, const char *where)
 
 static int check_fsdp2(const struct plan *p, const char *where)
 {
-    return check_dtype(p, where) < 0 || check_states(p, where) < 0 ? -1 : check_root_units(p, where);
+    return check_dtype(p, where) < 0 || check_states(p, where) < 0 || check_loop(p, where) < 0 ? -1 : check_root_units(p, where);
 }
 
 static int check_fsdp1_group(const struct plan *p, const char *where)

@@ -47,6 +47,7 @@
 static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa", "torch-compile", "te", "megatron-local", NULL };
 static const char *const dtype_words[]     = { "fp32", "bf16", "fp16", NULL };
 static const char *const recompute_words[] = { "none", "selective", "modules", "full", "op", "offload", "reentrant", NULL };
+static const char *const attention_words[] = { "sdpa", "flash-2", "flash-3", "flash-4", NULL };
 static const char *const kept_words[]      = { "none", "as-made", "fp32", NULL };
 static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compiled", "chunked", "fused-linear", "liger-cross-entropy",
                                                "cut-cross-entropy", "linear-chunks", "fused-in-place", "fused-entropy", "actor-chunks", "actor-triton", "chunked-logprob",
@@ -156,6 +157,9 @@ static const struct knob rows[] = {
       TITAN_HAS(COMPILE_DEFAULT, "its compile section has no mode"),
       ACCELERATE_HAS(COMPILE_DEFAULT, "dynamo_config is read, and not written"),
       .about = "torch.compile()'s mode: reduce-overhead replays each block's kernels as CUDA graphs" },
+    { "", "attention", WORD(attention, attention_words, ATTENTION_BY_SDPA), .cells = TORCH | FSDP1 | DS, OURS, .label = ", attention by %s",
+      ACCELERATE_HAS(ATTENTION_BY_SDPA, "accelerate leaves attention to the model"), TITAN_HAS(ATTENTION_BY_SDPA, "its models call PyTorch's attention"),
+      .about = "who computes attention: PyTorch (sdpa; which kernel depends on framework_version and GPU), or the flash-attn package, version 2, 3 (Hopper) or 4 (Blackwell): transformers' attn_implementation" },
     { "", "seq", INT(seq, 1, 1 << 24, 0), .cells = ALL, .required = true, TITAN("--training.seq-len"),
       .about = "tokens in a sample" },
     { "", "micro_batch", INT(micro_batch, 1, PLAN_MAX_BATCH, 1), .cells = ALL,
@@ -397,6 +401,9 @@ static const struct knob rows[] = {
     { "fsdp", "pin_memory", BOOL(fsdp.pin_memory, true), .cells = FSDP2, IDLE(away),
       ACCELERATE_HAS(true, "accelerate's CPUOffloadPolicy() pins"), TITAN_HAS(true, "its CPUOffloadPolicy() pins"),
       .about = "CPUOffloadPolicy's: parameters and gradients are page-locked" },
+    { "fsdp", "reads_positions", BOOL(fsdp.reads_positions, false), .cells = FSDP2, OURS, .label = ", positions read back",
+      ACCELERATE_HAS(false, "its Trainer reads no positions"), TITAN_HAS(false, "its loop reads no positions"),
+      .about = "the training loop reads each token's position back from the GPU, one by one, between forward and backward: prime-rl's RL trainer until 14 June 2026 (get_response_lengths())" },
     { "fsdp", "optimizer_offload", BOOL(fsdp.optimizer_offload, false), .cells = FSDP2, .label = ", states on the host",
       ACCELERATE_HAS(false, "it is prime-rl's"), TITAN_HAS(false, "it is prime-rl's"),
       .about = "optimizer states wait in page-locked host memory but in the optimizer's step (prime-rl's optim_cpu_offload)" },

@@ -41,6 +41,8 @@ enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKE
                  LOSS_FUSED_ENTROPY, LOSS_ACTOR_CHUNKS, LOSS_ACTOR_KERNEL, LOSS_CHUNKED_LOGPROB, LOSS_FUSED_ENTROPY_EAGER, NLOSS };
 /* Logits that a training loop still has a name for while backward runs, until the next micro-step's are there. */
 enum logits_kept { LOGITS_DROPPED, LOGITS_AS_MADE, LOGITS_IN_FP32 };
+/* Who computes attention: PyTorch's scaled_dot_product_attention, or the flash-attn packages of 2, 3 (Hopper) and 4 (Blackwell). */
+enum attention_by { ATTENTION_BY_SDPA, ATTENTION_BY_FLASH_2, ATTENTION_BY_FLASH_3, ATTENTION_BY_FLASH_4 };
 /* torch.compile(mode=): with REDUCE_OVERHEAD inductor's kernels are recorded as CUDA graphs (cudagraph trees). */
 enum compile_mode { COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD };
 /* Words and sources: model/lower/common/optimizer.h. */
@@ -112,6 +114,7 @@ struct fsdp_options {
     int     model_dtype;            /* DT_BF16: model.to(bfloat16), states likewise; -1: fp32 parameters; with adapters: plan_has_wide_adapters() */
     bool    cpu_offload;                /* FSDP2 CPUOffloadPolicy, FSDP1 CPUOffload(offload_params=True) */
     bool    pin_memory;                 /* FSDP2, with cpu_offload */
+    bool    reads_positions;            /* FSDP2: the loop reads each token's position back behind a forward (prime-rl until June 2026) */
     bool    optimizer_offload;          /* FSDP2: states are on the device in the optimizer's step alone (prime-rl's optim_cpu_offload) */
     bool    float8_all_gather, float8_precomputed;  /* FSDP2: enable_fsdp_float8_all_gather, precompute_float8_dynamic_scale_for_fsdp */
 };
@@ -315,6 +318,7 @@ struct plan {
     enum dialect   dialect;
     enum kernel_set   kernels;
     enum compile_mode compile_mode;
+    enum attention_by attention;
     int64_t        seq, micro_batch, accumulation;      /* tokens, samples per rank, micro-steps per step */
     enum dtype     precision;       /* compute: fp32, bf16, fp16 */
     enum dtype     reduce_dtype;    /* gradients on the wire, resolved to the dialect's default */

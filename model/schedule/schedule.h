@@ -257,6 +257,7 @@ struct op {
                  int32_t narrow0, narrows; } copy;      /* bytes; quant: of quants[]; narrows[narrow0 ..] */
         struct { int64_t elems; int32_t tensors; uint32_t bytes; uint8_t passes; bool each, fp32; double flops; } optimizer;  /* tensors in its list;
                                                         * of matrix products in 16 bits or fp32, beside the passes */
+        struct { int64_t reads; } wait;         /* numbers that are read back one by one behind it, each with a wait of its own */
         struct { int64_t n; int32_t other; } repeat;  /* other: index of the matching END (REPEAT) */
     } u;
 };

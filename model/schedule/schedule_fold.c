@@ -59,7 +59,9 @@ static bool same_work(const struct schedules *s, const struct op *a, const struc
         return same_collective(s, a, b);
     case OP_COPY:
         return same_copy(a, b);
-    case OP_WAIT: case OP_MEMORY:
+    case OP_WAIT:
+        return a->u.wait.reads == b->u.wait.reads;
+    case OP_MEMORY:
         return true;
     case OP_OPTIMIZER: case OP_REPEAT: case OP_END:
         return false;               /* none is in a pass of a pipeline; in a repeat, indices would be its own */

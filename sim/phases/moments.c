@@ -149,9 +149,19 @@ static int64_t persists(const struct phase_plan *p, const struct role_bytes *rol
     return sum;
 }
 
-/* One process in one phase; returns what it hands on to the next one. */
+/* Does something in the phase ask for memory that it has not had all along?  Not an engine that never sleeps, beside which every cache was filled. */
+static bool others_grow(const struct phase_plan *p, const struct moment *m, int k)
+{
+    int64_t least = m[k].engine;
+
+    for (int i = 0; i < p->nsteps; i++)
+        least = m[i].engine < least ? m[i].engine : least;
+    return p->step[k].does != DOES_GENERATE || m[k].engine > least;
+}
+
+/* One process in one phase; returns what it hands on to the next one.  A cache that it keeps is needed where something else may grow. */
 static int64_t pass(const struct phase_plan *p, const struct role_bytes *role, int64_t own, const struct replayed *r, int place, const struct phase_step *s, int process,
-                    int64_t carried, struct moment *m)
+                    int64_t carried, bool grows, struct moment *m)
 {
     bool does = s->role >= 0 && s->does != DOES_GENERATE && is_here(p, s->role, place) && moments_process(p, s->role) == process;
     int64_t lost = does && s->does == DOES_UPDATE ? role[s->role].update_reserved - role[s->role].update : 0, live = 0;
@@ -166,7 +176,7 @@ static int64_t pass(const struct phase_plan *p, const struct role_bytes *role, i
         reserved = r->reserved[process][k] > live ? r->reserved[process][k] : live;
     }
     m->reserved += reserved;
-    m->needed += does ? live : reserved;
+    m->needed += does || !grows ? live : reserved;
     return does && p->role[s->role].empties ? persists(p, role, place, process) : reserved;
 }
 
@@ -181,7 +191,7 @@ static void walk(const struct phase_plan *p, const struct role_bytes *role, cons
             m[k].live += is_model(&p->role[i]) && is_here(p, i, place) ? live_of(p, &role[i], own[k], &p->step[k], i) : 0;
         m[k].needed = m[k].outside + m[k].engine;
         for (int i = 0; i < PROCESSES; i++)
-            carried[i] = pass(p, role, own[k], r, place, &p->step[k], i, carried[i], &m[k]);
+            carried[i] = pass(p, role, own[k], r, place, &p->step[k], i, carried[i], others_grow(p, m, k), &m[k]);
         m[k].taken = m[k].reserved + m[k].outside + m[k].engine;
     }
 }

@@ -53,6 +53,7 @@ struct moment {
 struct replayed {
     bool    known[PHASE_ROLES + 1];
     int64_t reserved[PHASE_ROLES + 1][PHASE_STEPS], allocated[PHASE_ROLES + 1][PHASE_STEPS];
+    int     no_room[PHASE_ROLES + 1];   /* on the card itself a request of this phase finds no room, counted from 1; 0: all do */
 };
 
 /* Of the GPUs of one place.  `own[i]`: bytes of the acting role at the peak of phase i, its parameters and rest included and states not; of an update all.  `p`, `role`:

@@ -269,14 +269,18 @@ static int do_steps(struct phases *p, const char *db, int64_t own[])
     return 0;
 }
 
-/* What the trainers' process holds when the engine generates: it is what an engine finds taken. */
+/* What the trainers' process holds when the engine generates: it is what an engine finds taken.  One that never sleeps was there before the first
+ * training step: no cache was yet. */
 static int64_t others_of(const struct phases *p)
 {
+    bool first = p->plan.role[p->engine].engine.sleep == 0;
     int64_t most = 0;
 
-    for (int k = 0; k < p->plan.nsteps; k++)
-        if (p->plan.step[k].does == DOES_GENERATE && p->moment[k].reserved + p->moment[k].outside > most)
-            most = p->moment[k].reserved + p->moment[k].outside;
+    for (int k = 0; k < p->plan.nsteps; k++) {
+        int64_t held = (first ? p->moment[k].live : p->moment[k].reserved) + p->moment[k].outside;
+        if (p->plan.step[k].does == DOES_GENERATE && held > most)
+            most = held;
+    }
     return most + p->cluster.gpu.context;
 }
 
@@ -435,6 +439,20 @@ static void judge_place(struct phases *p, int i)
         p->tight |= m->moment[k].taken > m->available;
 }
 
+/* The allocator gives its cache back, and a request finds no room all the same: what is free lies in pieces. */
+static void judge_pieces(struct phases *p)
+{
+    for (int i = 0; i < p->plan.nplaces && !p->why_not[0]; i++)
+        for (int process = 0; process <= p->plan.nroles && !p->why_not[0]; process++) {
+            int k = p->replayed[i].no_room[process] - 1;
+            const struct moment *m = i ? p->more[i].moment : p->moment;
+            int64_t limit = i ? p->more[i].limit : p->limit;
+            if (k >= 0)
+                snprintf(p->why_not, sizeof p->why_not, "\"%s\": PyTorch's allocator runs out of memory: %s of %s are needed, but what is free lies in pieces",
+                         p->plan.step[k].name, size_text(m[k].needed).s, size_text(limit).s);
+        }
+}
+
 static void judge(struct phases *p)
 {
     const struct moment *m = &p->moment[p->largest];
@@ -449,6 +467,7 @@ static void judge(struct phases *p)
         snprintf(p->why_not, sizeof p->why_not, "%s sleep in the host memory of a node, which has %s", size_text(p->host).s, size_text(p->host_available).s);
     for (int i = 1; i < p->plan.nplaces; i++)
         judge_place(p, i);
+    judge_pieces(p);
     p->fits = !p->why_not[0];
     for (int k = 0; k < p->plan.nsteps; k++)
         p->tight |= p->moment[k].taken > p->available;

@@ -221,8 +221,10 @@ static int replay(struct replay *r, struct replayed *out)
     r->own = (struct requests_process){ { -1, -1 } };
     open_roles(r);
     for (int n = 0; n < ITERATIONS && !r->full; n++) {
-        for (int k = 0; k < r->p->plan.nsteps && !r->full; k++)
+        for (int k = 0; k < r->p->plan.nsteps && !r->full; k++) {
             phase(r, k, out);
+            out->no_room[r->process] = r->full ? k + 1 : 0;
+        }
         if (!memcmp(before, out->reserved[r->process], sizeof before))
             break;
         memcpy(before, out->reserved[r->process], sizeof before);
@@ -282,6 +284,7 @@ int phases_replay_within(struct phases *p)
                 p->replayed[i] = within;
                 changed = 1;
             }
+            p->replayed[i].no_room[process] = within.no_room[process];
         }
     return changed;
 }

@@ -15,7 +15,7 @@
 /* 0, or -1 where a walk frees what it never made: reported. */
 int phases_replay(struct phases *p);
 /* Behind it, and the moments that came of it: once more, where more would be reserved than the card has, on what others leave of it in each phase: the
- * allocator gives its cache back and asks again.  1: figures changed; where a request finds no room all the same they are those of a device with room.
+ * allocator gives its cache back and asks again.  1: figures changed; where a request finds no room all the same they are those of a device with room, and no_room says in which phase.
  * -1: reported. */
 int phases_replay_within(struct phases *p);
 

@@ -250,6 +250,7 @@ static const char *const scales[] = { "scaled by earlier steps", "scaled by tens
 static const char *const roots[] = { "", "the embedding, and norm with head, units of their own", "the embedding a unit of its own",
                                      "the embedding and the head units of their own" };
 static const char *const fours[] = { "", "4-bit floats in linear layers" };
+static const char *const attentions[] = { "", "flash-attn 2", "flash-attn 3", "flash-attn 4" };
 static const char *const backends[] = { "", "flash-attn's attention", "cuDNN's attention", "attention by single products" };
 static const char *const parameters[] = { "parameters on the GPU", "parameters in host memory", "parameters on disk" };
 static const char *const partitions[] = { "", "stages of as many layers", "stages of as many blocks" };
@@ -295,11 +296,13 @@ static const struct part parts[] = {
     { "", "qat", true, .of = fakes },
     { "", "activation_offload", true, .of = activations },
     { "fsdp", "cpu_offload", true, .format = "parameters and optimizer states in host memory" },
+    { "fsdp", "reads_positions", true, .format = "positions read back one by one" },
     { "fsdp", "optimizer_offload", true, .format = "optimizer states in host memory between steps" },
     { "deepspeed.offload_optimizer", "device", true, .say = say_states },
     { "deepspeed.offload_param", "device", true, .of = parameters },
 
     { "", "compile_mode", false, .format = "CUDA graphs (torch.compile reduce-overhead)" },
+    { "", "attention", false, .of = attentions },
     { "", "optimizer_form", false, .say = say_form },
     { "", "loss", false, .of = losses },
     { "", "logits_kept", false, .of = kept },

@@ -44,6 +44,11 @@
  * sustained_12_8: with cuBLAS of CUDA 12.8 and later.  The longest product published, 16384^3 of 12.6 ms, reaches 700.6 TFLOP/s
  * on H100 (marin, JAX 0.10; the same at 8192^3: 753.3; torch 2.8.0+cu128 there 717.4, napkin-math).  In the form of
  * gemm_cost.c, whose tiles and waves cost 2 % of it, that is 0.7226 of the peak, over 0.758. */
+/* attention, flash-attn's own kernel of a generation: 3 on Hopper, 4 on Blackwell (FLASH_3), causal, heads of 128, by the form of
+ * kernel_cost.c.  Hopper: 616 TFLOP/s at 16384 tokens with the clock held at 1830 MHz (FlashAttention-3, figure 5), 639 without end;
+ * 4817.44 us for 4 x 48 heads of 8192 tokens (meta-pytorch/tritonbench#1267), 685 there and 735 without end: 0.646 and 0.743 of the peak,
+ * 0.693 in the middle.  Backward 561 (figure 6) and, in 15308.16 us, 539.  B200: 1330 TFLOP/s at 16384 tokens without a mask, 0.613 without end
+ * (Dao-AILab/flash-attention#2605).  Others have no kernel of theirs: as the second.  tests/sim/test_gpu_rates.c computes them again. */
 /* scaled: Transformer Engine's own benchmark of the twelve products of a layer (15872 tokens, hidden 4096, ffn 16384; docs/examples/
  * gemm_profiling/gemm_profiling.rst at d0067d0d, August 2026), operands already in their format, against 16 bits in the same run:
  *
@@ -65,35 +70,35 @@ static const struct { const char *names; struct gpu_rates r; } table[] = {
     /* hbm: napkin-math hbm_copy 1750 and elementwise_add 1783 of 2039 GB/s.  attention:
      * SimuMax, TransformerEngine, causal, 4096 tokens. */
     { " a100-40gb a100-80gb a800 ",
-      { 0.79, 1.35, 1, 1, 0.86, 1.25, { 0.64, 0.64 }, 1.3, BASIS_PUBLISHED,
+      { 0.79, 1.35, 1, 1, 0.86, 1.25, { 0.64, 0.64, 0.64 }, 1.3, BASIS_PUBLISHED,
         VIDUR ", " COOKBOOK ", " NAPKIN "; " SIMUMAX, { 0 } } },
     { " a100-pcie-40gb a100-pcie-80gb ",
-      { 0.757, 1.25, 1, 1, 0.86, 1.3, { 0.64, 0.64 }, 1.3, BASIS_PUBLISHED,
+      { 0.757, 1.25, 1, 1, 0.86, 1.3, { 0.64, 0.64, 0.64 }, 1.3, BASIS_PUBLISHED,
         SIMUMAX "; memory as the SXM version", { 0 } } },
     /* hbm: napkin-math hbm_copy 3000 and elementwise_add 3058 of 3350 GB/s. */
     { " h100 h200 gh200 ",
-      { 0.758, 1.35, 0.795, 0.953, 0.90, 1.25, { 0.35, 0.55 }, 1.35, BASIS_PUBLISHED,
+      { 0.758, 1.35, 0.795, 0.953, 0.90, 1.25, { 0.35, 0.55, 0.693 }, 1.35, BASIS_PUBLISHED,
         VIDUR ", " NAPKIN ", " MARIN "; " FA3,
         HOPPER_SCALED } },
     { " h100-pcie h100-nvl ",
-      { 0.65, 1.5, 1, 1, 0.88, 1.35, { 0.35, 0.55 }, 1.5, BASIS_DATASHEET,
+      { 0.65, 1.5, 1, 1, 0.88, 1.35, { 0.35, 0.55, 0.693 }, 1.5, BASIS_DATASHEET,
         "as H100, less for 350-400 W", { 0 } } },
     /* A seventh of H100's units behind the same memory and power: close to its peak. */
     { " h20 ",
-      { 0.90, 1.4, 1, 1, 0.90, 1.3, { 0.60, 0.75 }, 1.6, BASIS_DATASHEET,
+      { 0.90, 1.4, 1, 1, 0.90, 1.3, { 0.60, 0.75, 0.75 }, 1.6, BASIS_DATASHEET,
         "as H100; nothing holds its few units back", { 0 } } },
     /* hbm: GB200 copies 5715, B300 streams 6420 of 8000 GB/s. */
     { " b200 gb200 ",
-      { 0.725, 1.37, 0.796, 0.796, 0.76, 1.3, { 0.17, 0.50 }, 1.5, BASIS_PUBLISHED,
+      { 0.725, 1.37, 0.796, 0.796, 0.76, 1.3, { 0.17, 0.50, 0.613 }, 1.5, BASIS_PUBLISHED,
         "pytorch/ao#2427, vllm-project/vllm#19566, NVIDIA/tilus, modular.com; " SIMUMAX ", " TLX ", " AZURE "; " MLENG
         " network/README.md, " MARIN "; FlashAttention-2: Dao-AILab/flash-attention#1589", B200_SCALED } },
     /* gemm: TransformerEngine's tutorial 0.68 (twelve products), marin 0.78 (two).  A GB300 keeps it at its 1400 W: 0.72 to 0.81 of
      * random normal numbers (facebookexperimental/triton#740); a B300 has 1100, by gpu_power_share() 0.854 of that. */
     { " gb300 ",
-      { 0.73, 1.5, 1, 1, 0.80, 1.3, { 0.17, 0.50 }, 1.5, BASIS_PUBLISHED,
+      { 0.73, 1.5, 1, 1, 0.80, 1.3, { 0.17, 0.50, 0.613 }, 1.5, BASIS_PUBLISHED,
         TE_GEMM ", " MARIN "; attention as B200", BLACKWELL_SCALED } },
     { " b300 ",
-      { 0.73, 1.5, 0.854, 0.854, 0.80, 1.3, { 0.17, 0.50 }, 1.5, BASIS_PUBLISHED,
+      { 0.73, 1.5, 0.854, 0.854, 0.80, 1.3, { 0.17, 0.50, 0.613 }, 1.5, BASIS_PUBLISHED,
         TE_GEMM ", " MARIN "; at 1100 W as GB300 by power; attention as B200", BLACKWELL_SCALED } },
     /* GeForce: products with sums in fp32 run at half of what its multipliers could do, so that memory, caches and power hold them back
      * little, and its clock is above the 2520 MHz of its datasheet: the best of five sizes is 160 to 173 TFLOP/s of 165.2 on nine cards
@@ -102,30 +107,30 @@ static const struct { const char *names; struct gpu_rates r; } table[] = {
      * is only 165 TOPS" (SageAttention, arXiv 2410.02367, section 1).  hbm: copies of 918 to 924 (tinygrad/open-gpu-kernel-modules#6), 921
      * (krrishnarraj/clpeak#106) and 895 GB/s (JuliaGPU/CUDA.jl#1860) of 1008.  tests/sim/test_gpu_rates.c computes them again. */
     { " rtx4090 ",
-      { 0.965, 1.35, 1, 1, 0.914, 1.25, { 1, 1 }, 1.35, BASIS_PUBLISHED,
+      { 0.965, 1.35, 1, 1, 0.914, 1.25, { 1, 1, 1 }, 1.35, BASIS_PUBLISHED,
         "zzc0721/torch-performance-test-data#78, mli/transformers-benchmarks#4; tinygrad/open-gpu-kernel-modules#6, krrishnarraj/clpeak#106, "
         "JuliaGPU/CUDA.jl#1860; SageAttention, arXiv 2410.02367", { 0 } } },
     /* MAMF 668 of 1307 TFLOP/s is the best shape. */
     { " mi300x ",
-      { 0.45, 1.6, 1, 1, 0.80, 1.4, { 0.25, 0.25 }, 2, BASIS_DATASHEET,
+      { 0.45, 1.6, 1, 1, 0.80, 1.4, { 0.25, 0.25, 0.25 }, 2, BASIS_DATASHEET,
         MLENG " compute/accelerator, best shape 668 TFLOP/s", { 0 } } },
     { " mi250x ",
-      { 0.55, 1.6, 1, 1, 0.80, 1.4, { 0.25, 0.25 }, 2, BASIS_DATASHEET,
+      { 0.55, 1.6, 1, 1, 0.80, 1.4, { 0.25, 0.25, 0.25 }, 2, BASIS_DATASHEET,
         "assumed", { 0 } } },
     { " v100-16gb v100-32gb v100-pcie-16gb v100-pcie-32gb ",
-      { 0.70, 1.5, 1, 1, 0.85, 1.3, { 0.35, 0.35 }, 2, BASIS_DATASHEET,
+      { 0.70, 1.5, 1, 1, 0.85, 1.3, { 0.35, 0.35, 0.35 }, 2, BASIS_DATASHEET,
         "assumed", { 0 } } },
 };
 
 static const struct gpu_rates other = {
-    0.70, 1.6, 1, 1, 0.85, 1.4, { 0.45, 0.45 }, 1.8, BASIS_DATASHEET, "assumed", { 0 },
+    0.70, 1.6, 1, 1, 0.85, 1.4, { 0.45, 0.45, 0.45 }, 1.8, BASIS_DATASHEET, "assumed", { 0 },
 };
 
 /* A rank of a host is taken as one core, and what it does is anybody's guess until dpxcal
  * has run: 80 GFLOP/s in fp32 (eight fused multiply-adds by two units at 2.5 GHz), half of
  * that in 16 bits, which few cores multiply natively, 10 GB/s. */
 static const struct gpu_rates host = {
-    1, 4, 1, 1, 1, 4, { 0.5, 0.5 }, 4, BASIS_DATASHEET, "assumed, per core", { 0 },
+    1, 4, 1, 1, 1, 4, { 0.5, 0.5, 0.5 }, 4, BASIS_DATASHEET, "assumed, per core", { 0 },
 };
 #define HOST_FLOPS  80e9
 #define HOST_STREAM 10e9

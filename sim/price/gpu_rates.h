@@ -35,7 +35,7 @@ struct gpu_rates {
     double sustained;               /* of that share, what is left in minutes of training, at the board's power limit */
     double sustained_12_8;          /* the same since CUDA 12.8 */
     double hbm, hbm_spread;         /* share of the memory bandwidth */
-    double attention[NFLASH];       /* share of the matrix peak, forward */
+    double attention[NFLASH];       /* by enum flash: share of the matrix peak, forward */
     double attention_spread;
     enum basis basis;
     const char *source;

@@ -73,6 +73,12 @@
 #define ISSUE_MEGATRON   3.0
 /* A wait or an allocation. */
 #define ISSUE_EVENT    2e-6
+/* A number that Python reads back from the GPU, nothing else being there to do: a small operator from launch to end, 4.66 us (tusharhqq/
+ * napkin-math-gpu, tiny_kernel, H100), and a blocking copy to the host, 13.95 us (pytorch/tensordict pull 1545, H200: 1000 copies of 16 KB
+ * in 13.95 ms); the Python of an index, a comparison and a truth value, in units of a kernel (tests/bench/issue_cost.py: the
+ * same loop over a tensor of the CPU, torch 2.15, 29 November 2026). */
+#define READ_BACK   (4.66e-6 + 13.95e-6)
+#define READ_PYTHON 0.25
 /* A CUDA graph's replay, which issues all of its kernels: cudaGraphLaunch() of a straight line, 2.5 us and 1 ns a kernel (NVIDIA's blog
  * "Constant Time Launch for Straight-Line CUDA Graphs", CUDA 12.6, Ampere and later), and the Python around it, measured on a CPU by
  * tests/bench/graph_cost.py in the same unit: a block under torch.compile(); Megatron-core's _CudagraphReplayNode with what
@@ -222,6 +228,7 @@ double op_issue_cost(struct cost_cache *c, const struct schedules *s, const stru
     case OP_OPTIMIZER:
         return issue_optimizer(c, o);
     case OP_WAIT:
+        return ISSUE_EVENT + (double)o->u.wait.reads * (READ_BACK + READ_PYTHON * issue_python_of(&c->p->cluster));
     case OP_MEMORY:
         return ISSUE_EVENT;
     case OP_REPEAT:

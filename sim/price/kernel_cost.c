@@ -15,8 +15,14 @@
  * at 512 ... 16384; with rate 346 the form gives 218 268 302 322 334 340.  cuDNN's: 315 410 484
  * 518 529 539; with 544: 343 421 474 507 525 534 (arXiv 2407.08608, figure 5). */
 #define HALF 300.0
+/* flash-attn's own kernel of a generation (FLASH_3) climbs later: 292 423 521 579 602 616 on H100 (figure 5); with rate 639 the form gives
+ * 294 403 494 557 595 616. */
+#define HALF_3 600.0
 /* Heads narrower than 128: 299 of 335 TFLOP/s forward, 291 of 322 backward at d = 64 (same). */
 #define NARROW 0.89
+/* FlashAttention-3's: 473 of 616 forward, 474 of 561 backward (figures 5 and 6). */
+#define NARROW_3_FORWARD  0.77
+#define NARROW_3_BACKWARD 0.845
 /* Five products backward for two forward, since the scores are computed again. */
 #define BACKWARD_PRODUCTS 2.5
 /* Half of the scores are above the diagonal and skipped; struct kernel counts them all. */
@@ -158,6 +164,15 @@ static double fused_share(const struct gpu_rates *r, enum flash flash, enum pass
     return r->attention[FLASH_2] * backward * (pass == PASS_FORWARD ? FLASH_1_FORWARD : FLASH_1_BACKWARD);
 }
 
+static double narrow_share(enum flash flash, enum pass pass)
+{
+    if (flash == FLASH_1)
+        return 1;                   /* its range is over both widths */
+    if (flash == FLASH_3)
+        return pass == PASS_BACKWARD ? NARROW_3_BACKWARD : NARROW_3_FORWARD;
+    return NARROW;
+}
+
 static void attention_cost(const struct gpu *g, enum kernel_set set, enum dtype t,
                            const struct kernel_context *in, const struct kernel *k,
                            struct cost *out)
@@ -171,10 +186,10 @@ static void attention_cost(const struct gpu *g, enum kernel_set set, enum dtype 
     double s = in->seq > 0 ? (double)in->seq : k->flops / bytes * (double)dtype_bytes(t);
     double forward = all ? k->flops / 2 : in->attention_forward;
     double own = pass == PASS_BACKWARD ? forward * BACKWARD_PRODUCTS : k->flops;
-    double rate = gpu_peak(g, t) * fused_share(r, in->flash, pass) / (1 + HALF / fmax(s, 1));
+    double rate = gpu_peak(g, t) * fused_share(r, in->flash, pass) / (1 + (in->flash == FLASH_3 ? HALF_3 : HALF) / fmax(s, 1));
 
-    if (in->head_dim > 0 && in->head_dim < 128 && in->flash != FLASH_1)
-        rate *= NARROW;             /* the first's range is over both widths */
+    if (in->head_dim > 0 && in->head_dim < 128)
+        rate *= narrow_share(in->flash, pass);
     if (in->limited > 0)            /* its multiplications draw no less than those of a product */
         rate = fmin(rate, device_in(g, t, in, SCALED_NONE).flops);
     within(out, LAUNCH_S * kernel_launches(set, pass, k)

@@ -53,7 +53,10 @@ uint64_t alike_key(const struct schedules *s, int program)
         case OP_REPEAT: case OP_END:
             h = hash_mix(h, (uint64_t)o->u.repeat.n);
             break;
-        case OP_WAIT: case OP_MEMORY:
+        case OP_WAIT:
+            h = hash_mix(h, (uint64_t)o->u.wait.reads);
+            break;
+        case OP_MEMORY:
             break;
         }
     }

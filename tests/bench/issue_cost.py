@@ -32,7 +32,7 @@ a = seconds(lambda: [bare.add_(1.0) for _ in range(1000)]) / 1000
 g = seconds(lambda: forward(m)) / kernels
 step = seconds(lambda: forward(m).backward())
 b = (step - g * kernels) / behind
-positions = torch.arange(1, 1001)       # prime-rl's get_response_lengths() (tests/accuracy/primerl.py)
+positions = torch.arange(1, 1001)       # prime-rl's get_response_lengths() (sim/price/issue_cost.c, READ_PYTHON)
 compared = seconds(lambda: [i for i in range(1000) if positions[i] == 0]) / 1000
 print("a bare add_                                  %7.2f us" % (1e6 * a))
 print("forward, a kernel of %4d, without gradients  %7.2f us" % (kernels, 1e6 * f))

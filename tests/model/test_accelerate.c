@@ -328,6 +328,7 @@ static void export_then_import_is_the_same_plan(void **state)
         q.sync_every_micro_step = p.sync_every_micro_step;
         q.loss = p.loss;                        /* the script's */
         q.logits_kept = p.logits_kept;
+        q.attention = p.attention;
         q.optimizer = p.optimizer;
         q.optimizer_form = p.optimizer_form;
         q.host_threads = p.host_threads;        /* OMP_NUM_THREADS of its environment */

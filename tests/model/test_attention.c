@@ -218,6 +218,55 @@ static void layers_differ_only_where_some_get_a_mask(void **state)
     plan_free(&p);
 }
 
+/* flash-attn 2 on what has 16-bit tensor cores of Ampere or later, 3 on Hopper alone, 4 on datacenter Blackwell alone; what it is not planned
+ * with is refused in words. */
+static void flash_attn_runs_where_it_is_made_for(void **state)
+{
+    (void)state;
+    static const struct { const char *gpu; bool runs[4]; } gpus[] = {
+        { "v100-32gb", { true, false, false, false } }, { "a100-80gb", { true, true, false, false } }, { "rtxa6000", { true, true, false, false } },
+        { "h100", { true, true, true, false } }, { "b200", { true, true, false, true } },
+    };
+    struct plan p;
+
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
+        assert_int_equal(plan_of(gpus[i].gpu, "llama", i ? "bf16" : "fp16", 2, 64, NULL, &p), 0);
+        for (int by = ATTENTION_BY_SDPA; by <= ATTENTION_BY_FLASH_4; by++) {
+            assert_int_equal(attention_takes(&p, (enum attention_by)by), gpus[i].runs[by]);
+            p.attention = (enum attention_by)by;
+            if (by == ATTENTION_BY_SDPA || !gpus[i].runs[by])
+                continue;
+            assert_int_equal(attention_choice(&p), ATTENTION_FLASH);
+            assert_int_equal(attention_flash(&p), by == ATTENTION_BY_FLASH_2 ? FLASH_2 : FLASH_3);
+            assert_null(attention_note(&p));
+        }
+        plan_free(&p);
+    }
+}
+
+static void flash_attn_is_refused_by_name(void **state)
+{
+    (void)state;
+    static const struct { const char *family, *precision; int kv, dim; const char *says; } cases[] = {
+        { "llama", "fp32", 2, 64, "not in fp32" }, { "mistral", "bf16", 2, 64, "skips what a window hides" },
+        { "latent", "bf16", 64, 96, "two widths" }, { "llama", "bf16", 2, 264, "heads of this width" },
+    };
+    struct plan p;
+    char why[512] = "";
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(plan_of("h100", cases[i].family, cases[i].precision, cases[i].kv, cases[i].dim, NULL, &p), 0);
+        p.attention = ATTENTION_BY_FLASH_2;
+        fail_capture(why, sizeof why);
+        int rc = plan_check(&p, "it");
+        fail_capture(NULL, 0);
+        assert_int_equal(rc, -1);
+        if (!strstr(why, "attention: \"flash-2\"") || !strstr(why, cases[i].says))
+            fail_msg("%s", why);
+        plan_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +276,8 @@ int main(void)
         cmocka_unit_test(a_window_counts_from_its_own_length_on),
         cmocka_unit_test(layers_that_differ_run_programs_of_their_own),
         cmocka_unit_test(layers_differ_only_where_some_get_a_mask),
+        cmocka_unit_test(flash_attn_runs_where_it_is_made_for),
+        cmocka_unit_test(flash_attn_is_refused_by_name),
     };
     return cmocka_run_group_tests_name("model/attention", tests, NULL, NULL);
 }

@@ -170,6 +170,36 @@ static void the_keys_of_passes_tell_kernels_apart(void **state)
     plan_free(&p);
 }
 
+struct reads { int waits; int64_t n; };
+
+static void see_reads(const struct op *o, void *arg)
+{
+    struct reads *r = arg;
+
+    if (o->kind != OP_WAIT || o->u.wait.reads == 0)
+        return;
+    r->waits++;
+    r->n += o->u.wait.reads;
+}
+
+/* prime-rl's loop reads each position of a micro-step once, before the last micro-step's backward and before each other. */
+static void positions_are_read_once_a_micro_step(void **state)
+{
+    (void)state;
+    for (int reads = 0; reads < 2; reads++) {
+        struct reads r = { 0 };
+        struct plan p;
+        plan_of(&p, "gpt2", 2, 2, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+        p.kernels = KERNELS_TORCH_SDPA;
+        p.accumulation = 2;
+        p.fsdp.reads_positions = reads;
+        walk(&p, 0, see_reads, &r);
+        assert_int_equal(r.waits, 2 * reads);
+        assert_int_equal(r.n, 2 * reads * p.micro_batch * p.seq);
+        plan_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -178,6 +208,7 @@ int main(void)
         cmocka_unit_test(only_units_are_fetched_by_hooks),
         cmocka_unit_test(a_program_says_which_attention_it_runs),
         cmocka_unit_test(the_keys_of_passes_tell_kernels_apart),
+        cmocka_unit_test(positions_are_read_once_a_micro_step),
     };
 
     return cmocka_run_group_tests_name("model/entries", tests, NULL, NULL);

@@ -573,8 +573,8 @@ static bool notes_say_that(const struct notes *notes, const char *words)
 static void notes_give_this_files_reasons(void **state)
 {
     static const struct { const char *name, *text, *said, *not_said; } files[] = {
-        { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\nattn_implementation: flash_attention_2\ndtype: bfloat16\n",
-          "attention by flash_attention_2 is planned with", "zzz" },
+        { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\nattn_implementation: flex_attention\ndtype: bfloat16\n",
+          "attention by flex_attention is planned with", "zzz" },
         { "trl.yaml", "model_name_or_path: a/b\nmax_length: 512\nattn_implementation: sdpa\ndtype: bfloat16\n", "loss: chunked-logprob", "attention by" },
         { "grpo.yaml", "model_name_or_path: a/b\nmax_completion_length: 512\nnum_generations: 8\n", "no reference model, as beta is 0, TRL's default",
           "not known" },

@@ -474,6 +474,7 @@ static struct tally attentions[] = {
     { "h100", "fa2 fwd", 0.10, { 0 } }, { "h100", "fa2 bwd", 0.15, { 0 } },
     { "h100", "cudnn fwd", 0.15, { 0 } }, { "h100", "cudnn bwd", 0.15, { 0 } },
     { "a100-pcie-80gb", "cudnn fwd", 0.15, { 0 } }, { "a100-pcie-80gb", "cudnn bwd", 0.12, { 0 } },
+    { "h100", "fa3 fwd", 0.15, { 0 } }, { "h100", "fa3 bwd", 0.25, { 0 } }, { "b200", "fa4 fwd", 0.20, { 0 } },
     { "b200", "cudnn fwd", 0.20, { 0 } }, { "b200", "cudnn bwd", 0.15, { 0 } },
 };
 
@@ -491,7 +492,7 @@ static void take_attention(const char *line, void *arg)
     double forward = 4.0 * (double)(b * s) * (double)(s * h * d);
     bool   bwd = !strcmp(pass, "bwd");
     struct kernel_context in = { .seq = s, .head_dim = d, .attention_forward = forward,
-                                 .flash = strcmp(flash, "fa2") ? FLASH_CUDNN : FLASH_2 };
+                                 .flash = !strcmp(flash, "cudnn") ? FLASH_CUDNN : !strcmp(flash, "fa2") ? FLASH_2 : FLASH_3 };
     struct kernel k = { .kind = KC_ATTENTION, .flops = bwd ? 2 * forward : forward,
                         .bytes = 4 * b * s * d * (h + kv) * (bwd ? 2 : 1) };
     kernel_cost_in(gpu_find(gpu), KERNELS_TORCH_SDPA, DT_BF16, &in, &k, &t);

@@ -222,11 +222,22 @@ void fsdp2_finds_unsharded(struct fsdp2 *f, bool has)
     f->walk.fate = has ? GRADS_DROP : GRADS_KEEP;
 }
 
+/* prime-rl's get_response_lengths(position_ids): `position_ids[i] == 0 and ...` of a tensor on the GPU.  The first read waits for the forward
+ * pass, and each waits for its own small kernel and copy: no work of backward is issued before the last.  Of positions before context
+ * parallelism cuts them. */
+static void read_positions(const struct fsdp2 *f)
+{
+    sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_FORWARD, "read the first position")->after = AFTER(STREAM_COMPUTE);
+    sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_FORWARD, "read all positions")->u.wait.reads = f->p->micro_batch * f->p->seq;
+}
+
 static void begin_pass(void *fsdp2)
 {
     struct fsdp2 *f = fsdp2;
     bool every = f->p->sync_every_micro_step;
 
+    if (!f->walk.forward && f->p->fsdp.reads_positions)
+        read_positions(f);
     f->reduce = every || f->walk.last;
     fsdp2_finds_unsharded(f, !every && !f->walk.first);
     f->has_sharded = every && !f->walk.first;
