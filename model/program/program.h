@@ -140,6 +140,8 @@ struct kernel {
     uint8_t           scaled;       /* enum scaled: the format of a product's operands */
     bool              captured;     /* a CUDA graph replays it (program_graphs.h) */
     bool              apart;        /* its `batch` products are launched one by one, on streams of their own */
+    bool              te_module;    /* it stands for a linear module of Transformer Engine, whose Python the issuing thread runs */
+    int64_t           adds;         /* numbers that it adds to memory by an atomic each: scatter_add_(), index_add_() */
     int               chunks;       /* tensors that it joins or cuts apart, which the issuing thread handles one by one; 0: few */
     uint8_t           rough;        /* its time is known within this factor either way; 0: as its class's (program_recorded.c) */
     uint8_t           fn, role, adapter;    /* enum kernel_fn; enum tensor_role and enum adapter of its parameters.  `dpx` only */

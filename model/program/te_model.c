@@ -105,6 +105,7 @@ struct te_linear te_linear_of(struct torch_model *b, const struct gemm_names *na
 {
     struct te_linear l = { .names = *names, .n = n, .k = k, .ranks = b->ranks, .sequence = b->sequence, .buffered = local_kernels(b),
                            .overlaps = b->p->megatron.tp_comm_overlap && b->block != TENSOR_HEAD,
+                           .module = !local_kernels(b) && b->block != TENSOR_HEAD,
                            .scaled = scaled_of(b) };
 
     l.frozen = !training_is_all(&b->p->train);      /* beside adapters every layer is */

@@ -74,24 +74,12 @@ static const double replay_python[][NPASS] = { [GRAPHS_BY_COMPILER] = { 5.8, 3.9
  * autograd.Function in Python as forward is; norms and attention were not timed, and are taken as single kernels. */
 #define ISSUE_TE_MODULE ((99.66 / 37.08 + 90.53 / 33.17) / 2 - 1)
 
-/* The product that stands for a linear module of Transformer Engine: router, head and adapters are others'. */
-static bool is_te_module(enum kernel_set kernels, const struct kernel *k)
-{
-    static const char *const others[] = { "router", "logits", "values", "adapter" };
-    size_t n = strlen(k->name);
-    bool own = kernels == KERNELS_TE && k->kind == KC_GEMM && (n < 3 || strcmp(k->name + n - 3, " dW") != 0);
-
-    for (size_t i = 0; own && i < sizeof others / sizeof *others; i++)
-        own = strncmp(k->name, others[i], strlen(others[i])) != 0;
-    return own;
-}
-
 /* In units. */
-double op_issue_one_by_one(enum kernel_set kernels, enum pass pass, const struct kernel *k)
+double op_issue_one_by_one(enum pass pass, const struct kernel *k)
 {
     double products = k->apart ? (double)(k->batch - 1) * ISSUE_PRODUCT : 0, added = k->apart && k->sums > 0 ? (double)k->batch * ISSUE_ADDED : 0;
 
-    return (is_te_module(kernels, k) ? ISSUE_TE_MODULE : 0) + products + added + k->chunks * (pass == PASS_FORWARD ? ISSUE_CHUNK_FORWARD : ISSUE_CHUNK_BACKWARD);
+    return (k->te_module ? ISSUE_TE_MODULE : 0) + products + added + k->chunks * (pass == PASS_FORWARD ? ISSUE_CHUNK_FORWARD : ISSUE_CHUNK_BACKWARD);
 }
 
 double issue_unit_of(const struct cluster *c) { return c->node.issue > 0 ? c->node.issue : ISSUE_UNIT; }
