@@ -114,7 +114,8 @@ static var grouped(struct tape *t, const struct gemm_names *names, var x, int64_
     struct kernel *kernel = tape_begin_reading(t, names->forward, KC_GEMM);
 
     kernel->m = each, kernel->n = n, kernel->k = k, kernel->batch = experts;
-    kernel->apart = kernel->te_module = apart;
+    kernel->apart = apart;
+    kernel->te_module = apart ? TE_PYTHON_LINEAR : TE_PYTHON_NONE;
     kernel->flops = 2.0 * (double)rows * (double)n * (double)k;
     kernel->bytes = (rows * k + experts * n * k + rows * n) * tape_elem(t, x);
     struct node *node = tape_node(t, NODE_LINEAR, names->forward, KC_GEMM);

@@ -31,15 +31,16 @@ static void drop_saved(struct tape *t, const struct node *n, int i)
 
 /* ---- norms ---- */
 
-var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b, bool rms, const struct te_scaled *f)
+var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b, bool rms, const struct te_scaled *f, bool module)
 {
     int64_t numel = tape_var_numel(t, x);
     bool codes = te_norm_casts(f);
 
-    tape_pass(t, name, KC_NORM, bytes_of(t, x) + (codes ? numel : bytes_of(t, x)));
+    tape_pass(t, name, KC_NORM, bytes_of(t, x) + (codes ? numel : bytes_of(t, x)))->te_module = module ? TE_PYTHON_NORM : TE_PYTHON_NONE;
     struct node *n = tape_node_of(t, NODE_TE_NORM, name, KC_NORM, x);
     int node = t->nnodes - 1;
 
+    n->te.module = module;
     tape_edge(t, n, w);
     if (b)
         tape_edge(t, n, b);
@@ -57,7 +58,9 @@ var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b,
  * up (transformer_engine/common/normalization). */
 static void norm_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
-    tape_pass(t, n->name, KC_NORM, 3 * n->edges[0].numel * dtype_bytes(n->edges[0].dt));
+    struct kernel *k = tape_pass(t, n->name, KC_NORM, 3 * n->edges[0].numel * dtype_bytes(n->edges[0].dt));
+
+    k->te_module = n->te.module ? TE_PYTHON_NORM : TE_PYTHON_NONE;
     for (int i = 0; i < n->nedges; i++)
         out[i] = small_grad(t, n, i);
 }
@@ -90,7 +93,7 @@ static struct kernel *product(struct tape *t, const char *name, int64_t m, int64
     kernel->m = m, kernel->n = n, kernel->k = k, kernel->batch = 1;
     kernel->flops = 2.0 * (double)m * (double)n * (double)k;
     kernel->scaled = (uint8_t)o.format;
-    kernel->te_module = o.module;
+    kernel->te_module = o.module ? TE_PYTHON_LINEAR : TE_PYTHON_NONE;
     return kernel;
 }
 
@@ -135,7 +138,7 @@ static void weight_product(struct tape *t, const struct node *n, struct operands
 {
     struct kernel *k = product(t, n->names.dw, n->k, n->n, n->m, o);
 
-    k->te_module = false;               /* backward is one function of Python: its other product stands for it */
+    k->te_module = TE_PYTHON_NONE;              /* backward is one function of Python: its other product stands for it */
     if (t->grads_apart)
         return;
     k->sums = 2 * n->n * n->k * t->main_grad;
@@ -490,6 +493,7 @@ var te_attention(struct tape *t, var q, var k, var v, var sinks, int64_t numel, 
     struct kernel *kernel = tape_pass(t, "attention", KC_ATTENTION, numel * dtype_bytes(dt));
 
     kernel->flops = flops;
+    kernel->te_module = TE_PYTHON_ATTENTION;
     struct node *n = tape_node(t, NODE_EACH, "attention", KC_ATTENTION);
     int node = t->nnodes - 1;
     for (int i = 0; i < 3 && in[i]; i++) {
@@ -502,6 +506,7 @@ var te_attention(struct tape *t, var q, var k, var v, var sinks, int64_t numel, 
         tape_save_var(t, n, sinks);
     }
     n->flops = flops;
+    n->te.module = true;
     n->work = scratch;
     var y = fresh(t, node, numel, dt);
     tape_save_var(t, &t->nodes[node], y);

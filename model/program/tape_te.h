@@ -11,9 +11,9 @@
 
 #include "model/program/tape.h"
 
-/* y = norm(x): keeps x and a row's 1/sigma, of a LayerNorm its mean too.  `f` is of the layer that reads y: where its scales
+/* y = norm(x), a module of its own or part of the layer that reads y: keeps x and a row's 1/sigma, of a LayerNorm its mean too.  `f` is of the layer that reads y: where its scales
  * are known before, y is written as codes. */
-var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b, bool rms, const struct te_scaled *f);
+var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b, bool rms, const struct te_scaled *f, bool module);
 
 /* What a layer's tensors are, and how ranks share them. */
 struct te_linear {
