@@ -78,8 +78,8 @@ static uint64_t key_of(const struct kernel *k, int n)
         uint64_t flops;
         memcpy(&flops, &k[i].flops, sizeof flops);
         h = hash_mix(hash_mix(h, (uint64_t)(uintptr_t)k[i].name), (uint64_t)k[i].kind | (uint64_t)k[i].fn << 8 | (uint64_t)k[i].scaled << 16 |
-                     (uint64_t)k[i].captured << 24 | (uint64_t)k[i].apart << 25 | (uint64_t)k[i].attends << 32);
-        h = hash_mix(h, (uint64_t)k[i].chunks);
+                     (uint64_t)k[i].captured << 24 | (uint64_t)k[i].apart << 25 | (uint64_t)k[i].attends << 32 | (uint64_t)k[i].te_module << 40);
+        h = hash_mix(hash_mix(h, (uint64_t)k[i].chunks), (uint64_t)k[i].adds);
         h = hash_mix(hash_mix(h, flops), (uint64_t)k[i].bytes);
         h = hash_mix(hash_mix(hash_mix(h, (uint64_t)k[i].m), (uint64_t)k[i].n), (uint64_t)k[i].k);
         h = hash_mix(hash_mix(hash_mix(h, (uint64_t)k[i].batch), (uint64_t)k[i].sums), (uint64_t)k[i].ready_bytes);

@@ -125,6 +125,9 @@ struct move { int64_t bytes; int32_t tensor; uint8_t kind, mem, pass, left; bool
 /* Which scores a fused attention is after: half of a square, behind the causal mask; or all, of other context ranks' keys. */
 enum attends { ATTENDS_BEFORE, ATTENDS_ALL, ATTENDS_ALL_BACK };
 
+/* Modules of Transformer Engine, whose Python the issuing thread runs. */
+enum te_python { TE_PYTHON_NONE, TE_PYTHON_LINEAR, TE_PYTHON_NORM, TE_PYTHON_ATTENTION };
+
 struct kernel {
     const char       *name;         /* "qkv", "attention", "mlp down dW" ... */
     enum kernel_class kind;
@@ -140,6 +143,8 @@ struct kernel {
     uint8_t           scaled;       /* enum scaled: the format of a product's operands */
     bool              captured;     /* a CUDA graph replays it (program_graphs.h) */
     bool              apart;        /* its `batch` products are launched one by one, on streams of their own */
+    uint8_t           te_module;    /* enum te_python: it stands for a module of Transformer Engine */
+    int64_t           adds;         /* numbers that it adds to memory by an atomic each: scatter_add_(), index_add_() */
     int               chunks;       /* tensors that it joins or cuts apart, which the issuing thread handles one by one; 0: few */
     uint8_t           rough;        /* its time is known within this factor either way; 0: as its class's (program_recorded.c) */
     uint8_t           fn, role, adapter;    /* enum kernel_fn; enum tensor_role and enum adapter of its parameters.  `dpx` only */

@@ -103,7 +103,7 @@ struct te_node {
     bool    gathers, overlaps, buffered, zeroed;    /* tape_te.h */
     bool    masked;                         /* dropout's mask is saved */
     bool    original;                       /* of products in codes: the input is saved as it came, and cast again in backward */
-    bool    frozen, core;                   /* tape_te.h */
+    bool    frozen, core, module;           /* tape_te.h */
     struct te_scaled scaled;
 };
 
@@ -134,6 +134,7 @@ struct node {
     int64_t     keys;                       /* of a ring: those that grow with the keys; of a packed weight: its codes are of 8 bits */
     int64_t     m, n, k, batch;             /* of a product; NODE_COPY, NODE_EACH: m, the numbers of its output where they are more than the operand's */
     double      flops;                      /* of forward */
+    int64_t     adds;                       /* of its backward's kernel (struct kernel) */
     int         module, half;
     bool        weight_first;               /* dW before dX */
     bool        sums_views;                 /* the first two gradients that arrive are added out of place */

@@ -41,16 +41,29 @@ var tape_normalise(struct tape *t, var x, int64_t rows)
     return tape_var(t, t->vars[x].store, numel, dt, t->nnodes - 1, 0);
 }
 
-var tape_pick(struct tape *t, const char *name, var x, var index, int64_t numel)
+/* adds, adds_back: what the kernel of forward and of backward adds by atomics. */
+static var picked(struct tape *t, const char *name, var x, var index, int64_t numel, int64_t adds, int64_t adds_back)
 {
     int64_t read = tape_var_numel(t, x);
+    struct kernel *kernel = tape_begin_reading(t, name, KC_COPY);
 
-    tape_begin_reading(t, name, KC_COPY)->bytes = (numel + (numel > read ? numel : read)) * tape_elem(t, x);
+    kernel->bytes = (numel + (numel > read ? numel : read)) * tape_elem(t, x);
+    kernel->adds = adds;
     struct node *n = tape_node(t, NODE_COPY, name, KC_COPY);
     n->m = numel;
+    n->adds = adds_back;
     tape_edge(t, n, x);
     tape_save_var(t, n, index);
     return result(t, numel, tape_var_dtype(t, x));
+}
+
+var tape_pick(struct tape *t, const char *name, var x, var index, int64_t numel) { return picked(t, name, x, index, numel, 0, 0); }
+
+var tape_take_rows(struct tape *t, const char *name, var x, var index, int64_t numel) { return picked(t, name, x, index, numel, 0, numel); }
+
+var tape_add_rows(struct tape *t, const char *name, var x, var index, int64_t numel)
+{
+    return picked(t, name, x, index, numel, tape_var_numel(t, x), 0);
 }
 
 /* make_row_id_map() of transformer_engine/pytorch/triton/permutation.py: sums in blocks of 1,024 tokens, over all blocks, and each token's rows in front. */
@@ -102,6 +115,7 @@ static var grouped(struct tape *t, const struct gemm_names *names, var x, int64_
 
     kernel->m = each, kernel->n = n, kernel->k = k, kernel->batch = experts;
     kernel->apart = apart;
+    kernel->te_module = apart ? TE_PYTHON_LINEAR : TE_PYTHON_NONE;
     kernel->flops = 2.0 * (double)rows * (double)n * (double)k;
     kernel->bytes = (rows * k + experts * n * k + rows * n) * tape_elem(t, x);
     struct node *node = tape_node(t, NODE_LINEAR, names->forward, KC_GEMM);

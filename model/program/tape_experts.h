@@ -19,6 +19,10 @@ var  tape_normalise(struct tape *t, var x, int64_t rows);
 var  tape_scatter(struct tape *t, const char *name, var into, var index, var x);
 /* x[index]: so many elements; back into zeros of x's size. */
 var  tape_pick(struct tape *t, const char *name, var x, var index, int64_t numel);
+/* x.index_select(0, index): back by index_add_(), an atomic for each number. */
+var  tape_take_rows(struct tape *t, const char *name, var x, var index, int64_t numel);
+/* zeros.scatter_add_(0, index, x) of so many elements, an atomic for each number of x; back by gather(). */
+var  tape_add_rows(struct tape *t, const char *name, var x, var index, int64_t numel);
 /* Transformer Engine's map of rows, int32[tokens, 2 experts + 1]: the rows to which each token goes, of which experts they are, and how many. */
 var  tape_row_map(struct tape *t, int64_t tokens, int64_t experts);
 /* Transformer Engine's permute with a map of rows, which it saves: each row of x[tokens, width] goes to the rows of its experts, and its weights beside it,

@@ -79,6 +79,8 @@ static void run_each(struct tape *t, const struct node *n, int out[])
     bool weights = false;
     k->flops = 2 * n->flops;
     k->chunks = n->kind == NODE_COPY ? (int)n->batch : 0;
+    k->adds = n->adds;
+    k->te_module = n->te.module ? TE_PYTHON_ATTENTION : TE_PYTHON_NONE;     /* te_attention() */
     for (int i = 0; i < n->nedges; i++) {
         out[i] = grad(t, n, i, dt_of(n, i));
         k->bytes += 2 * bytes_of(n, i);
@@ -195,6 +197,7 @@ static void run_linear(struct tape *t, const struct node *n, int out[])
             out[1] = into ? tape_alloc(t, 0, 1, MEM_GRADS) : grad(t, n, 1, dt_of(n, 1));
         } else if (!weight && tape_wants(n, 0)) {
             gemm(tape_back(t, n, n->names.dx), n, n->m, n->k, n->n, dt_of(n, 0));
+            t->out[t->nout - 1].te_module = t->out[t->nout - 1].apart ? TE_PYTHON_LINEAR : TE_PYTHON_NONE;
             out[0] = grad(t, n, 0, dt_of(n, 0));
             if (parts) {
                 tape_product_in_parts(t, n->grad[0], dt_of(n, 0));

@@ -31,15 +31,16 @@ static void drop_saved(struct tape *t, const struct node *n, int i)
 
 /* ---- norms ---- */
 
-var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b, bool rms, const struct te_scaled *f)
+var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b, bool rms, const struct te_scaled *f, bool module)
 {
     int64_t numel = tape_var_numel(t, x);
     bool codes = te_norm_casts(f);
 
-    tape_pass(t, name, KC_NORM, bytes_of(t, x) + (codes ? numel : bytes_of(t, x)));
+    tape_pass(t, name, KC_NORM, bytes_of(t, x) + (codes ? numel : bytes_of(t, x)))->te_module = module ? TE_PYTHON_NORM : TE_PYTHON_NONE;
     struct node *n = tape_node_of(t, NODE_TE_NORM, name, KC_NORM, x);
     int node = t->nnodes - 1;
 
+    n->te.module = module;
     tape_edge(t, n, w);
     if (b)
         tape_edge(t, n, b);
@@ -57,7 +58,9 @@ var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b,
  * up (transformer_engine/common/normalization). */
 static void norm_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
-    tape_pass(t, n->name, KC_NORM, 3 * n->edges[0].numel * dtype_bytes(n->edges[0].dt));
+    struct kernel *k = tape_pass(t, n->name, KC_NORM, 3 * n->edges[0].numel * dtype_bytes(n->edges[0].dt));
+
+    k->te_module = n->te.module ? TE_PYTHON_NORM : TE_PYTHON_NONE;
     for (int i = 0; i < n->nedges; i++)
         out[i] = small_grad(t, n, i);
 }
@@ -66,10 +69,13 @@ static void norm_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 
 static bool gathers(const struct te_linear *l) { return l->sequence && l->ranks > 1; }
 
-/* What a product reads, and the numbers of its result. */
-struct operands { enum scaled format; enum dtype dt; };
+/* What a product reads, and the numbers of its result.  module: a linear module of Transformer Engine is what calls it. */
+struct operands { enum scaled format; enum dtype dt; bool module; };
 
-static struct operands operands_of(const struct te_scaled *f, enum dtype dt) { return (struct operands){ (enum scaled)f->format, dt }; }
+static struct operands operands_of(const struct te_scaled *f, enum dtype dt, bool module)
+{
+    return (struct operands){ (enum scaled)f->format, dt, module };
+}
 
 static int64_t operand_bytes(struct operands o, int64_t numel)
 {
@@ -87,6 +93,7 @@ static struct kernel *product(struct tape *t, const char *name, int64_t m, int64
     kernel->m = m, kernel->n = n, kernel->k = k, kernel->batch = 1;
     kernel->flops = 2.0 * (double)m * (double)n * (double)k;
     kernel->scaled = (uint8_t)o.format;
+    kernel->te_module = o.module ? TE_PYTHON_LINEAR : TE_PYTHON_NONE;
     return kernel;
 }
 
@@ -131,6 +138,7 @@ static void weight_product(struct tape *t, const struct node *n, struct operands
 {
     struct kernel *k = product(t, n->names.dw, n->k, n->n, n->m, o);
 
+    k->te_module = TE_PYTHON_NONE;              /* backward is one function of Python: its other product stands for it */
     if (t->grads_apart)
         return;
     k->sums = 2 * n->n * n->k * t->main_grad;
@@ -146,7 +154,7 @@ static void linear_node(struct tape *t, enum node_kind kind, const struct te_lin
     n->m = rows, n->n = l->n, n->k = l->k, n->batch = 1;
     n->te = (struct te_node){ .ranks = l->ranks, .gathers = gathers(l), .overlaps = gathers(l) && l->overlaps, .buffered = l->buffered,
                               .zeroed = l->zeroed, .original = l->original, .frozen = l->frozen,
-                              .core = l->core, .scaled = l->scaled };
+                              .core = l->core, .module = l->module, .scaled = l->scaled };
     for (int i = 0; i < 3; i++)
         if (l->weight[i])
             tape_edge(t, n, l->weight[i]);
@@ -203,7 +211,7 @@ static struct te_codes input_codes(struct tape *t, const struct te_linear *l, va
 /* What others read too is gathered in 16 bits, and cast behind that. */
 static int gather_input(struct tape *t, const struct te_linear *l, bool shown, struct operands o, int64_t elems)
 {
-    struct operands as = shown ? (struct operands){ SCALED_NONE, o.dt } : o;
+    struct operands as = shown ? (struct operands){ SCALED_NONE, o.dt, o.module } : o;
 
     gather(t, as, elems);
     int all = l->buffered && !l->frozen ? 0 : room_for(t, as, elems);
@@ -216,7 +224,7 @@ var te_column(struct tape *t, const struct te_linear *l, var x) { return te_colu
 
 var te_column_returning(struct tape *t, const struct te_linear *l, var x, var *read)
 {
-    struct operands o = operands_of(&l->scaled, tape_var_dtype(t, x));
+    struct operands o = operands_of(&l->scaled, tape_var_dtype(t, x), l->module);
     int64_t elems = tape_var_numel(t, x) * (gathers(l) ? l->ranks : 1), rows = elems / l->k;
     bool shown = read && l->returned && gathers(l) && !l->overlaps;
     struct te_codes c = { 0, 0 };
@@ -254,7 +262,7 @@ var te_column_returning(struct tape *t, const struct te_linear *l, var x, var *r
 static void column_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
     const struct te_scaled *f = &n->te.scaled;
-    struct operands o = operands_of(f, n->edges[0].dt);
+    struct operands o = operands_of(f, n->edges[0].dt, n->te.module);
     int64_t elems = n->m * n->k;
     struct te_codes dy = { 0, 0 }, x = { 0, 0 };
     int all = 0, came = 0, reduce = 0, dx = 0, turned = 0;
@@ -296,7 +304,7 @@ static void column_back(struct tape *t, const struct node *n, int out[TAPE_EDGES
 
 var te_row(struct tape *t, const struct te_linear *l, var x)
 {
-    struct operands o = operands_of(&l->scaled, tape_var_dtype(t, x));
+    struct operands o = operands_of(&l->scaled, tape_var_dtype(t, x), l->module);
     int64_t rows = tape_var_numel(t, x) / l->k, elems = rows * l->n;
     struct te_codes c = { 0, 0 };
     bool parts = gathers(l) && l->overlaps;
@@ -349,7 +357,7 @@ static struct row_gradient gather_gradient(struct tape *t, const struct node *n,
 
 static void row_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
-    struct operands o = operands_of(&n->te.scaled, n->edges[0].dt);
+    struct operands o = operands_of(&n->te.scaled, n->edges[0].dt, n->te.module);
     struct row_gradient g = { { 0, 0 }, 0, 0, 0, 0 };
     struct te_codes x = { 0, 0 };
     bool trains = !n->te.frozen;
@@ -485,6 +493,7 @@ var te_attention(struct tape *t, var q, var k, var v, var sinks, int64_t numel, 
     struct kernel *kernel = tape_pass(t, "attention", KC_ATTENTION, numel * dtype_bytes(dt));
 
     kernel->flops = flops;
+    kernel->te_module = TE_PYTHON_ATTENTION;
     struct node *n = tape_node(t, NODE_EACH, "attention", KC_ATTENTION);
     int node = t->nnodes - 1;
     for (int i = 0; i < 3 && in[i]; i++) {
@@ -497,6 +506,7 @@ var te_attention(struct tape *t, var q, var k, var v, var sinks, int64_t numel, 
         tape_save_var(t, n, sinks);
     }
     n->flops = flops;
+    n->te.module = true;
     n->work = scratch;
     var y = fresh(t, node, numel, dt);
     tape_save_var(t, &t->nodes[node], y);

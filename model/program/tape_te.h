@@ -11,9 +11,9 @@
 
 #include "model/program/tape.h"
 
-/* y = norm(x): keeps x and a row's 1/sigma, of a LayerNorm its mean too.  `f` is of the layer that reads y: where its scales
+/* y = norm(x), a module of its own or part of the layer that reads y: keeps x and a row's 1/sigma, of a LayerNorm its mean too.  `f` is of the layer that reads y: where its scales
  * are known before, y is written as codes. */
-var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b, bool rms, const struct te_scaled *f);
+var te_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b, bool rms, const struct te_scaled *f, bool module);
 
 /* What a layer's tensors are, and how ranks share them. */
 struct te_linear {
@@ -29,6 +29,7 @@ struct te_linear {
     bool    original;               /* with `scaled`: x is kept as it came (set_save_original_input(): something else keeps it too), and backward casts it again */
     bool    frozen;                 /* its weight does not train: it keeps no input, and backward has one product */
     bool    core;                   /* megatron-core's own, whose weight trains: backward makes its input's gradient, wanted or not */
+    bool    module;                 /* a module of Transformer Engine's, with its Python; the output layer and adapters are others' */
     bool    returned;               /* LayerNormLinear hands out what its product read, for an adapter: te_column_returning() */
     bool    plain;                  /* where no norm is part of the layer (Linear beside LayerNormLinear) it casts x itself, whose name stays the caller's */
 };

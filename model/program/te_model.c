@@ -83,13 +83,22 @@ static bool is_cast(const struct torch_model *b, enum tensor_role norm)
     return scaled_of(b).format && te_is_part_of_layer(b, norm) && !adapted;
 }
 
+/* TENorm; the others are part of LayerNormLinear. */
+static bool norm_is_module(const struct torch_model *b, enum tensor_role role)
+{
+    bool fused = role == ROLE_NORM_ATTN || role == ROLE_Q_A_NORM || role == ROLE_KV_A_NORM || (role == ROLE_NORM_MLP && !has_experts(b));
+
+    return !local_kernels(b) && !fused;
+}
+
 var te_norm_of(struct torch_model *b, const char *name, var x, enum tensor_role role)
 {
     const struct tensor *w = tensor_of(b, role, false);
     struct te_scaled f = is_cast(b, role) ? scaled_of(b) : (struct te_scaled){ 0 };
 
     b->t->module = torch_piece_module(b->m, b->block, role, ADAPTER_NONE);
-    var y = te_norm(b->t, name, x, tape_var_numel(b->t, x) / w->numel, param(b, role, false), param(b, role, true), b->m->norm == NORM_RMS, &f);
+    var y = te_norm(b->t, name, x, tape_var_numel(b->t, x) / w->numel, param(b, role, false), param(b, role, true), b->m->norm == NORM_RMS, &f,
+                    norm_is_module(b, role));
     b->t->module = -1;
     return y;
 }
@@ -105,6 +114,7 @@ struct te_linear te_linear_of(struct torch_model *b, const struct gemm_names *na
 {
     struct te_linear l = { .names = *names, .n = n, .k = k, .ranks = b->ranks, .sequence = b->sequence, .buffered = local_kernels(b),
                            .overlaps = b->p->megatron.tp_comm_overlap && b->block != TENSOR_HEAD,
+                           .module = !local_kernels(b) && b->block != TENSOR_HEAD,
                            .scaled = scaled_of(b) };
 
     l.frozen = !training_is_all(&b->p->train);      /* beside adapters every layer is */

@@ -312,7 +312,7 @@ static var rows_by_expert(struct torch_model *b, var x, var probs, const struct 
     tape_drop(t, turned);
     if (!s->padded)
         tape_await_host(t, "rows of ranks to the host");
-    var rows = tape_pick(t, "rows by expert", x, *numbers, s->rows * b->m->hidden);
+    var rows = tape_take_rows(t, "rows by expert", x, *numbers, s->rows * b->m->hidden);
     tape_drop(t, place);
     return rows;
 }
@@ -386,7 +386,7 @@ var te_moe(struct torch_model *b, var x)
         y = tmp(t, y, te_move(t, TE_SCATTER, y, s.cut));
     if (s.ranks > 1)
         y = tmp(t, y, tape_dispatch(t, "rows to tokens", y, s.rows * h));
-    var out = tape_pick(t, "rows of tokens", y, numbers, s.tokens * h);
+    var out = (s.fused ? tape_pick : tape_add_rows)(t, "rows of tokens", y, numbers, s.tokens * h);
     const var names[] = { y, numbers, others, counts, probs, map };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         tape_drop(t, names[i]);

@@ -41,6 +41,13 @@ static double alternatives(enum kernel_set set)
     return set == KERNELS_DPX ? OWN_SPREAD : 1;
 }
 
+/* A number that PyTorch's scatter_add_() and index_add_() add to memory by an atomic of its own (fastAtomicAdd()), all Megatron-LM's unfused permutation
+ * does: on H100 index_add_() of 4M rows of 128 takes 4,719 us in bf16 and 4,400 in fp32 (pytorch/pytorch pull 175760), 9.2 and 8.6 ps a number; 65,536 rows
+ * of 4,096 in fp16 2,304 us with the zeros (DeepLink-org/DLBlas pull 66, index_select()'s backward; its GPU, not named, copies at 2.2 TB/s), 8.6.  Their
+ * mean.  B200's 12 to 21 where half of all fall on one row (pytorch pull 183950) bound it there; other types are taken to be as fast.  PyTorch adds
+ * rows by TMA from May 2026 on (pulls 182675, 189506), after the PyTorch that the planned Megatron-LM ran on. */
+#define ATOMIC_S 8.8e-12
+
 static void stream_cost(const struct gpu *g, enum kernel_set set, const struct kernel *k, struct cost *out)
 {
     const struct gpu_rates *r = gpu_rates(g);
@@ -49,7 +56,7 @@ static void stream_cost(const struct gpu *g, enum kernel_set set, const struct k
 
     /* Of inductor's kernels and of Transformer Engine's no timings are published either: others of Triton stand for them. */
     within(out, kernel_launches(set, PASS_FORWARD, k) * LAUNCH_S +
-           (double)k->bytes / (gpu_stream(g) * stream_share(g, set, k)),
+           fmax((double)k->bytes / (gpu_stream(g) * stream_share(g, set, k)), (double)k->adds * ATOMIC_S),
            r->hbm_spread * (others ? OWN_SPREAD : 1), r->basis);
 }
 

@@ -216,7 +216,7 @@ static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pa
         sum->variance += one.variance;
         int launches = k[i].captured ? 0 : kernel_launches(c->p->kernels, pass, &k[i]);
         out->replays[i + 1] = out->replays[i] + (k[i].captured && (i == 0 || !k[i - 1].captured));
-        out->more[i + 1] = out->more[i] + (launches > 0 ? op_issue_one_by_one(c->p->kernels, pass, &k[i]) : 0);
+        out->more[i + 1] = out->more[i] + (launches > 0 ? op_issue_one_by_one(pass, &k[i]) : 0);
         out->launches[i + 1] = out->launches[i] + (op_traced_issue(c, TRACED_FORWARD) > 0 ? launches > 0 : launches);
     }
     between(out, 0, n, &out->all);

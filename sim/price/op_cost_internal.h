@@ -67,6 +67,6 @@ double op_traced_issue(const struct cost_cache *c, enum traced_issue what);
 bool op_traced_with_hooks(const struct cost_cache *c);
 
 /* Units of the issuing thread that the many things of one kernel take beside its launch. */
-double op_issue_one_by_one(enum kernel_set kernels, enum pass pass, const struct kernel *k);
+double op_issue_one_by_one(enum pass pass, const struct kernel *k);
 
 #endif

@@ -145,7 +145,50 @@ static void rows_are_sorted(const struct built *x, bool sorted)
     }
 }
 
-/* 4096 tokens go to 2 of 8 experts each.  Not fused, backward keeps the token of each of 8192 rows (int64) and a map of 8 a token (bytes); fused, for each
+/* Numbers that a block adds by atomics, forward and back. */
+static int64_t added(const struct built *x)
+{
+    const struct piece *p = &x->program.piece[PIECE_BLOCK];
+    int64_t numbers = 0;
+
+    for (int pass = 0; pass < NPASS; pass++)
+        for (int k = 0; k < p->nkernels[pass]; k++)
+            numbers += p->kernels[pass][k].adds;
+    return numbers;
+}
+
+/* Which kernels stand for a module of Transformer Engine: two layers of attention, its core, the norm before the router (the other is part of a
+ * layer) and two GroupedLinears, once a pass; the router, the weights' gradients and the head's products are none. */
+static void modules_are_marked(void **state)
+{
+    static const struct { const char *name; uint8_t is; } of[] = {
+        { "qkv", TE_PYTHON_LINEAR }, { "attention output", TE_PYTHON_LINEAR }, { "attention", TE_PYTHON_ATTENTION }, { "mlp norm", TE_PYTHON_NORM },
+        { "experts gate up", TE_PYTHON_LINEAR }, { "experts down", TE_PYTHON_LINEAR },
+    };
+    struct built x;
+
+    (void)state;
+    mixtral(&x, 4096);
+    x.plan.strategy = STRAT_ZERO1;
+    build(&x);
+    for (enum piece_id piece = PIECE_EMBED; piece < NPIECE; piece++)
+        for (int pass = 0; pass < NPASS; pass++) {
+            const struct piece *p = &x.program.piece[piece];
+            for (int k = 0; k < p->nkernels[pass]; k++) {
+                const char *name = p->kernels[pass][k].name;
+                uint8_t want = piece == PIECE_HEAD && !strcmp(name, "final norm") ? TE_PYTHON_NORM : TE_PYTHON_NONE;
+                for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+                    size_t n = strlen(of[i].name);
+                    bool own = !strncmp(name, of[i].name, n) && (!name[n] || !strcmp(name + n, " dX"));
+                    want = own ? of[i].is : want;
+                }
+                is(p->kernels[pass][k].te_module, want);
+            }
+        }
+    finish(&x);
+}
+
+/* 4096 tokens go to 2 of 8 experts each.  Not fused, forward adds 8192 rows up and backward as many gradients, each number by an atomic; backward keeps the token of each of 8192 rows (int64) and a map of 8 a token (bytes); fused, for each
  * token 2 x 8 + 1 numbers of 32 bits, and with two ranks the place of each of 8192 rows, there and back.  Either way the rows' gradients, 2 for each
  * token's, are read once and summed.  Between two ranks' exchanges 8192 rows are sorted by expert and back, fused or not: both ways are a copy of all,
  * in forward as in backward, where at::cat() joins the gradients of torch.split()'s parts.  Padded, too. */
@@ -162,6 +205,7 @@ static void rows_move_by_fused_kernels(void **state)
         build(&x);
         is(bytes_named(&x, PASS_BACKWARD, "rows by expert"), 2 * (8192 + 4096) * (int64_t)H + 8192 * 8);
         rows_are_sorted(&x, ranks == 2);
+        is(added(&x), 2 * 8192 * (int64_t)H);
         x.plan.megatron.moe_expert_capacity_factor = 1;
         x.plan.megatron.moe_pad_expert_input_to_capacity = true;
         build(&x);
@@ -173,6 +217,7 @@ static void rows_move_by_fused_kernels(void **state)
         build(&x);
         is(kernels_named(&x, PIECE_BLOCK, PASS_FORWARD, "rows by expert", &(int64_t){ 0 }), 1);
         is(bytes_named(&x, PASS_BACKWARD, "rows by expert"), 2 * (8192 + 4096) * (int64_t)H + 2 * 4096 * 8 * 2);
+        is(added(&x), 0);
         is(bytes_named(&x, PASS_FORWARD, "probabilities of rows"), 0);
         is(bytes_named(&x, PASS_FORWARD, "rows by own expert"), ranks == 2 ? 2 * 2 * 8192 * (int64_t)H + 2 * 8192 * 2 + 8192 * 4 : 0);
         finish(&x);
@@ -389,6 +434,7 @@ int main(void)
         cmocka_unit_test(rows_are_filled_up),
         cmocka_unit_test(routers_fill_up),
         cmocka_unit_test(a_loss_balances), cmocka_unit_test(rows_move_by_fused_kernels),
+        cmocka_unit_test(modules_are_marked),
         cmocka_unit_test(every_expert_has_codes_and_scales),
         cmocka_unit_test(two_optimizers_gather_codes),
         cmocka_unit_test(latents_are_kept_as_codes),
