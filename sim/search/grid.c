@@ -390,18 +390,36 @@ static int ask_allocator(struct found *f, struct evaluation *e)
     return 0;
 }
 
-static int keep_waits(struct found *f, const struct evaluation *e)
+/* Prices and times an evaluated plan that fits; one that is near the fastest, when the wave began, is looked at for the ranking, too: its
+ * schedules are here. */
+static int time_it(const struct grid *g, struct found *f, struct evaluation *e, struct desk *d)
 {
-    f->waits_known = simulate_waits(&f->plan, e, &f->waits) == 0;
-    return f->waits_known ? 0 : -1;
+    const struct schedules *of[EVALUATION_STAGES];
+    struct stage_parts parts;
+    struct timeline t;
+    struct step st;
+
+    cost_cache_use(d->cache, &f->plan);
+    if (step_open(&f->plan, of, evaluation_roles(e, of), d->cache, &d->memo, &st) < 0)
+        return -1;
+    int rc = step_predict(&st);
+    if (rc == 0) {
+        step_parts(&st, st.lines, st.makespan_s, &t, &parts);
+        found_keep_times(f, &t, e->schedules.groups.n);
+    }
+    bool near = rc == 0 && f->step_s <= SEARCH_NEAR * g->best_s;
+    if (near && !f->looked_at)              /* else the allocator's word decides nothing */
+        rc = ask_allocator(f, e);
+    if (near && rc == 0 && f->fits)
+        rc = found_see(f, e, &st);
+    step_close(&st);
+    return rc;
 }
 
 /* `whole`: every stage is lowered, also where the first does not fit. */
-static int assess(const struct grid *g, struct found *f, bool whole, struct cost_cache *cache, struct coll_memo *memo)
+static int assess(const struct grid *g, struct found *f, bool whole, struct desk *d)
 {
-    struct stage_parts parts;
     struct evaluation e;
-    struct timeline t;
     int rc = f->plan.parallel.pipeline > 1 && !whole ? first_is_over(g, f) : 0;
 
     if (rc)
@@ -412,13 +430,7 @@ static int assess(const struct grid *g, struct found *f, bool whole, struct cost
     f->fits = !over_limit(f, e.m.needed, e.m.available);
     f->looked_at = f->fits && 2 * f->needed <= f->available;            /* so much room is enough: search.h */
     if (f->fits)
-        cost_cache_use(cache, &f->plan);
-    if (f->fits && (rc = step_time(&f->plan, &e, cache, memo, &t, &parts)) == 0)
-        found_keep_times(f, &t, e.schedules.groups.n);
-    if (f->fits && rc == 0 && !f->looked_at && f->step_s <= SEARCH_NEAR * g->best_s)    /* else the allocator's word decides nothing */
-        rc = ask_allocator(f, &e);
-    if (f->fits && rc == 0 && f->step_s < g->best_s)    /* it must not cut others by its time: it comes behind all of them */
-        rc = keep_waits(f, &e);
+        rc = time_it(g, f, &e, d);
     evaluation_free(&e);
     return rc;
 }
@@ -434,7 +446,7 @@ static int one_of_wave(void *of, int64_t i)
         return stopped();
     if (!d->cache)
         d->cache = cost_cache_new(&f->plan);
-    return assess(g, f, false, d->cache, &d->memo);
+    return assess(g, f, false, d);
 }
 
 /* ---- all of them ---- */
@@ -478,9 +490,8 @@ static int64_t run_all(struct grid *g)
 }
 
 /* Of those of which only a bound is known, all that may lack less than the nearest does. */
-static int measure_nearest(struct grid *g, struct cost_cache *cache)
+static int measure_nearest(struct grid *g, struct desk *d)
 {
-    struct coll_memo memo = { 0 };
     double least = INFINITY;
 
     for (int64_t i = 0; i < g->n && g->found[i].over < least; i++) {
@@ -489,7 +500,7 @@ static int measure_nearest(struct grid *g, struct cost_cache *cache)
             break;
         if (!may_go_on(g, g->n, g->n))
             return stopped();
-        if (f->at_least && assess(g, f, true, cache, &memo) < 0)
+        if (f->at_least && assess(g, f, true, d) < 0)
             return -1;
         least = fmin(least, f->over);
     }
@@ -510,9 +521,9 @@ static int find_nearest(struct grid *g)
     if (g->n == 0)
         return 0;
     sort_stable(g->found, (size_t)g->n, sizeof *g->found, found_by_lack);
-    struct cost_cache *cache = cost_cache_new(&g->found[0].plan);
-    int rc = measure_nearest(g, cache);
-    cost_cache_free(cache);
+    struct desk desk = { .cache = cost_cache_new(&g->found[0].plan) };
+    int rc = measure_nearest(g, &desk);
+    cost_cache_free(desk.cache);
     return rc;
 }
 
