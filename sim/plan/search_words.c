@@ -225,11 +225,14 @@ void search_to_fit_words(const struct search_options *o, const struct found *f, 
 bool search_nearest_lacks(const struct found *f, struct lack *l)
 {
     struct evaluation e;
-    bool lacks;
 
-    if (evaluate(&f->plan, &e) < 0)
+    if (evaluate_allocated(&f->plan, &e) < 0)
         return false;
-    lacks = lack_of(&f->plan, &e, l);
+    if (e.m.elsewhere && e.m.spaces.of[SPACE_HOST].used)
+        cluster_say_assumed(&f->plan.cluster);
+    bool lacks = evaluation_reserve_within(&f->plan, &e) == 0 && lack_of(&f->plan, &e, l);
+    if (lacks && l->reserved)           /* only then is it told what would be reserved if there were room */
+        lacks = evaluation_reserve(&f->plan, &e, NULL) == 0 && lack_of(&f->plan, &e, l);
     evaluation_free(&e);
     return lacks;
 }

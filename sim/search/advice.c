@@ -304,7 +304,7 @@ static int try_all(const struct plan *p, enum space s, const struct judge *j, bo
             evaluate_allocated(&q, &f) < 0)
             continue;
         bool asked = !first || f.m.ledger.peak.bytes <= q.cluster.memory;       /* else no allocator helps */
-        if ((asked && evaluation_reserve(&q, &f, NULL) < 0) ||
+        if ((asked && evaluation_reserve_within(&q, &f) < 0) ||
             (s != SPACE_DEVICE && f.m.needed > f.m.available)) {        /* moves what is short to the device */
             evaluation_free(&f);
             continue;

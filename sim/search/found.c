@@ -188,6 +188,24 @@ int found_waits(struct found *f, struct evaluation *e)
     return f->waits_known ? 0 : -1;
 }
 
+int found_see(struct found *f, struct evaluation *e, struct step *st)
+{
+    struct timing t;
+
+    for (int i = 0; i < e->nstages; i++)            /* only the fullest stage's retries count: f->retry_s */
+        e->stage[i].reserved.steady_retries = 0;
+    search_verdict(f, e);
+    if (ties_views_of(st, f->seen.views) < 0 || simulate_step(st, e, &t, NULL) < 0)
+        return -1;
+    f->seen.low_s = t.low_s;
+    f->seen.high_s = t.high_s;
+    f->seen.basis = t.basis;
+    f->seen.known = true;
+    f->waits = simulate_waits_for_memory(e, &t);
+    f->waits_known = true;
+    return 0;
+}
+
 int found_learn_waits(struct found *f)
 {
     struct evaluation e;

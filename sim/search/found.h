@@ -46,5 +46,8 @@ int     found_replay(struct found *f, const struct schedules *s, const struct me
 int     found_learn_waits(struct found *f);
 /* The same of a plan that evaluate_using() or evaluate_allocated() has evaluated. */
 int     found_waits(struct found *f, struct evaluation *e);
+/* All that a ranking asks of such a plan, of which PyTorch's allocator was asked: `seen`, `waits` and `waits_known`.  `st`: its step, run as
+ * predicted.  0, or -1 reported. */
+int     found_see(struct found *f, struct evaluation *e, struct step *st);
 
 #endif

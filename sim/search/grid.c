@@ -23,6 +23,7 @@
 #include "sim/search/found.h"
 #include "sim/search/nearest.h"
 #include "sim/search/programs.h"
+#include "sim/search/ranking.h"
 
 /* Frameworks whose plans with tensor, context and pipeline parallelism are searched beside data parallelism alone. */
 #define BESIDE_DATA (1u << DIALECT_TORCH | 1u << DIALECT_MEGATRON)
@@ -50,6 +51,8 @@ struct grid {
     int64_t shared;                 /* of those considered, those of which no rank has the whole model to compute */
     struct hopeless *hopeless;      /* of one cell, tensor and context */
     int64_t nhopeless, hopeless_room;
+    struct plan *alone;             /* plans with DDP over one data rank */
+    int64_t nalone, alone_room;
     struct programs programs;
     int     first_program;          /* of one cell, tensor, context, micro-batch and recompute */
     struct cost_cache *cache;       /* of the time bounds */
@@ -112,6 +115,25 @@ static void tell_looked(const struct grid *g, struct search_result *out)
     memcpy(out->why_none, g->refusal, sizeof out->why_none);
 }
 
+/* ZeRO-1 and ZeRO-2 over one data rank share nothing out: the same plan with DDP, if it is a candidate, takes as long and as much.  Plans with
+ * DDP come first. */
+static bool is_ddp(struct grid *g, const struct plan *p)
+{
+    if (!plan_keeps_whole(p->strategy) || plan_data_ranks(p) > 1)
+        return false;
+    if (p->strategy == STRAT_DDP) {
+        g->alone = room_for(g->alone, g->nalone, &g->alone_room, sizeof *g->alone);
+        g->alone[g->nalone++] = *p;
+        return false;
+    }
+    struct plan as = *p;
+    as.strategy = STRAT_DDP;
+    for (int64_t i = 0; i < g->nalone; i++)
+        if (ranking_same_idea(&g->alone[i], &as))
+            return true;
+    return false;
+}
+
 static int offer(struct grid *g, const struct plan *candidate, int schedule)
 {
     struct found f = { .plan = *candidate };
@@ -128,6 +150,8 @@ static int offer(struct grid *g, const struct plan *candidate, int schedule)
     if (ok < 0 || (g->o->accept && !g->o->accept(&f.plan, g->o->accept_what)))
         return 0;
     g->looked |= UINT64_C(1) << f.plan.dialect;
+    if (is_ddp(g, &f.plan))
+        return 0;
     skipped = !g->o->exhaustive && (is_hopeless(g, &f.plan, schedule) || bounds_states(&f.plan) > found_limit(&f.plan));
     if (skipped && !g->collects) {
         g->considered++;
@@ -390,18 +414,36 @@ static int ask_allocator(struct found *f, struct evaluation *e)
     return 0;
 }
 
-static int keep_waits(struct found *f, const struct evaluation *e)
+/* Prices and times an evaluated plan that fits; one that is near the fastest, when the wave began, is looked at for the ranking, too: its
+ * schedules are here. */
+static int time_it(const struct grid *g, struct found *f, struct evaluation *e, struct desk *d)
 {
-    f->waits_known = simulate_waits(&f->plan, e, &f->waits) == 0;
-    return f->waits_known ? 0 : -1;
+    const struct schedules *of[EVALUATION_STAGES];
+    struct stage_parts parts;
+    struct timeline t;
+    struct step st;
+
+    cost_cache_use(d->cache, &f->plan);
+    if (step_open(&f->plan, of, evaluation_roles(e, of), d->cache, &d->memo, &st) < 0)
+        return -1;
+    int rc = step_predict(&st);
+    if (rc == 0) {
+        step_parts(&st, st.lines, st.makespan_s, &t, &parts);
+        found_keep_times(f, &t, e->schedules.groups.n);
+    }
+    bool near = rc == 0 && f->step_s <= SEARCH_NEAR * g->best_s;
+    if (near && !f->looked_at)              /* else the allocator's word decides nothing */
+        rc = ask_allocator(f, e);
+    if (near && rc == 0 && f->fits)
+        rc = found_see(f, e, &st);
+    step_close(&st);
+    return rc;
 }
 
 /* `whole`: every stage is lowered, also where the first does not fit. */
-static int assess(const struct grid *g, struct found *f, bool whole, struct cost_cache *cache, struct coll_memo *memo)
+static int assess(const struct grid *g, struct found *f, bool whole, struct desk *d)
 {
-    struct stage_parts parts;
     struct evaluation e;
-    struct timeline t;
     int rc = f->plan.parallel.pipeline > 1 && !whole ? first_is_over(g, f) : 0;
 
     if (rc)
@@ -412,13 +454,7 @@ static int assess(const struct grid *g, struct found *f, bool whole, struct cost
     f->fits = !over_limit(f, e.m.needed, e.m.available);
     f->looked_at = f->fits && 2 * f->needed <= f->available;            /* so much room is enough: search.h */
     if (f->fits)
-        cost_cache_use(cache, &f->plan);
-    if (f->fits && (rc = step_time(&f->plan, &e, cache, memo, &t, &parts)) == 0)
-        found_keep_times(f, &t, e.schedules.groups.n);
-    if (f->fits && rc == 0 && !f->looked_at && f->step_s <= SEARCH_NEAR * g->best_s)    /* else the allocator's word decides nothing */
-        rc = ask_allocator(f, &e);
-    if (f->fits && rc == 0 && f->step_s < g->best_s)    /* it must not cut others by its time: it comes behind all of them */
-        rc = keep_waits(f, &e);
+        rc = time_it(g, f, &e, d);
     evaluation_free(&e);
     return rc;
 }
@@ -434,7 +470,7 @@ static int one_of_wave(void *of, int64_t i)
         return stopped();
     if (!d->cache)
         d->cache = cost_cache_new(&f->plan);
-    return assess(g, f, false, d->cache, &d->memo);
+    return assess(g, f, false, d);
 }
 
 /* ---- all of them ---- */
@@ -478,9 +514,8 @@ static int64_t run_all(struct grid *g)
 }
 
 /* Of those of which only a bound is known, all that may lack less than the nearest does. */
-static int measure_nearest(struct grid *g, struct cost_cache *cache)
+static int measure_nearest(struct grid *g, struct desk *d)
 {
-    struct coll_memo memo = { 0 };
     double least = INFINITY;
 
     for (int64_t i = 0; i < g->n && g->found[i].over < least; i++) {
@@ -489,7 +524,7 @@ static int measure_nearest(struct grid *g, struct cost_cache *cache)
             break;
         if (!may_go_on(g, g->n, g->n))
             return stopped();
-        if (f->at_least && assess(g, f, true, cache, &memo) < 0)
+        if (f->at_least && assess(g, f, true, d) < 0)
             return -1;
         least = fmin(least, f->over);
     }
@@ -510,9 +545,9 @@ static int find_nearest(struct grid *g)
     if (g->n == 0)
         return 0;
     sort_stable(g->found, (size_t)g->n, sizeof *g->found, found_by_lack);
-    struct cost_cache *cache = cost_cache_new(&g->found[0].plan);
-    int rc = measure_nearest(g, cache);
-    cost_cache_free(cache);
+    struct desk desk = { .cache = cost_cache_new(&g->found[0].plan) };
+    int rc = measure_nearest(g, &desk);
+    cost_cache_free(desk.cache);
     return rc;
 }
 
@@ -561,6 +596,7 @@ static void grid_free(struct grid *g)
         cost_cache_free(g->desk[i].cache);
     programs_free(&g->programs);
     free(g->hopeless);
+    free(g->alone);
     free(g->found);
     free(g->cut);
 }

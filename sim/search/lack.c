@@ -128,7 +128,7 @@ static bool fits_on(const struct plan *p, int64_t nodes)
     if (plan_check(&q, "advice") < 0 || evaluate_allocated(&q, &e) < 0)
         return false;
     bool helps = e.m.ledger.peak.bytes <= q.cluster.memory;      /* else no allocator does */
-    fits = (!helps || evaluation_reserve(&q, &e, NULL) == 0) && e.m.fits;
+    fits = (!helps || evaluation_reserve_within(&q, &e) == 0) && e.m.fits;
     evaluation_free(&e);
     return fits;
 }

@@ -67,7 +67,9 @@ bool ranking_same_idea(const struct plan *a, const struct plan *b)
 struct look {
     double step_s[TIES_VIEWS];
     double retry_s;                 /* simulate_retries_s() */
-    struct timing t;
+    double low_s, high_s;
+    enum basis basis;
+    int64_t taken;                  /* bytes of a GPU that decide, where the allocator was replayed for this look; else 0 */
     bool slower;                    /* than what it was compared with: then nothing else is known */
     bool fits, tight, waits;        /* `fits` as `eval` says it: PyTorch's allocator was replayed */
 };
@@ -85,6 +87,36 @@ static bool is_slower(const struct look *than, const struct look *l)
     return l->step_s[0] - than->step_s[0] > ties_unsure_s(than->step_s, l->step_s);
 }
 
+/* What the search has seen of it already. */
+static void remember(const struct found *f, const struct look *than, struct look *out)
+{
+    for (int v = 0; v < TIES_VIEWS; v++)
+        out->step_s[v] = f->seen.views[v] + f->retry_s;
+    out->retry_s = f->retry_s;
+    out->slower = than && is_slower(than, out);
+    if (out->slower)
+        return;
+    out->fits = f->fits;
+    out->tight = f->tight;
+    out->waits = f->waits;
+    out->low_s = f->seen.low_s;
+    out->high_s = f->seen.high_s;
+    out->basis = f->seen.basis;
+}
+
+/* The interval, and whether it waits for memory. */
+static int look_closer(const struct found *f, struct step *st, const struct evaluation *e, struct look *out)
+{
+    struct timing t;
+    int rc = f->waits_known ? simulate_interval(st, e, &t) : simulate_step(st, e, &t, NULL);
+
+    out->waits = rc == 0 && (f->waits_known ? f->waits : simulate_waits_for_memory(e, &t));
+    out->low_s = t.low_s;
+    out->high_s = t.high_s;
+    out->basis = t.basis;
+    return rc;
+}
+
 /* `than`: only a plan that is as fast is of interest; NULL: any. */
 static int look_at(struct desk *d, const struct found *f, const struct look *than, struct look *out)
 {
@@ -95,6 +127,10 @@ static int look_at(struct desk *d, const struct found *f, const struct look *tha
     struct step st;
 
     *out = (struct look){ 0 };
+    if (f->seen.known) {
+        remember(f, than, out);
+        return 0;
+    }
     if (evaluate_allocated(&f->plan, &e) < 0)
         return -1;
     if (!d->cache)
@@ -106,7 +142,7 @@ static int look_at(struct desk *d, const struct found *f, const struct look *tha
             out->step_s[v] += f->retry_s;
         out->slower = rc == 0 && than && is_slower(than, out);
         if (rc == 0 && !out->slower) {
-            search_verdict(f, &e);
+            out->taken = search_verdict(f, &e);
             out->fits = e.m.fits;
             out->tight = e.verdict == VERDICT_TIGHT;
         }
@@ -114,10 +150,8 @@ static int look_at(struct desk *d, const struct found *f, const struct look *tha
         for (int v = 0; v < TIES_VIEWS && out->fits; v++)       /* what the allocator's calls cost may be known only now */
             out->step_s[v] += out->retry_s - f->retry_s;
         out->slower |= out->fits && than && is_slower(than, out);
-        if (out->fits) {
-            rc = f->waits_known ? simulate_interval(&st, &e, &out->t) : simulate_step(&st, &e, &out->t, NULL);
-            out->waits = rc == 0 && (f->waits_known ? f->waits : simulate_waits_for_memory(&e, &out->t));
-        }
+        if (out->fits)
+            rc = look_closer(f, &st, &e, out);
         step_close(&st);
     }
     evaluation_free(&e);
@@ -131,9 +165,9 @@ static void fill(struct ranked *r, const struct found *f, const struct look *l, 
     r->tight = l->tight;
     r->waits = l->waits;
     r->step_s = f->step_s - f->retry_s + l->retry_s;
-    r->low_s = l->t.low_s;
-    r->high_s = l->t.high_s;
-    r->basis = l->t.basis;
+    r->low_s = l->low_s;
+    r->high_s = l->high_s;
+    r->basis = l->basis;
     memcpy(r->views, l->step_s, sizeof r->views);
 }
 
@@ -405,6 +439,7 @@ int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n, in
         struct found *f = &r->found[out[i].found - r->found];
         f->waits = out[i].waits;
         f->waits_known = true;
+        f->taken = f->taken ? f->taken : all.of[i].is.look.taken;
     }
     free(all.heads);
     free(all.of);

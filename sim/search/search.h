@@ -28,6 +28,7 @@
 #include "model/plan/optimizer_choice.h"
 #include "model/plan/plan.h"
 #include "sim/clock/timeline.h"
+#include "sim/search/ties.h"
 
 /* Tensor, context and pipeline parallelism (grid.h): not looked at; where data parallelism alone has no plan that fits; that, and what
  * is faster than data parallelism alone; nothing else is looked at. */
@@ -65,6 +66,14 @@ struct search_options {
     bool         keeps;                     /* once it says no: what was found until then is the answer (`partial`) */
 };
 
+/* What a ranking asks of a plan beside its time; the retries of its allocator are in the interval and in no view. */
+struct seen_step {
+    bool    known;
+    double  views[TIES_VIEWS];
+    double  low_s, high_s;
+    enum basis basis;
+};
+
 struct found {
     struct plan plan;           /* shares the model of the options */
     int64_t needed, available;  /* bytes of the fullest rank; where the allocator refused, of all
@@ -91,6 +100,7 @@ struct found {
     double  exposed_by[NCOLL];  /* by collective (enum coll_op) */
     double  away_s[NAWAY];      /* work outside of device memory (timeline.h) */
     int64_t stands_for;         /* so many other plans, which the same bound left out (at_least) */
+    struct seen_step seen;      /* of plans of a grid that may be in the answer: the ranking evaluates the others */
     uint64_t key;               /* of its schedules */
     int64_t order;              /* of enumeration */
     int     program;            /* of its kernels, while the search runs; -1: none was kept */
@@ -134,8 +144,8 @@ int  found_by_rank(const void *a, const void *b);
 void search_free(struct search_result *r);
 
 /* The verdict on a plan found, evaluated by evaluate_allocated(): the search's where it has replayed the allocator,
- * else that of a replay; `reserved` stays unknown. */
-void search_verdict(const struct found *f, struct evaluation *e);
+ * else that of a replay; `reserved` stays unknown.  Bytes of a GPU that decide, where it replayed and the plan fits; else 0. */
+int64_t search_verdict(const struct found *f, struct evaluation *e);
 
 /* Marks on the front of memory against time, among the fitting: out[i] true when no
  * other plan is both faster and smaller. */

@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "base/room.h"
-#include "model/memory/evaluate.h"
+#include "model/lower/lower.h"
 #include "sim/price/space_cost.h"
 
 static bool has_files(const struct plan *p)
@@ -50,13 +50,11 @@ bool unpriced_is(struct unpriced *u, const struct plan *p, const struct program 
 
     if (!was) {
         struct schedules s = { 0 };
-        struct memory_verdict m;
         u->asked = room_for(u->asked, u->n, &u->room, sizeof *u->asked);
         struct plan_asked *a = &u->asked[u->n++];
         *a = (struct plan_asked){ .plan = key };
         struct fail_sink before = fail_divert(a->why, sizeof a->why);
-        evaluate_memory(p, g, &s, &m);              /* which may miss one of these figures itself */
-        a->yes = s.nops > 0 && lacks_a_figure(p, &s);
+        a->yes = lower_unless(p, 0, g, &s) == 0 && lacks_a_figure(p, &s);
         fail_restore(before);
         schedules_free(&s);
         was = a;
