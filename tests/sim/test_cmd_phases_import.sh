@@ -475,4 +475,23 @@ PY
 }
 check 'reward models of TRL and OpenRLHF have a head of one number, and pairs' "$(rewards)"
 
+# Who computes attention is the file's: prime-rl's auto by the GPU (resolve_auto_attn()), its own name where the GPU runs it, PyTorch's with a note where not;
+# a recipe's attn_implementation.
+attention_by() {
+    printf '[model]\nname = "Qwen/Qwen3-4B"\ncompile = "None"\n%s\n[data]\nbatch_size = 8\nseq_len = 4096\nmicro_batch_size = 1\n' "$3" >"$tmp/prime.toml"
+    said=$("$dpxplan" import "$tmp/prime.toml" --cluster "$1" 2>"$tmp/err" | sed -n 's/.*"attention": "\([^"]*\)".*/\1/p')
+    [ "$said" = "$2" ] || { echo "$1, $3: \"$said\", not \"$2\""; cat "$tmp/err"; }
+}
+attentions() {
+    attention_by 8xh100 flash-3 ''
+    attention_by 8xb200 flash-4 ''
+    attention_by 8xa100-80gb flash-2 ''
+    attention_by 8xh100 flash-2 'attn = "flash_attention_2"'
+    attention_by 8xa100-80gb sdpa 'attn = "flash_attention_3"'
+    grep -q "flash_attention_3 is planned with PyTorch's kernels" "$tmp/err" || echo "not said: PyTorch's kernels"
+    printf 'model_name_or_path: Qwen/Qwen3-4B\nmax_length: 4096\nbf16: true\nper_device_train_batch_size: 1\nattn_implementation: flash_attention_2\n' >"$tmp/trl.yaml"
+    "$dpxplan" import "$tmp/trl.yaml" --cluster 8xh100 2>"$tmp/err" | grep -q '"attention": "flash-2"' || { echo "TRL: not flash-2"; cat "$tmp/err"; }
+}
+check 'attention is the package that the file names, where the GPU runs it' "$(attentions)"
+
 finish
