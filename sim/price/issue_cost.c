@@ -90,7 +90,7 @@ static const double replay_python[][NPASS] = { [GRAPHS_BY_COMPILER] = { 5.8, 3.9
 /* Transformer Engine's modules are Python: its Linear's forward takes 99.66 us where PyTorch's takes 37.08 (GB200), 90.53 where it takes 33.17 (GH200;
  * NVIDIA/TransformerEngine issue 2053): so many units beside the product's.  A GroupedLinear is taken to be as dear.  Of what Linear's forward takes more
  * than PyTorch's, its backward takes 0.76, RMSNorm (of te.ops) 0.8 and 0.5, DotProductAttention (cuDNN's, causal) 2.6 and 1.1: tests/bench/issue_te.py on
- * a CPU, Transformer Engine 2.9, torch 2.15, 30 November 2026, the least of six runs on a busy machine. */
+ * a CPU, Transformer Engine 2.9, torch 2.15, 30 November 2026, of the least times in six runs beside others' work; single runs are off by up to half. */
 #define ISSUE_TE_MODULE ((99.66 / 37.08 + 90.53 / 33.17) / 2 - 1)
 static const double te_python[][NPASS] = { [TE_PYTHON_LINEAR] = { 1, .76 }, [TE_PYTHON_NORM] = { .8, .5 }, [TE_PYTHON_ATTENTION] = { 2.6, 1.1 } };
 
