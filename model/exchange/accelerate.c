@@ -595,7 +595,7 @@ static void prepare_adapters(const struct import *in)
     }
     if (p->precision == DT_BF16 && !packed && p->kernels != KERNELS_DPX) {
         p->fsdp.model_dtype = DT_BF16;
-        notes_add(in->notes, "frozen weights stay in bf16, as transformers loads them%s; of a model loaded in fp32 set fsdp.model_dtype null",
+        notes_add(in->notes, "frozen weights of a model loaded in bf16 stay so%s; of one loaded in fp32 fsdp.model_dtype is null",
                   fsdp1 ? "" : " (accelerate 1.13 and later; before, all were made fp32)");
     } else if (p->precision == DT_FP16 && !packed) {
         notes_add(in->notes, "frozen weights are taken in fp32; FSDP with them in fp16 is not planned");

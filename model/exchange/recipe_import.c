@@ -637,6 +637,16 @@ static bool loads_narrow(const struct import *in)
     return dtype && strcmp(dtype, "float32") != 0;
 }
 
+/* A model that is loaded in fp32 stays so beside adapters: TRL's dtype says it, and PEFT's examples/sft (utils.py) does where no
+ * codes are kept in 16 bits. */
+static bool loads_wide(const struct import *in)
+{
+    const char *dtype = get_text(in, SAYS_DTYPE);
+    bool example = json_object_get(in->config, "use_peft_lora") && in->p->train.base == BASE_PLAIN;
+
+    return in->form == RECIPE_TRL && in->p->train.base == BASE_PLAIN && (dtype ? !strcmp(dtype, "float32") : example);
+}
+
 int recipe_read_launched(const json_t *config, const char *where, const json_t *launch, const char *by, struct plan *p, struct notes *notes)
 {
     int form = recipe_form(config), rc;
@@ -685,6 +695,10 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     bool keeps = pure || (in.form == RECIPE_AXOLOTL && p->dialect == DIALECT_TORCH && p->precision == DT_BF16 && training_is_all(&p->train));
     if (keeps && p->strategy == STRAT_FSDP)
         p->fsdp.model_dtype = DT_BF16;
+    if (rc == 0 && adapts && p->strategy == STRAT_FSDP && p->fsdp.model_dtype >= 0 && loads_wide(&in)) {
+        p->fsdp.model_dtype = -1;
+        notes_add(notes, "dtype: the model is loaded in fp32, in which frozen weights stay: fsdp.model_dtype null");
+    }
     if (rc < 0 || check_half(&in, adapts) < 0 || recipe_fsdp_check_mesh(config, in.form, where, p) < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
         return -1;
     if (in.form == RECIPE_TRL && recipe_trl_loss(config, where, p, notes) < 0)

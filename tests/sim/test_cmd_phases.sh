@@ -42,7 +42,7 @@ training_is_eval() {
     holds "phase['update']['moved_bytes'] == role['actor']['params_bytes'] + role['actor']['optimizer_bytes'] + role['reference']['params_bytes']"
     holds "role['actor']['params_bytes'] == json.load(open('$tmp/eval'))['memory']['params_bytes']"
     # where nothing moves to host memory its time is eval's as well
-    ask demo/grpo.json 0 --set roles.actor.between=device roles.reference.between=device roles.engine.sleep=2
+    ask demo/grpo.json 0 --set roles.actor.between=device roles.reference.between=device roles.engine.sleep=2 roles.engine.version=0.11
     holds "d['moves_s'] == 0 and abs(phase['update']['time']['s'] / 4 - json.load(open('$tmp/eval'))['time']['step_s']) < 1e-9"
 }
 check 'an update is what eval says of its plan' "$(training_is_eval)"
@@ -371,7 +371,7 @@ check 'the schema has the keys that are read' "$(schema)"
 # Samples have 512 + 700 of 2048 tokens on average: without padding an update, nothing moved, takes that share of the time, and the reference, which is
 # elsewhere, is no byte on the actor's GPUs.
 unpadded_and_places() {
-    ask demo/grpo.json 0 --set roles.actor.between=device roles.reference.between=device roles.engine.sleep=2
+    ask demo/grpo.json 0 --set roles.actor.between=device roles.reference.between=device roles.engine.sleep=2 roles.engine.version=0.11
     cp "$tmp/doc" "$tmp/padded"
     ask demo/grpo.json 0 --set roles.actor.between=device roles.reference.between=device roles.engine.sleep=2 roles.actor.unpadded=true
     holds "abs(phase['update']['time']['s'] * 2048 / 1212 - [p for p in json.load(open('$tmp/padded'))['phases'] if p['name'] == 'update'][0]['time']['s']) < 1e-9"
