@@ -16,6 +16,7 @@
 #define NARROW "tests/golden/tune/narrow.jsonl"  /* by record_narrow.py: adapters in the model's 16 bits */
 #define DORA "tests/golden/tune/dora.jsonl"      /* by record_dora.py: torchtune's layers with magnitudes */
 #define ENDS "tests/golden/tune/ends.jsonl"      /* by record_ends.py: adapters of the embedding and the head */
+#define COPIES "tests/golden/tune/copies.jsonl"  /* by record_copies.py: copies in bf16 beside adapters in fp32, under DDP */
 #define LIVE "tests/golden/tune/live.jsonl"      /* by record_live.py: int8 layers under DDP */
 #define FOLLOWED 1e-4
 
@@ -97,6 +98,14 @@ static void peaks_with_adapters_of_the_ends_agree(void **state)
     assert_int_equal(wrong, 0);
 }
 
+static void peaks_with_copies_in_16_bits_agree(void **state)
+{
+    (void)state;
+    wrong = 0;
+    assert_true(each_line(COPIES, check_peak) >= 13);
+    assert_int_equal(wrong, 0);
+}
+
 /* Of int8 layers, which keep their inputs beside autograd until backward is over: through checkpoints, too. */
 static void check_live(const struct step *s)
 {
@@ -160,6 +169,7 @@ static void entries_use_what_is_there(void **state)
 {
     (void)state;
     each_line(GOLDEN, check_entries);
+    each_line(COPIES, check_entries);
     each_line(MUON, check_entries);
     each_line(MUON_LORA, check_entries);
     each_line(MIXTURES, check_entries);
@@ -170,6 +180,7 @@ static void what_persists_agrees_to_the_byte(void **state)
 {
     (void)state;
     each_line(GOLDEN, check_persistent);
+    each_line(COPIES, check_persistent);
     each_line(MUON, check_persistent);
     each_line(MUON_LORA, check_persistent);
     each_line(MIXTURES, check_persistent);
@@ -211,6 +222,7 @@ int main(void)
         cmocka_unit_test(mixtures_peaks_agree),
         cmocka_unit_test(peaks_with_adapters_in_16_bits_agree),
         cmocka_unit_test(peaks_with_magnitudes_agree), cmocka_unit_test(peaks_with_adapters_of_the_ends_agree),
+        cmocka_unit_test(peaks_with_copies_in_16_bits_agree),
         cmocka_unit_test(int8_layers_keep_their_inputs_through_checkpoints),
         cmocka_unit_test(entries_use_what_is_there),
         cmocka_unit_test(what_persists_agrees_to_the_byte),
