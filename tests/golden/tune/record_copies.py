@@ -3,25 +3,9 @@
 
     python record_copies.py [--only SUBSTRING] [--more] [-o copies.jsonl]
 
-By record_memory.py's machinery.  PEFT's cast_adapter_dtype() widens adapters alone, so autograd, buckets and AdamW have two dtypes.  A deep copy of
-a fake tensor is transposed by a copy in a linear layer, a real one by a view: copies get a storage of their own.
+By record_memory.py's machinery.  PEFT's cast_adapter_dtype() widens adapters alone, so autograd, buckets and AdamW have two dtypes.
 """
 import record_memory as tuned           # replaces this process by one with its shim
-
-
-tune = tuned.tune
-
-
-def with_storages(model, plan):
-    model = tune(model, plan)
-    for name, module in list(model.named_modules()):
-        if name.endswith(".modules_to_save.default"):
-            for key, p in list(module.named_parameters()):
-                setattr(module, key, tuned.torch.nn.Parameter(tuned.torch.empty_like(p.data)))
-    return model
-
-
-tuned.tune = with_storages
 
 
 def copies(model, base, lora, saved, **options):
@@ -42,6 +26,7 @@ def cases():
     yield copies("llama-10m", "nf4-double", every, both)
     yield copies("llama-8b", None, dict(every, rank=64), both, world=2, batch=1, seq=1024)
     yield copies("llama-8b", "int8", dict(every, rank=32), both, world=8, batch=1, seq=512)
+    yield copies("llama-15m-gqa-tied", None, every, both)
     yield copies("qwen2", None, every, ["lm_head"])
     yield copies("mistral", "nf4", every, both)
 
