@@ -4,6 +4,7 @@
 #include "model/arch/hf_act.h"
 #include "model/arch/hf_rope.h"
 #include "model/arch/recorded.h"
+#include "model/arch/tied.h"
 #include "model/arch/transformer.h"
 #include "model/family/family.h"
 
@@ -36,12 +37,14 @@ static bool is_left_out(const struct model *m, const struct hf_key *k)
     return k->kind == HF_EXTRA && *(const int64_t *)((const char *)m + k->at) == m->hidden / m->heads;
 }
 
-json_t *model_to_config(const struct model *m)
+json_t *model_to_config(const struct model *of)
 {
+    struct model as = *of, *m = &as;
     const struct family *f = family_find(m->family);
     json_t *config;
     int rc = 0;
 
+    as.tied = model_is_tied_below(of);
     if (m->recorded)
         return recorded_to_config(m->recorded);
     if (!f)

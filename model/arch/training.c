@@ -129,6 +129,12 @@ static bool adapts_tied_head(const struct model *m, const char *targets)
     return *head && strcmp(targets, "all-linear") != 0 && training_listed(targets, head, false);
 }
 
+/* PEFT copies a tied head and its embedding each by itself: the copies are not tied (peft/utils/other.py, ModulesToSaveWrapper). */
+static bool copies_tied_head(const struct model *m, const struct training *t)
+{
+    return *training_tied_head(m) && training_listed(t->modules_to_save, training_tied_head(m), true);
+}
+
 /* Every name of a list has to be some module's. */
 static int check_list(const struct model *m, const char *list, bool anywhere, const char *key, const char *where)
 {
@@ -140,7 +146,7 @@ static int check_list(const struct model *m, const char *list, bool anywhere, co
         bool found = false;
         for (int k = 0; k < m->nmodules; k++)
             found |= training_ends_with(m->modules[k].name, name, anywhere);
-        found |= !anywhere && *training_tied_head(m) && !strcmp(name, training_tied_head(m));
+        found |= *training_tied_head(m) && !strcmp(name, training_tied_head(m));
         if (!found)
             return fail("%s: lora.%s: \"%s\" is no module with weights of %s; its first block has %s and others", where, key, name,
                         m->family, m->modules[m->tensors[m->block0].module].name);
@@ -156,7 +162,7 @@ static int check_embedding(const struct model *m, const struct module *of, const
     return m->tied ? fail("%s: lora.target_modules: \"%s\" is tied to the head: not supported yet", where, of->name) : 0;
 }
 
-static int check_fate(const struct model *m, const struct module *of, enum fate fate, const char *where)
+static int check_fate(const struct model *m, const struct training *t, const struct module *of, enum fate fate, const char *where)
 {
     const struct tensor *first = &m->tensors[of->first];
 
@@ -171,8 +177,8 @@ static int check_fate(const struct model *m, const struct module *of, enum fate 
         return fail("%s: lora.target_modules: \"%s\" is no linear layer: adapters of it are not supported yet", where, of->name);
     if (fate == FATE_ADAPTED && first->block < 0 && first->role != ROLE_HEAD)
         return fail("%s: lora.target_modules: \"%s\": adapters of linear layers between embedding and blocks are not supported yet", where, of->name);
-    if (fate == FATE_COPIED && m->tied && first->role == ROLE_TOKENS)
-        return fail("%s: lora.modules_to_save: \"%s\" is tied to the head: not supported yet", where, of->name);
+    if (fate == FATE_COPIED && m->tied && first->role == ROLE_TOKENS && !copies_tied_head(m, t))
+        return fail("%s: lora.modules_to_save: \"%s\" is tied to the head: not supported yet without the head's name beside it", where, of->name);
     return 0;
 }
 
@@ -297,6 +303,23 @@ static bool add_tied_head(struct model *to, const struct model *from, const stru
     return fits;
 }
 
+/* The copy of a tied head, which is a tensor of its own; the original stays the embedding's. */
+static bool add_tied_copy(struct model *to, const struct model *from, const struct module *table)
+{
+    struct module head = { .block = TENSOR_HEAD };
+    struct tensor t = from->tensors[table->first];
+
+    snprintf(head.name, sizeof head.name, "%s", training_tied_head(from));
+    t.role = ROLE_HEAD;
+    t.block = TENSOR_HEAD;
+    t.adapter = ADAPTER_NONE;
+    t.frozen = false;
+    snprintf(t.name, sizeof t.name, "base_model.model.%.72s.weight", head.name);
+    add_module(to, &head, "modules_to_save.default");
+    to->tied = false;               /* model_with_layers() knows it by the missing original */
+    return add_tensor(to, &t);
+}
+
 /* An adapter of all experts' weights of one kind: A of (rank x experts, in), B of (out, rank x experts); of a router's as a layer has it.  But for gpt_oss, whose class says that it
  * is transposed, PEFT takes them for [expert, out, in], llama4's too, which are [expert, in, out] (layer.py, ParamWrapper.update_layer()). */
 static bool add_parameter_lora(struct model *to, const struct model *from, const struct module *of, const struct tensor *base, int64_t rank, const char *at)
@@ -377,7 +400,7 @@ static int adapt(struct model *m, const struct training *t, const char *where)
         || check_list(m, t->modules_to_save, true, "modules_to_save", where) < 0)
         return -1;
     for (int i = 0; i < m->nmodules; i++)
-        if (check_fate(m, &m->modules[i], fate_of(m, t, targets, &m->modules[i]), where) < 0
+        if (check_fate(m, t, &m->modules[i], fate_of(m, t, targets, &m->modules[i]), where) < 0
             || check_alike(m, t, targets, &m->modules[i], where) < 0)
             return -1;
     to.ntensors = to.nmodules = to.ntrainable = to.block0 = to.per_block = to.per_dense = 0;
@@ -395,9 +418,9 @@ static int adapt(struct model *m, const struct training *t, const char *where)
         fused |= fate == FATE_ADAPTED && m->tensors[of->first].role == ROLE_QKV;
         count_of_block(&to, m, of, to.ntensors - before);
     }
-    for (int i = 0; i < m->nmodules && to.tensors && to.modules && adapts_tied_head(m, targets); i++)
+    for (int i = 0; i < m->nmodules && to.tensors && to.modules && (copies_tied_head(m, t) || adapts_tied_head(m, targets)); i++)
         if (m->tensors[m->modules[i].first].role == ROLE_TOKENS)
-            fits = add_tied_head(&to, m, &m->modules[i], t->rank) && fits;
+            fits = (copies_tied_head(m, t) ? add_tied_copy(&to, m, &m->modules[i]) : add_tied_head(&to, m, &m->modules[i], t->rank)) && fits;
     if (!to.tensors || !to.modules || !fits || !any || (t->qkv_parts && !fused)) {
         free(to.tensors);
         free(to.modules);

@@ -1,6 +1,7 @@
 /* From shape fields to the tensor table: the only place where a tensor's extents
  * and the number of parameters are computed. */
 #include "model/arch/transformer.h"
+#include "model/arch/tied.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -391,6 +392,18 @@ int model_synthetic(int64_t params, struct model *out)
     return 0;
 }
 
+bool model_is_tied_below(const struct model *m)
+{
+    bool copy = false, original = false;
+
+    for (int i = 0; i < m->ntensors && training_is_lora(&m->training); i++) {
+        const struct tensor *x = &m->tensors[i];
+        copy |= x->role == ROLE_HEAD && x->adapter == ADAPTER_NONE && !x->frozen;
+        original |= x->role == ROLE_HEAD && x->adapter == ADAPTER_REPLACED;
+    }
+    return m->tied || (copy && !original);
+}
+
 int model_with_layers(const struct model *m, int64_t layers, struct model *out)
 {
     if (!family_find(m->family))
@@ -400,6 +413,7 @@ int model_with_layers(const struct model *m, int64_t layers, struct model *out)
                     MODEL_MAX_LAYERS);
     *out = *m;
     out->layers = layers;
+    out->tied = model_is_tied_below(m);
     memset(&out->training, 0, sizeof out->training);
     if (model_tabulate(out, m->name) < 0)
         return -1;

@@ -29,11 +29,15 @@ static void note_models(const struct recipe_about *of, struct notes *notes)
 /* Adapters whose dtype is 16 bits, where the plan has PEFT's fp32: weight, gradient and two states of 4 bytes for 2 each. */
 static void note_adapters(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
-    bool packed = of->form == RECIPE_TRL && p->train.base != BASE_PLAIN, pure = of->form == RECIPE_FACTORY && of->pure && !p->train.narrow;
+    bool trls = of->form == RECIPE_TRL || (of->form == RECIPE_AXOLOTL && is_set(of->config, "rl"));         /* axolotl's preference trainers are TRL's */
+    bool packed = trls && p->train.base != BASE_PLAIN, pure = of->form == RECIPE_FACTORY && of->pure && !p->train.narrow;
+    int64_t n = 0;
 
+    for (int i = 0; i < p->model.ntensors; i++)         /* copies (modules_to_save) are in 16 bits here, too */
+        n += tensor_is_adapter(&p->model.tensors[i]) ? p->model.tensors[i].numel : 0;
     if (of->adapts && (packed || pure) && p->dialect == DIALECT_TORCH && p->strategy == STRAT_DDP)
         notes_add(notes, "%s in bf16; planned in fp32: up to %.3g GB more than they take",
-                  packed ? "TRL keeps adapters of packed weights" : "pure_bf16 keeps adapters", (double)p->model.trainable * 8 / 1e9);
+                  packed ? "TRL keeps adapters of packed weights" : "pure_bf16 keeps adapters", (double)n * 8 / 1e9);
 }
 
 /* TRL hands bnb_4bit_quant_storage on as it is, transformers' own is uint8; axolotl and LLaMA-Factory give that of the other weights. */

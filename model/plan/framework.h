@@ -99,6 +99,7 @@ struct framework {
     /* What the number formats are, beside *r that has the plan's precision everywhere and an fp32 master. */
     void (*recipe)(const struct plan *p, struct recipe *r);
     bool (*wide_adapters)(const struct plan *p);            /* of adapters: plan_has_wide_adapters() */
+    bool narrow_copies;             /* beside them lora.modules_to_save trains in the dtype of the frozen weights; else it is made fp32 */
     bool meets_tied_grads;          /* both parts of a tied tensor's gradient go through the framework's hands */
     bool megatron_layers;           /* its kernels are Megatron-core's layers */
     bool numbers_whole;             /* a head of one number is whole on each tensor-parallel rank of the last stage */

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "model/arch/training.h"
 #include "model/plan/ddp_check.h"
+#include "model/plan/optimizer_traits.h"
 #include "model/plan/titan_check.h"
 
 static const struct framework_version versions[] = {
@@ -86,15 +87,20 @@ static int check_ddp(const struct plan *p, const char *where)
 
 static int check_train(const struct plan *p, const char *where)
 {
-    if (plan_has_wide_adapters(p) && p->train.modules_to_save[0])
-        return fail("%s: lora.modules_to_save: PEFT keeps copies in the %s of the frozen weights and adapters in fp32: an optimizer of two dtypes is "
-                    "not planned: a model in fp32 has one (ddp.model_dtype null)", where, dtype_name(plan_recipe(p).frozen));
+    bool two = plan_has_wide_adapters(p) && p->train.modules_to_save[0], by_tensor = optimizer_traits(p->optimizer)->by == BY_BITSANDBYTES;
+
+    if (two && p->ddp.comm_hook != HOOK_NONE)
+        return fail("%s: ddp.comm_hook: beside copies in %s and adapters in fp32 (lora.modules_to_save) planned with \"none\"", where,
+                    dtype_name(plan_recipe(p).frozen));
+    if (two && p->optimizer != OPTIMIZER_ADAMW && p->optimizer != OPTIMIZER_SGD && !by_tensor)
+        return fail("%s: optimizer: beside copies in %s and adapters in fp32 (lora.modules_to_save) planned with adamw, sgd and bitsandbytes' own", where,
+                    dtype_name(plan_recipe(p).frozen));
     return 0;
 }
 
 static int check_run(const struct plan *p)
 {
-    if (p->ddp.model_dtype == DT_BF16 && plan_recipe(p).kept == DT_BF16)
+    if (p->ddp.model_dtype == DT_BF16 && (plan_recipe(p).kept == DT_BF16 || p->train.modules_to_save[0]))
         return fail("model_dtype bf16: dpxrun updates weights in fp32 only");
     return 0;
 }
@@ -110,6 +116,6 @@ static int check_run(const struct plan *p)
 const struct framework framework_torch_dp  = { PYTORCH, .check = check_dp, .meets_tied_grads = true };
 const struct framework framework_torch_ddp = { PYTORCH, .sync_is_choice = EVERY_STRATEGY, .mixtures = MIXTURES_ANY,
                                                .check_expert_ranks = titan_check_experts, .check = check_ddp,
-                                               .check_train = check_train, .check_pipeline = titan_check_pipeline, .wide_adapters = wide_adapters,
+                                               .check_train = check_train, .check_pipeline = titan_check_pipeline, .wide_adapters = wide_adapters, .narrow_copies = true,
                                                .model_dtype = loaded_dtype };
 const struct framework framework_torch_zro = { PYTORCH, .sync_is_choice = EVERY_STRATEGY, .check = check_ddp };

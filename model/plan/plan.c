@@ -199,10 +199,24 @@ struct recipe plan_recipe(const struct plan *p)
         framework_of(p)->recipe(p, &r);
     r.frozen = !plan_has_wide_adapters(p) ? r.kept
              : (enum dtype)(p->strategy == STRAT_FSDP ? p->fsdp.model_dtype : p->ddp.model_dtype);
+    r.copies = framework_of(p)->narrow_copies ? r.frozen : r.kept;
     return r;
 }
 
-enum dtype plan_kept(const struct recipe *r, const struct tensor *t) { return t->frozen ? r->frozen : r->kept; }
+enum dtype plan_kept(const struct recipe *r, const struct tensor *t) { return t->frozen ? r->frozen : tensor_is_adapter(t) ? r->kept : r->copies; }
+
+double plan_trained_bytes(const struct plan *p)
+{
+    struct recipe r = plan_recipe(p);
+    double bytes = 0, n = 0;
+
+    for (int i = 0; i < p->model.ntensors && r.copies != r.kept; i++)
+        if (!p->model.tensors[i].frozen) {
+            n += (double)p->model.tensors[i].numel;
+            bytes += (double)(p->model.tensors[i].numel * dtype_bytes(plan_kept(&r, &p->model.tensors[i])));
+        }
+    return n > 0 ? bytes / n : (double)dtype_bytes(r.kept);
+}
 
 enum dtype plan_adapter_input(const struct plan *p)
 {

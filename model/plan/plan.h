@@ -355,7 +355,8 @@ struct plan {
 /* Bytes per element of each copy that the dialect keeps. */
 struct recipe {
     enum dtype kept;        /* the parameter that persists (sharded or not), */
-    enum dtype frozen;      /* and that which does not train */
+    enum dtype frozen;      /* and that which does not train; */
+    enum dtype copies;      /* beside adapters, PEFT's copies of whole modules (lora.modules_to_save) */
     enum dtype used;        /* what compute reads */
     enum dtype grad;        /* the gradient as it is kept (FSDP: the shard; autograd gives `used`) */
     enum dtype wire_gather; /* all-gather */
@@ -398,6 +399,8 @@ enum scaled plan_scaled(const struct plan *p);
 bool plan_has_wide_adapters(const struct plan *p);
 /* The dtype in which a tensor persists. */
 enum dtype plan_kept(const struct recipe *r, const struct tensor *t);
+/* The mean bytes of an element that trains. */
+double plan_trained_bytes(const struct plan *p);
 /* The dtype that an adapter's weight has where PEFT casts the layer's input to it (_cast_input_dtype()): that in which the layer computes; but
  * FSDP1's unit that is not gathered, an adapter by itself, shows with use_orig_params its shard. */
 enum dtype plan_adapter_input(const struct plan *p);

@@ -269,7 +269,7 @@ bool program_saves_on_host(const struct plan *p);
 /* All that the program of a plan depends on beside its model and its cluster, to be compared byte by byte. */
 struct program_inputs {
     struct plan of;                 /* the plan; keys that no program depends on are cleared, model and cluster too */
-    enum dtype  kept, frozen, used; /* of its recipe, which cleared keys may decide */
+    enum dtype  kept, frozen, copies, used; /* of its recipe, which cleared keys may decide */
     enum dtype  adapter;            /* plan_adapter_input() */
     int         autocast;
 };

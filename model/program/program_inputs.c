@@ -93,6 +93,7 @@ void program_inputs(const struct plan *p, struct program_inputs *out)
     out->of.activation_offload = program_saves_on_host(p);
     out->kept = r.kept;
     out->frozen = r.frozen;
+    out->copies = r.copies;
     out->used = r.used;
     out->adapter = training_is_lora(&p->train) ? plan_adapter_input(p) : r.kept;
     out->autocast = r.autocast;

@@ -42,6 +42,7 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct local_
     t->grads_apart = t->main_grad && !p->megatron.gradient_accumulation_fusion;
     b->family = family_for(&p->model);
     b->param_dt = r.autocast ? DT_FP32 : r.used;
+    b->own_dt = r.autocast ? r.copies : r.used;
     b->frozen_dt = r.autocast ? r.frozen : r.used;
     b->adapter_dt = plan_adapter_input(p);
     b->dt = b->frozen_dt;

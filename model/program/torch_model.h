@@ -55,7 +55,8 @@ struct torch_model {
     bool        sequence;       /* norms and residuals have a share of the positions */
     const struct family *family;
     enum dtype  dt;             /* of activations outside autocast */
-    enum dtype  param_dt;       /* of the parameters that compute reads, */
+    enum dtype  param_dt;       /* of the parameters that compute reads: adapters', */
+    enum dtype  own_dt;         /* those of the model itself, */
     enum dtype  frozen_dt;      /* and of those that do not train */
     enum dtype  adapter_dt;     /* to which PEFT casts what an adapter reads */
     bool        autocast;

@@ -137,7 +137,7 @@ static var listed_norm(struct torch_model *b, var x, int64_t width, enum tensor_
     var y = op_layer_norm(t, "qk norm", x32, tape_var_numel(t, x) / d, 0, 0);
     tape_drop(t, in);
     tape_drop(t, x32);
-    y = tmp(t, y, op_listed(t, y, torch_gradient_of(b, role, false), width / d, d, b->param_dt));
+    y = tmp(t, y, op_listed(t, y, torch_gradient_of(b, role, false), width / d, d, b->own_dt));
     t->module = -1;
     return tmp(t, y, op_cat2(t, "qk norm heads", y, 0));
 }

@@ -82,7 +82,7 @@ int torch_gradient_of(const struct torch_model *b, enum tensor_role role, bool b
 
 var torch_param(const struct torch_model *b, int gradient, int64_t numel)
 {
-    return op_param(b->t, gradient, numel, gradient < 0 ? b->frozen_dt : b->param_dt);
+    return op_param(b->t, gradient, numel, gradient < 0 ? b->frozen_dt : b->own_dt);
 }
 
 /* Is this rank's gradient of the piece's tensor a part of a sum?  FSDP2 adds it up by itself, in fp32 where it reduces in

@@ -3,7 +3,9 @@
 #include "tests/plan_words.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/fail.h"
 #include "model/lower/common/lower_internal.h"
 #include "model/framework/torch_ddp/ddp_buckets.h"
 #include "model/framework/zero_redundancy/zro.h"
@@ -614,6 +616,33 @@ static int end(void **state)
     return 0;
 }
 
+/* Copies in bf16 beside adapters in fp32: a bucket has one dtype, which bitsandbytes' and torch's optimizers step tensor by tensor. */
+static void two_dtypes_are_refused_where_they_are_not_planned(void **state)
+{
+    static const struct { const char *key, *value, *why; } of[] = {
+        { "optimizer", "\"adafactor\"", "optimizer" }, { "optimizer", "\"muon\"", "optimizer" }, { "optimizer", "\"adamw_bnb_8bit\"", NULL },
+        { "ddp", "{\"model_dtype\": \"bf16\", \"comm_hook\": \"bf16_compress\"}", "ddp.comm_hook" }, { "optimizer", "\"sgd\"", NULL },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        json_t *j = json_pack("{s:i, s:s, s:s, s:i, s:s, s:s, s:s, s:{s:s}, s:s, s:{s:i, s:[s,s]}}", "dpx_plan", 1, "model", "llama-3.1-8b", "cluster", "8xh100",
+                              "seq", 512, "strategy", "ddp", "dialect", "torch", "precision", "bf16", "ddp", "model_dtype", "bf16", "train", "lora",
+                              "lora", "rank", 8, "modules_to_save", "embed_tokens", "lm_head");
+        char why[512] = "";
+        struct plan p;
+        json_object_set_new(j, of[i].key, json_loads(of[i].value, JSON_DECODE_ANY, NULL));
+        fail_capture(why, sizeof why);
+        int rc = plan_from_json(j, "plan", &p);
+        fail_capture(NULL, 0);
+        if (rc != (of[i].why ? -1 : 0) || (of[i].why && !strstr(why, of[i].why)))
+            fail_msg("%s %s: %d, %s", of[i].key, of[i].value, rc, why);
+        if (rc == 0)
+            plan_free(&p);
+        json_decref(j);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -638,6 +667,7 @@ int main(void)
         cmocka_unit_test(views_hold_what_no_sync_accumulates_only_once_it_is_in_a_bucket),
         cmocka_unit_test(packing_parameters_takes_one_ranks_share_more),
         cmocka_unit_test(thousands_of_buckets_lower),
+        cmocka_unit_test(two_dtypes_are_refused_where_they_are_not_planned),
     };
     return cmocka_run_group_tests_name("model/ddp", tests, NULL, end);
 }

@@ -99,6 +99,12 @@ static void parameters_are_those_that_peft_trains(void **state)
         assert_int_equal(small.params, outside - (m.layers - 2) * per_block);
         assert_int_equal(small.per_block, m.per_block);
         model_free(&small);
+        json_t *written = model_to_config(&m);              /* the model below its adapters, tied as it was */
+        assert_int_equal(model_from_config(written, label, &small), 0);
+        assert_int_equal(training_apply(&small, &t, label), 0);
+        assert_int_equal(small.params, outside);
+        json_decref(written);
+        model_free(&small);
         model_free(&m);
         free(what);
         json_decref(c);

@@ -17,6 +17,7 @@
 #define DORA "tests/golden/tune/dora.jsonl"      /* by record_dora.py: torchtune's layers with magnitudes */
 #define ENDS "tests/golden/tune/ends.jsonl"      /* by record_ends.py: adapters of the embedding and the head */
 #define TARGETS "tests/golden/tune/targets.jsonl"  /* by record_targets.py: adapters of some layers, of none of q and k */
+#define COPIES "tests/golden/tune/copies.jsonl"  /* by record_copies.py: copies in bf16 beside adapters in fp32, under DDP */
 #define LIVE "tests/golden/tune/live.jsonl"      /* by record_live.py: int8 layers under DDP */
 #define FOLLOWED 1e-4
 
@@ -26,9 +27,10 @@ static int steps, lora, frozen, wrong;
  * a real one, one with storage of its own (made so by hand the recorded peak is ours), or autocast's copy by a view. */
 static int64_t transposed_copy(const struct plan *p)
 {
-    bool copied = p->strategy == STRAT_DDP && p->precision == DT_FP32 && strstr(p->train.modules_to_save, "lm_head");
+    enum dtype kept = plan_recipe(p).copies;            /* that of the products: autocast makes no copy either */
+    bool copied = p->strategy == STRAT_DDP && p->precision == kept && strstr(p->train.modules_to_save, "lm_head");
 
-    return copied ? p->model.vocab * p->model.hidden * 4 : 0;
+    return copied ? p->model.vocab * p->model.hidden * dtype_bytes(kept) : 0;
 }
 
 static void check_peak(const struct step *s)
@@ -106,6 +108,14 @@ static void peaks_with_adapters_of_some_layers_agree(void **state)
     assert_int_equal(wrong, 0);
 }
 
+static void peaks_with_copies_in_16_bits_agree(void **state)
+{
+    (void)state;
+    wrong = 0;
+    assert_true(each_line(COPIES, check_peak) >= 9);
+    assert_int_equal(wrong, 0);
+}
+
 /* Of int8 layers, which keep their inputs beside autograd until backward is over: through checkpoints, too. */
 static void check_live(const struct step *s)
 {
@@ -169,6 +179,7 @@ static void entries_use_what_is_there(void **state)
 {
     (void)state;
     each_line(GOLDEN, check_entries);
+    each_line(COPIES, check_entries);
     each_line(MUON, check_entries);
     each_line(MUON_LORA, check_entries);
     each_line(MIXTURES, check_entries);
@@ -179,6 +190,7 @@ static void what_persists_agrees_to_the_byte(void **state)
 {
     (void)state;
     each_line(GOLDEN, check_persistent);
+    each_line(COPIES, check_persistent);
     each_line(MUON, check_persistent);
     each_line(MUON_LORA, check_persistent);
     each_line(MIXTURES, check_persistent);
@@ -221,6 +233,7 @@ int main(void)
         cmocka_unit_test(peaks_with_adapters_in_16_bits_agree),
         cmocka_unit_test(peaks_with_magnitudes_agree), cmocka_unit_test(peaks_with_adapters_of_the_ends_agree),
         cmocka_unit_test(peaks_with_adapters_of_some_layers_agree),
+        cmocka_unit_test(peaks_with_copies_in_16_bits_agree),
         cmocka_unit_test(int8_layers_keep_their_inputs_through_checkpoints),
         cmocka_unit_test(entries_use_what_is_there),
         cmocka_unit_test(what_persists_agrees_to_the_byte),

@@ -14,6 +14,7 @@ struct buckets {
     int     *tensors;       /* number of tensors in each bucket */
     int64_t *numel;         /* elements in each bucket */
     int64_t *at;            /* elements of its bucket before each tensor of the model */
+    uint8_t *dtype;         /* enum dtype of each bucket; buckets_assign() leaves it 0 */
 };
 
 /* compute_bucket_assignment_by_size (torch/csrc/distributed/c10d/reducer.cpp) on
@@ -23,6 +24,11 @@ struct buckets {
 void buckets_assign(const struct model *m, const int *order, int n, int64_t element, const int64_t limit[2],
                     struct buckets *out);
 /* Bucket numbers reversed: buckets over registration order are reduced last first. */
+/* Of tensors whose dtypes differ (dtype[t], of each of the model): a bucket has one, and each dtype limits of its own.  Buckets come in the order
+ * in which they are closed; those that stay open behind them, the dtype that came last first (libstdc++'s unordered_map).  Not by_arrival:
+ * in the order of their first tensors. */
+void buckets_assign_mixed(const struct model *m, const int *order, int n, const uint8_t *dtype, const int64_t limit[2], bool by_arrival,
+                          struct buckets *out);
 void buckets_reverse(struct buckets *b, int ntensors);
 void buckets_free(struct buckets *b);
 

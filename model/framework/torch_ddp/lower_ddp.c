@@ -47,7 +47,7 @@ bool ddp_owns(const struct ddp *d, int tensor)
 
 int64_t ddp_grad_bytes(const struct ddp *d, int tensor)
 {
-    return d->m->tensors[tensor].frozen ? 0 : d->m->tensors[tensor].numel * dtype_bytes(d->r.grad);
+    return d->m->tensors[tensor].frozen ? 0 : d->m->tensors[tensor].numel * dtype_bytes((enum dtype)d->dtype[tensor]);
 }
 
 int ddp_bucket_buf(const struct ddp *d, int bucket)
@@ -91,7 +91,7 @@ void ddp_grad_slice(struct ddp *d, int tensor, int64_t at)
 {
     if (d->m->tensors[tensor].frozen)
         return;
-    sched_slice(d->s, HOLDS_GRAD, d->r.grad, tensor, 0, d->m->tensors[tensor].numel, at);
+    sched_slice(d->s, HOLDS_GRAD, (enum dtype)d->dtype[tensor], tensor, 0, d->m->tensors[tensor].numel, at);
 }
 
 struct op *ddp_tell(struct ddp *d, enum phase phase, enum coll_op op, enum dtype t, enum red_op red, int64_t elems)
@@ -140,7 +140,7 @@ static void use_ready(struct ddp *d, enum piece_id piece, int block, int k0, int
                 last = d->at->now->of[t];
                 sched_act_as(d->s, on_buckets, ddp_bucket_buf(d, last), 0, 0, sched_layout(d->s, 0));
             }
-            ddp_grad_slice(d, t, d->at->now->at[t] * dtype_bytes(d->r.grad));
+            ddp_grad_slice(d, t, d->at->now->at[t] * dtype_bytes((enum dtype)d->dtype[t]));
         }
 }
 
@@ -258,7 +258,7 @@ static void post_run(void *ddp, const struct walk_run *r)
 
 static void finalize(struct ddp *d)
 {
-    int64_t all = d->at->trainable * dtype_bytes(d->r.grad);
+    int64_t all = d->at->trainable;
     uint16_t reduced = AFTER(STREAM_GROUP) | (d->hooked ? AFTER(STREAM_REDUCE) : 0);
 
     if (d->p->ddp.find_unused_parameters && !d->p->ddp.static_graph)
@@ -292,7 +292,7 @@ static void post_backward(void *ddp, struct at root)
 static void rebuild(struct ddp *d, bool within_step)
 {
     bool copies = within_step && d->view;
-    int64_t all = d->at->trainable * dtype_bytes(d->r.grad);
+    int64_t all = d->at->trainable;
 
     if (d->keeps_first_buckets)
         return;
@@ -360,10 +360,13 @@ static void optimizer(void *ddp)
 {
     struct ddp *d = ddp;
     bool first = d->walk.step == SCHED_FIRST;
+    int64_t grads = 0;
 
+    for (int t = 0; t < d->ntensors; t++)
+        grads += ddp_grad_bytes(d, t);
     if (d->in_backward)
         return;
-    lower_before_step(d->s, &(struct step_gradients){ d->p, STREAM_COMPUTE, d->m->trainable * dtype_bytes(d->r.grad), NULL, 0,
+    lower_before_step(d->s, &(struct step_gradients){ d->p, STREAM_COMPUTE, grads, NULL, 0,
                                                       own_gradients, d });      /* every rank has all of them */
     lower_torch_adamw(d->s, d->p, d->own_numel)->flags |= lower_guard(d->p);
     sched_act(d->s, ACT_RW, d->params, 0, 0);
@@ -448,20 +451,20 @@ static void assign_buckets(struct ddp *d)
     for (int t = 0; t < d->ntensors; t++)
         if (registers(d, t)) {
             of->registered[of->ntrainable++] = t;
-            of->trainable += d->m->tensors[t].unused ? 0 : d->m->tensors[t].numel;
+            of->trainable += d->m->tensors[t].unused ? 0 : d->m->tensors[t].numel * dtype_bytes((enum dtype)d->dtype[t]);
         }
     if (d->alone)
         of->ntrainable = 0;         /* no buckets */
     /* _ddp_init_helper: one bucket when no parameter can be unused, else by size
      * over registration order, the last first; those are never rebuilt. */
-    buckets_assign(d->m, of->registered, of->ntrainable, dtype_bytes(d->r.grad), unused ? limits : one, &of->first);
+    buckets_assign_mixed(d->m, of->registered, of->ntrainable, d->dtype, unused ? limits : one, false, &of->first);
     buckets_reverse(&of->first, d->ntensors);
     if (d->late)
         ddp_late_order(d);
     else
         buckets_ready_order(d->local, &d->s->program, of->from, of->to, of->embeds, of->heads, of->order);
     order_unused(of, d->m);
-    buckets_assign(d->m, of->order, of->ntrainable, dtype_bytes(d->r.grad), limits, &of->steady);
+    buckets_assign_mixed(d->m, of->order, of->ntrainable, d->dtype, limits, true, &of->steady);
     d->keeps_first_buckets = unused || d->alone;
     of->now = &of->first;
 }
@@ -473,7 +476,7 @@ static void own(struct ddp *d)
     for (int t = 0; t < d->ntensors; t++)
         if (ddp_owns(d, t)) {
             d->own_numel += m->tensors[t].numel;
-            d->own_bytes += round512(m->tensors[t].numel * dtype_bytes(d->r.kept));
+            d->own_bytes += round512(m->tensors[t].numel * dtype_bytes(plan_kept(&d->r, &m->tensors[t])));
             d->own_states += lower_state_bytes(d->p, &m->tensors[t], m->tensors[t].shape[0]);
             d->paged_bytes += optimizer_paged(d->p, &m->tensors[t]);
             d->own_tensors++;
@@ -556,6 +559,9 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
     d.grad_family = room(&d, sizeof *d.grad_family);
     zro_open(&d.zro, local);
     d.param_at = room(&d, sizeof *d.param_at);
+    d.dtype = room(&d, sizeof *d.dtype);
+    for (int t = 0; t < d.ntensors; t++)        /* of a copy beside wide adapters its own */
+        d.dtype[t] = (uint8_t)(d.r.copies != d.r.kept ? plan_kept(&d.r, &d.m->tensors[t]) : d.r.grad);
     d.late = local->share.tensor_ranks > 1;
     s->dtensors = d.late;
     d.apart = d.alone || !d.view || (p->accumulation > 1 && !p->sync_every_micro_step);
@@ -570,5 +576,6 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
     free(d.grad_family);
     zro_close(&d.zro);
     free(d.param_at);
+    free(d.dtype);
     return rc;
 }

@@ -18,7 +18,7 @@ struct ddp_module {
     int      from, to;              /* of the rank's blocks */
     bool     embeds, heads;
     int      ntrainable;
-    int64_t  trainable;             /* elements */
+    int64_t  trainable;             /* bytes of gradients */
     int     *order, *registered;    /* tensors that train, as their gradients become ready and as they are registered */
     struct buckets  first, steady;
     const struct buckets *now;      /* the ones in use */
@@ -62,6 +62,7 @@ struct ddp {
     int64_t  own_numel, own_bytes, own_states, own_tensors;
     int      paged;                 /* states in managed memory, if there are any */
     int64_t  paged_bytes;
+    uint8_t *dtype;                 /* per tensor: enum dtype of its gradient */
     int64_t *param_at;              /* where each tensor lies among the parameters, in bytes */
 };
 
@@ -106,7 +107,7 @@ void ddp_powersgd_begins(struct ddp *d);
 void ddp_param_slice(void *ddp, int tensor);
 /* What buffers bucket0, bucket0 + 1 ... hold: the n tensors of buckets b, which were assigned in `order`. */
 void ddp_describe_buckets(struct ddp *d, const struct buckets *b, const int *order, int n, int bucket0, enum holds h,
-                          enum dtype dt);
+                          int dt);
 /* A collective of all ranks on what is neither parameters nor gradients. */
 struct op *ddp_tell(struct ddp *d, enum phase phase, enum coll_op op, enum dtype t, enum red_op red, int64_t elems);
 

@@ -24,7 +24,7 @@ static int declare_compressed(struct ddp *d, const struct buckets *b, const int 
     for (int i = 0; i < b->n && casts(d); i++)
         sched_buf(d->s, CAT_BUCKET, "compressed bucket", "bucket", number + i, 1, round512(b->numel[i] * dtype_bytes(d->r.wire_reduce)));
     if (casts(d))
-        ddp_describe_buckets(d, b, order, d->at->ntrainable, first, HOLDS_GRAD, d->r.wire_reduce);
+        ddp_describe_buckets(d, b, order, d->at->ntrainable, first, HOLDS_GRAD, (int)d->r.wire_reduce);
     return first;
 }
 
@@ -62,7 +62,8 @@ int ddp_bucket_number(const struct ddp *d, int bucket)
 
 void ddp_all_reduce(struct ddp *d, int bucket, int buf, int64_t elems, uint16_t after)
 {
-    sched_coll(d->s, STREAM_GROUP, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_DATA, d->r.wire_reduce, RED_SUM, elems)->after = after;
+    sched_coll(d->s, STREAM_GROUP, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_DATA, d->hooked ? d->r.wire_reduce : (enum dtype)d->at->now->dtype[bucket], RED_SUM,
+               elems)->after = after;
     sched_of(d->s, "bucket", ddp_bucket_number(d, bucket), 0);
     sched_act(d->s, ACT_RW, buf, 0, 0);
 }

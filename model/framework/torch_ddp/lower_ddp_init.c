@@ -16,11 +16,11 @@ void ddp_param_slice(void *ddp, int tensor)
     else if (t->packed != BASE_PLAIN)               /* cast at the first forward: kept as it is then */
         sched_slice(d->s, HOLDS_PARAM, d->p->precision, tensor, 0, t->numel, d->param_at[tensor]);
     else
-        sched_slice(d->s, HOLDS_PARAM, t->frozen ? d->r.frozen : d->r.kept, tensor, 0, t->numel, d->param_at[tensor]);
+        sched_slice(d->s, HOLDS_PARAM, plan_kept(&d->r, t), tensor, 0, t->numel, d->param_at[tensor]);
 }
 
 void ddp_describe_buckets(struct ddp *d, const struct buckets *b, const int *order, int n, int bucket0,
-                          enum holds h, enum dtype dt)
+                          enum holds h, int dt)
 {
     int last = -1;
 
@@ -30,7 +30,8 @@ void ddp_describe_buckets(struct ddp *d, const struct buckets *b, const int *ord
             last = b->of[t];
             sched_holds(d->s, bucket0 + last, sched_layout(d->s, 0));
         }
-        sched_slice(d->s, h, dt, t, 0, d->m->tensors[t].numel, b->at[t] * dtype_bytes(dt));
+        enum dtype of = (enum dtype)(dt < 0 ? d->dtype[t] : dt);
+        sched_slice(d->s, h, of, t, 0, d->m->tensors[t].numel, b->at[t] * dtype_bytes(of));
     }
 }
 
@@ -92,7 +93,7 @@ static struct chunk chunk_of(const struct ddp *d, int tensor)
         return (struct chunk){ tensor, DT_FP32, DT_FP32, d->module_buffers };
     if (t->packed != BASE_PLAIN && !t->is_bias)
         return (struct chunk){ tensor, DT_UINT8, DT_UINT8, packed_codes(t) };
-    enum dtype dt = t->frozen ? d->r.frozen : d->r.kept;
+    enum dtype dt = plan_kept(&d->r, t);
     return (struct chunk){ tensor, (uint8_t)dt, dt, t->numel };
 }
 
@@ -225,7 +226,7 @@ void ddp_broadcast_model(struct ddp *d)
     for (int i = 0; i < b.n; i++)
         sched_holds(d->s, sched_buf(d->s, CAT_BUCKET, "broadcast chunk", NULL, 0, 1, round512(b.numel[i] * e)),
                     sched_layout(d->s, 0));
-    ddp_describe_buckets(d, &b, registered, n, chunk0, HOLDS_PARAM, d->r.kept);
+    ddp_describe_buckets(d, &b, registered, n, chunk0, HOLDS_PARAM, (int)d->r.kept);
     for (int i = 0; i < b.n; i++)
         broadcast_chunk(d, &b, chunk0, i);
     buckets_free(&b);

@@ -9,10 +9,10 @@ static int declare_buckets(struct ddp *d, const struct buckets *b, const int *or
     int first = d->s->nbufs;
 
     for (int i = 0; i < b->n; i++) {
-        sched_buf(d->s, CAT_BUCKET, "bucket", "bucket", number + i, 1, round512(b->numel[i] * dtype_bytes(d->r.grad)));
+        sched_buf(d->s, CAT_BUCKET, "bucket", "bucket", number + i, 1, round512(b->numel[i] * dtype_bytes((enum dtype)b->dtype[i])));
         sched_unit(d->s, "bucket", number + i, b->numel[i], b->numel[i], b->numel[i]);
     }
-    ddp_describe_buckets(d, b, order, d->at->ntrainable, first, HOLDS_GRAD, d->r.grad);
+    ddp_describe_buckets(d, b, order, d->at->ntrainable, first, HOLDS_GRAD, -1);
     return first;
 }
 
@@ -44,8 +44,10 @@ static void moment_slices(struct ddp *d, enum holds h, int64_t at)
     struct sharding x = { d->s, d->m->tensors, h, d->r.kept, .at = at };
 
     for (int t = 0; t < d->ntensors; t++)
-        if (ddp_owns(d, t))
+        if (ddp_owns(d, t)) {
+            x.dtype = plan_kept(&d->r, &d->m->tensors[t]);
             sharding_whole(&x, t, 512);
+        }
 }
 
 /* Layouts of all but buckets. */
@@ -117,7 +119,7 @@ void ddp_declare(struct ddp *d)
         sched_part(d->s, d->optimizer, round512(optimizer_tables(d->p)));
     for (int64_t i = 0; i < d->own_tensors; i++)
         sched_part(d->s, d->optimizer, lower_adamw_step_bytes(d->p));
-    lower_trained_parts(d->s, m, d->foreach, d->r.kept, d->zro.owner, d->zro.rank);
+    lower_trained_parts(d->s, m, d->foreach, &d->r, d->zro.owner, d->zro.rank);
     lower_adamw_temporaries(d->s, d->p, d->foreach, 0);
     if (d->paged_bytes > 0)
         d->paged = sched_buf_in(d->s, SPACE_HOST, CAT_OPTIMIZER, "paged states", NULL, 0, 1, d->paged_bytes);

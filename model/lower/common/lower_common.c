@@ -115,15 +115,15 @@ int lower_kept_parts(const struct recipe *r, const struct model *m, const struct
         bytes[0] = 4 * t->numel;
     if (n > 0)
         return n;
-    bytes[0] = t->numel * dtype_bytes(t->frozen ? r->frozen : r->kept);
+    bytes[0] = t->numel * dtype_bytes(plan_kept(r, t));
     return 1;
 }
 
-void lower_trained_parts(struct schedules *s, const struct model *m, int buf, enum dtype dt, const int64_t *owner, int64_t rank)
+void lower_trained_parts(struct schedules *s, const struct model *m, int buf, const struct recipe *r, const int64_t *owner, int64_t rank)
 {
     for (int t = 0; t < m->ntensors; t++)
         if ((!owner || owner[t] == rank) && !m->tensors[t].frozen)
-            sched_part(s, buf, round512(m->tensors[t].numel * dtype_bytes(dt)));
+            sched_part(s, buf, round512(m->tensors[t].numel * dtype_bytes(plan_kept(r, &m->tensors[t]))));
 }
 
 /* Rotary embeddings register a table of all positions (gptj), or inv_freq and original_inv_freq, each of half the rotated
@@ -201,6 +201,7 @@ static void set_bytes(struct op *o, const struct plan *p, enum adamw_form form)
     bool   master = r.optimizer > 8;
     int    state = (int)dtype_bytes(master ? DT_FP32 : r.kept);
     int    bytes = state * 6 + (int)dtype_bytes(master ? DT_FP32 : r.grad), passes = 1;
+    double each = r.copies != r.kept ? plan_trained_bytes(p) : state;
 
     if (p->optimizer != OPTIMIZER_ADAMW) {
         struct optimizer_work w = optimizer_work(p);
@@ -217,7 +218,7 @@ static void set_bytes(struct op *o, const struct plan *p, enum adamw_form form)
     }
     if ((form == ADAMW_FOREACH || form == ADAMW_LOOP) && p->kernels != KERNELS_DPX) {
         passes = 8;
-        bytes = 20 * state;
+        bytes = (int)(20 * each + 0.5);
     } else if (master && form != ADAMW_ON_HOST) {
         passes = form == ADAMW_THEN_CAST ? 2 : 1;
         bytes += form == ADAMW_THEN_CAST ? 6 : 2;

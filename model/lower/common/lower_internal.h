@@ -36,7 +36,7 @@ void lower_load_statistics(struct schedules *s, int statistics);
 void lower_load_buffers(struct schedules *s, const struct local_model *local);
 
 /* The family has an allocation for each tensor that trains, of those that `owner` gives to `rank` (NULL: of all). */
-void lower_trained_parts(struct schedules *s, const struct model *m, int buf, enum dtype dt, const int64_t *owner, int64_t rank);
+void lower_trained_parts(struct schedules *s, const struct model *m, int buf, const struct recipe *r, const int64_t *owner, int64_t rank);
 
 /* Actions of the last entry on all gradients that this rank will give to its optimizer. */
 typedef void act_fn(struct schedules *s, int what, void *arg);

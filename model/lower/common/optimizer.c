@@ -131,7 +131,8 @@ int64_t optimizer_beside_muon(const struct plan *p, const struct tensor *t)
 
 int optimizer_states(const struct plan *p, const struct tensor *t, int64_t rows, int64_t bytes[OPTIMIZER_PARTS])
 {
-    int64_t n = rows * (t->numel / t->shape[0]), e = dtype_bytes(plan_recipe(p).kept);
+    struct recipe r = plan_recipe(p);
+    int64_t n = rows * (t->numel / t->shape[0]), e = dtype_bytes(plan_kept(&r, t));
 
     if (t->frozen || n == 0)
         return 0;
@@ -422,7 +423,7 @@ static struct optimizer_work own_work(const struct plan *p)
 struct optimizer_work optimizer_work(const struct plan *p)
 {
     bool fused = p->optimizer_form == OPTIMIZER_FUSED, loop = p->optimizer_form == OPTIMIZER_LOOP;
-    int e = p->dialect == DIALECT_DEEPSPEED ? 4 : (int)dtype_bytes(plan_recipe(p).kept);        /* its partitions are in fp32 */
+    int e = p->dialect == DIALECT_DEEPSPEED ? 4 : (int)(plan_trained_bytes(p) + 0.5);        /* its partitions are in fp32 */
 
     if (p->kernels == KERNELS_DPX || p->dialect == DIALECT_PAPER)
         return own_work(p);

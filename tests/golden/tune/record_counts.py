@@ -95,6 +95,9 @@ RECIPES = [
     # One text is a regular expression of a module's whole name.
     ("llama-3.1-8b", dict(r=8, target_modules=r"model.layers.[\d]+.(mlp|cross_attn|self_attn).(up|down|gate|q|k|v|o)_proj")),
     ("qwen3-0.6b", dict(r=8, target_modules=r".*\.self_attn\.(?:q|v)_proj")), ("gpt2", dict(r=4, target_modules=r"transformer\.h\.\w+\.mlp\.c_fc")),
+    # Copies of a tied head.
+    ("llama-3.2-1b", dict(r=32, target_modules="all-linear", modules_to_save=["embed_tokens", "lm_head"])),
+    ("qwen3-0.6b", dict(r=8, modules_to_save=["lm_head"])),
 ]
 
 

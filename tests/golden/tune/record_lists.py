@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records the collectives of fine-tuning: LoRA by PEFT, and frozen tensors.
 
-    python record_lists.py torch|deepspeed|torch-mixtures|deepspeed-mixtures lists/FILE.txt [CASE ...]
+    python record_lists.py torch|deepspeed|torch-mixtures|deepspeed-mixtures|torch-copies lists/FILE.txt [CASE ...]
 
 Models, wrappers and the process groups that write down what is issued are those of ../collectives/record_torch.py and
 record_deepspeed.py; between a model's construction and its wrapping, PEFT's adapters are added or tensors frozen, as the
@@ -112,13 +112,35 @@ def torch_lists(path, names, mixtures=False):
         case["tune"] = how
         case["plan"].update({k: v for k, v in how.items() if k != "narrow"})
         cases.append(case)
-    if mixtures:
+    if sys.argv[1] == "torch-copies":
+        torch_copies(r, add)
+    elif mixtures:
         torch_mixtures(r, add)
     else:
         torch_cases(r, add)
     for config in MIXTURES.values() if mixtures else (r.LLAMA_TINY, r.GPT2_TINY):
         r.load_classes(config)
     r.write(path, [c for c in cases if not names or c["name"] in names])
+
+
+def torch_copies(r, add):
+    """DDP, whose copies (modules_to_save) train in the model's bf16 beside adapters in fp32: buckets have one dtype each."""
+    def copies(name, saved, how=EVERY, world=2, cap=0.01, autocast=True, **kw):
+        ddp = {k: kw.pop(k) for k in ("gradient_as_bucket_view", "static_graph", "find_unused_parameters") if k in kw}
+        tune = {"train": "lora", "lora": dict(how, modules_to_save=saved), "narrow": True}
+        add("ddp-llama-copies-" + name, tune, "ddp", r.LLAMA_TINY, world, ddp=dict(ddp, bucket_cap_mb=cap, model_dtype="bf16"), precision="bf16",
+            autocast=autocast, **kw)
+    both = ["embed_tokens", "lm_head"]
+    copies("w2", both)
+    copies("one-w2", both, cap=25)                       # both dtypes' buckets stay open
+    copies("small-w2", both, cap=0.002)
+    copies("head-w3", ["lm_head"], world=3, cap=0.004)
+    copies("embed-acc3-w2", ["embed_tokens"], accumulation=3)
+    copies("usual-w2", both, how={"rank": 8}, cap=0.003)
+    copies("norm-w2", ["model.norm"], how={"rank": 4, "target_modules": ["down_proj", "o_proj"]}, cap=0.001)
+    copies("view-acc2-w2", both, accumulation=2, cap=0.005, gradient_as_bucket_view=True)
+    copies("static-w2", both, static_graph=True)
+    copies("unused-w2", both, find_unused_parameters=True)
 
 
 def torch_mixtures(r, add):
@@ -321,7 +343,7 @@ def deepspeed_cases(add):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or sys.argv[1].removesuffix("-mixtures") not in ("torch", "deepspeed"):
+    if len(sys.argv) < 3 or sys.argv[1].removesuffix("-mixtures").removesuffix("-copies") not in ("torch", "deepspeed"):
         sys.exit(__doc__)
-    lists = {"torch": torch_lists, "deepspeed": deepspeed_lists}[sys.argv[1].removesuffix("-mixtures")]
+    lists = {"torch": torch_lists, "deepspeed": deepspeed_lists}[sys.argv[1].removesuffix("-mixtures").removesuffix("-copies")]
     lists(sys.argv[2], sys.argv[3:], sys.argv[1].endswith("-mixtures"))
