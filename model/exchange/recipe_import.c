@@ -13,6 +13,7 @@
 #include "model/arch/training.h"
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
+#include "model/exchange/recipe_checkpoints.h"
 #include "model/exchange/recipe_fsdp.h"
 #include "model/exchange/recipe_liger.h"
 #include "model/exchange/recipe_loss.h"
@@ -575,46 +576,6 @@ static void find_unused(const struct import *in, bool adapts)
         p->ddp.find_unused_parameters = usual;
 }
 
-/* What says use_reentrant, or the trainer's default: axolotl's (utils/config, normalize_config()) is true unless preferences are trained, or
- * parameters named; LLaMA-Factory's is true; transformers' is false since 5. */
-static bool checkpoints_reentrantly(const struct import *in)
-{
-    const json_t *kwargs = json_object_get(in->config, "gradient_checkpointing_kwargs"), *said = json_object_get(kwargs, "use_reentrant");
-    const json_t *factorys = json_object_get(in->config, "use_reentrant_gc");
-
-    if (in->form == RECIPE_FACTORY)
-        return !json_is_false(factorys);
-    if (in->form != RECIPE_AXOLOTL || json_is_object(kwargs))
-        return json_is_true(said);
-    return !json_is_string(json_object_get(in->config, "rl")) && !json_is_array(json_object_get(in->config, "unfrozen_parameters"));
-}
-
-/* Reentrant checkpoints are planned of DDP's dense models.  Beside int8 layers it matters most which they are: these keep their input
- * through checkpoints that hooks make. */
-static void choose_checkpoint(const struct import *in)
-{
-    struct plan *p = in->p;
-
-    if (p->recompute != RECOMPUTE_FULL || p->recompute_interval > 1 || !checkpoints_reentrantly(in))
-        return;
-    bool planned = p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH && p->model.experts == 0 && p->qat.kind == QAT_NONE
-                   && (p->kernels == KERNELS_TORCH_SDPA || p->kernels == KERNELS_TORCH_EAGER);
-    if (planned)
-        p->recompute = RECOMPUTE_REENTRANT;
-    else
-        notes_add(in->notes, "checkpoints with use_reentrant true are planned as those without it, which keep as much but for the gradient of one block's output");
-}
-
-static void note_checkpoint(const struct import *in)
-{
-    struct plan *p = in->p;
-
-    if (p->train.base != BASE_INT8 || !recompute_whole(p->recompute) || p->strategy != STRAT_DDP || p->dialect != DIALECT_TORCH)
-        return;
-    notes_add(in->notes, "checkpoints with use_reentrant %s: int8 layers keep their inputs through those without it",
-              p->recompute == RECOMPUTE_REENTRANT ? "true" : "false");
-}
-
 static int check_dtype(const struct import *in)
 {
     static const char *const known[] = { "auto", "bfloat16", "float16", "float32" };
@@ -708,8 +669,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     if (adapts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->train.base != BASE_PLAIN)
         p->fsdp.autocast_adapter_dtype = in.form != RECIPE_TRL && !pure;    /* TRL casts adapters of packed weights to bf16 */
     p->train.narrow = adapts && pure && p->train.base == BASE_PLAIN && p->dialect == DIALECT_TORCH;    /* the Trainer has no autocast then */
-    choose_checkpoint(&in);
-    note_checkpoint(&in);
+    recipe_choose_checkpoint(config, in.form, p, notes);
     find_unused(&in, adapts);
     if (in.form == RECIPE_AXOLOTL && recipe_read_rounding(config, where, p, notes) < 0)
         return -1;

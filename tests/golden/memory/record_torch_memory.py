@@ -436,10 +436,8 @@ def built(plan, dtype=torch.float32):
     model.train()
     if plan["recompute"] in ("full", "reentrant"):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": plan["recompute"] == "reentrant"})
-    if plan["recompute"] == "op":
-        recompute_by_operator(blocks_of(model))
-    if plan["recompute"] == "modules":
-        recompute_modules(blocks_of(model))
+    if plan["recompute"] in ("op", "modules"):
+        (recompute_by_operator if plan["recompute"] == "op" else recompute_modules)(blocks_of(model))
     recompute_attention(model, plan["recompute"] == "selective")
     return model
 
