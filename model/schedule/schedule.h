@@ -292,7 +292,7 @@ enum { SCHED_MOST_OPS = 1 << 21 };
 
 /* What the hooks are of that issue collectives: units of many parameters, single parameters (DeepSpeed's stage 3), or gradients, which go
  * into a bucket one by one (its stages 1 and 2). */
-enum hooks { HOOKS_NONE, HOOKS_OF_UNITS, HOOKS_OF_PARAMETERS, HOOKS_OF_GRADIENTS };
+enum hooks_of { HOOKS_NONE, HOOKS_OF_UNITS, HOOKS_OF_PARAMETERS, HOOKS_OF_GRADIENTS };
 
 struct schedules {
     struct buf  *bufs;   int nbufs; int64_t cap_bufs;
@@ -326,7 +326,7 @@ struct schedules {
     double       seed;          /* a micro-step's mean loss is multiplied with this before backward */
     uint8_t      chunk;         /* of the entries that are appended: sched_in_flight() */
     int32_t      step;
-    enum hooks   hooks;         /* Python hooks issue its collectives: sched_coll() marks them OPF_HOOK */
+    enum hooks_of hooks;           /* Python hooks issue its collectives: sched_coll() marks them OPF_HOOK */
     bool         dtensors;      /* tensor-parallel layers compute on DTensors: their collectives are OPF_LAYER, but those of a compiled graph */
     /* Python hooks around modules, whether or not they communicate, in a pass of a piece: those of forward, and of backward. */
     uint16_t     module_hooks[NPIECE][NPASS][NPASS];

@@ -25,7 +25,7 @@ struct sums {
     int         *replays;       /* and graphs that begin: at their first kernel */
     int          n;
     uint64_t     key;           /* of the kernels (struct piece), */
-    enum hooks   hooked;        /* which hooks of Python gather and reduce, */
+    enum hooks_of hooked;       /* which hooks of Python gather and reduce, */
     enum flash   flash;         /* and what their fused attention is, */
     bool         cuda_12_8;     /* and their products */
     double       common;        /* share of the variance of one source that its kernels have in common */
@@ -54,7 +54,7 @@ struct cost_cache {
     const struct measured_device *traced;       /* of a framework's; NULL: nothing */
     struct kernel_context       in;
     struct gemm_residuals       gemm;
-    enum hooks                  hooked;         /* of the schedules at hand: schedules.hooks */
+    enum hooks_of               hooked;         /* of the schedules at hand: schedules.hooks */
     struct sums                 pass[NPIECE][NPASS];
     struct price_inputs         of;     /* what the sums are of; no pointer is followed */
 };
