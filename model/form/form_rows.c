@@ -105,7 +105,9 @@ const char *form_of_adamw(struct form_reading *r)
 {
     bool usual = !is_said(r, "optimizer.fused") && !is_said(r, "optimizer.foreach");
 
-    return form_true(r, "optimizer.fused", false) ? "fused" : form_true(r, "optimizer.foreach", usual) ? "foreach" : "loop";
+    if (form_true(r, "optimizer.fused", false))
+        return "fused";
+    return form_true(r, "optimizer.foreach", usual) || json_is_true(form_value(r->plan, "fsdp.cpu_offload")) ? "foreach" : "loop";
 }
 
 const char *form_text(struct form_reading *r, const char *path, const char *usual)

@@ -52,7 +52,8 @@ const json_t *form_value(const json_t *doc, const char *path);
  * Numbers may be texts ("2e-4"); a boolean may be "true". */
 int64_t     form_count(struct form_reading *r, const char *path, int64_t usual);     /* from 1 to 1e9 */
 bool        form_true(struct form_reading *r, const char *path, bool usual);
-/* optimizer_form of an AdamW of PyTorch with optimizer.fused and optimizer.foreach: foreach is its choice only where neither is given. */
+/* optimizer_form of an AdamW of PyTorch with optimizer.fused and optimizer.foreach: foreach is its choice only where neither is given.
+ * With fsdp.cpu_offload, already set, a loop is what a plan calls foreach. */
 const char *form_of_adamw(struct form_reading *r);
 const char *form_text(struct form_reading *r, const char *path, const char *usual);
 double      form_number(struct form_reading *r, const char *path, double usual);
