@@ -194,6 +194,8 @@ int evaluate_memory(const struct plan *p, const struct program *g, struct schedu
     return evaluate_elsewhere(p, g, n, s, out);
 }
 
+int evaluate_schedules(const struct plan *p, const struct program *g, struct schedules *s) { return lower_unless(p, 0, g, s); }
+
 int64_t evaluation_taken(const struct memory_verdict *m, const struct reserved *r)
 {
     return r->known ? r->reserved_peak + m->overhead.by[OVERHEAD_OUTSIDE] : m->needed;

@@ -104,7 +104,10 @@ int  evaluation_reserve_within(const struct plan *p, struct evaluation *e);
 int evaluate_memory(const struct plan *p, const struct program *g, struct schedules *s,
                     struct memory_verdict *out);
 
-/* The same of one stage of a pipeline (0 where there is none), memories beside the device's left out.  Where one stage does not
+/* The schedules of the first stage alone, without its memory; the caller frees them.  0, or -1 reported: the plan has none. */
+int evaluate_schedules(const struct plan *p, const struct program *g, struct schedules *s);
+
+/* evaluate_memory() of one stage of a pipeline (0 where there is none), memories beside the device's left out.  Where one stage does not
  * fit a search need not lower the others. */
 int evaluate_stage(const struct plan *p, const struct program *g, int stage, struct schedules *s,
                    struct memory_verdict *out);

@@ -16,11 +16,11 @@
 #include "model/plan/local_share.h"
 #include "model/plan/megatron_model.h"
 #include "model/plan/optimizer_choice.h"
-#include "model/plan/pipeline_layout.h"
 #include "sim/clock/step.h"
 #include "sim/search/bounds.h"
 #include "sim/search/enumerate.h"
 #include "sim/search/found.h"
+#include "sim/search/layers.h"
 #include "sim/search/nearest.h"
 #include "sim/search/programs.h"
 #include "sim/search/ranking.h"
@@ -198,34 +198,6 @@ static const struct { enum pipeline_kind kind; int64_t chunks; } schedules[] = {
     { PIPELINE_1F1B, 1 }, { PIPELINE_INTERLEAVED, 2 }, { PIPELINE_ZBV, 2 },
 };
 
-/* A layout of stages that are as even as can be where embedding and loss take a block's place each.  What is over goes to the stages before
- * the last: the first ones hold the most micro-steps, and the last one's head takes longer than a block.  Not where a stage would be empty. */
-static void lay_out(struct plan *p, int64_t stages)
-{
-    struct pipeline_layout l = { .stages = (int)stages, .layers = p->model.layers };
-    int64_t each = (p->model.layers + 2) / stages, over = (p->model.layers + 2) % stages;
-
-    if (stages > LAYOUT_STAGES || each < 1 || stages < 3)
-        return;
-    for (int64_t s = 0; s < stages; s++)
-        l.blocks[s] = each + (s < stages - 1 && s >= stages - 1 - over) - (s == 0 || s == stages - 1);
-    if (pipeline_layout_text(&l, p->megatron.pipeline_layout, sizeof p->megatron.pipeline_layout) < 0)
-        p->megatron.pipeline_layout[0] = '\0';
-}
-
-/* Megatron-LM's layers must divide by the stages.  Where they do only with the embedding and the head as one each, these count
- * (account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split); else the stages are laid out. */
-static void divide_layers(struct plan *p)
-{
-    int64_t stages = p->parallel.pipeline * p->parallel.virtual_stages;
-    bool even = p->model.layers % stages == 0, counts = !even && (p->model.layers + 2) % stages == 0;
-
-    p->parallel.first_stage_less = p->parallel.last_stage_less = counts;
-    p->megatron.pipeline_layout[0] = '\0';
-    if (!even && !counts)
-        lay_out(p, stages);
-}
-
 /* All schedules of one factorisation; without a pipeline there is none to choose. */
 static int take_schedules(struct grid *g, struct plan *p, int variant)
 {
@@ -235,7 +207,7 @@ static int take_schedules(struct grid *g, struct plan *p, int variant)
         p->parallel.pipeline_schedule = schedules[i].kind;
         p->parallel.virtual_stages = schedules[i].chunks;
         if (p->dialect == DIALECT_MEGATRON)
-            divide_layers(p);
+            layers_divide(p);
         rc = offer(g, p, variant * all + i);
     }
     return rc;

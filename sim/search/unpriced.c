@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "base/room.h"
-#include "model/lower/lower.h"
+#include "model/memory/evaluate.h"
 #include "sim/price/space_cost.h"
 
 static bool has_files(const struct plan *p)
@@ -54,7 +54,7 @@ bool unpriced_is(struct unpriced *u, const struct plan *p, const struct program 
         struct plan_asked *a = &u->asked[u->n++];
         *a = (struct plan_asked){ .plan = key };
         struct fail_sink before = fail_divert(a->why, sizeof a->why);
-        a->yes = lower_unless(p, 0, g, &s) == 0 && lacks_a_figure(p, &s);
+        a->yes = evaluate_schedules(p, g, &s) == 0 && lacks_a_figure(p, &s);
         fail_restore(before);
         schedules_free(&s);
         was = a;
