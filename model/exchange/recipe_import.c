@@ -598,14 +598,24 @@ static bool loads_narrow(const struct import *in)
     return dtype && strcmp(dtype, "float32") != 0;
 }
 
-/* A model that is loaded in fp32 stays so beside adapters: TRL's dtype says it, and PEFT's examples/sft (utils.py) does where no
- * codes are kept in 16 bits. */
+/* A model that is loaded in fp32 stays so beside adapters: by TRL's dtype or without it (ModelConfig.dtype, trainer/utils.py), and by PEFT's
+ * examples/sft (utils.py). */
 static bool loads_wide(const struct import *in)
 {
     const char *dtype = get_text(in, SAYS_DTYPE);
-    bool example = json_object_get(in->config, "use_peft_lora") && in->p->train.base == BASE_PLAIN;
 
-    return in->form == RECIPE_TRL && in->p->train.base == BASE_PLAIN && (dtype ? !strcmp(dtype, "float32") : example);
+    return in->form == RECIPE_TRL && in->p->train.base == BASE_PLAIN && (!dtype || !strcmp(dtype, "float32"));
+}
+
+static void keep_wide(const struct import *in)
+{
+    struct plan *p = in->p;
+    int *dtype = p->strategy == STRAT_FSDP ? &p->fsdp.model_dtype : p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH ? &p->ddp.model_dtype : NULL;
+
+    if (dtype && *dtype >= 0) {
+        *dtype = -1;
+        notes_add(in->notes, "dtype: the model is loaded in fp32, in which frozen weights stay: model_dtype null");
+    }
 }
 
 int recipe_read_launched(const json_t *config, const char *where, const json_t *launch, const char *by, struct plan *p, struct notes *notes)
@@ -656,15 +666,16 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     bool keeps = pure || (in.form == RECIPE_AXOLOTL && p->dialect == DIALECT_TORCH && p->precision == DT_BF16 && training_is_all(&p->train));
     if (keeps && p->strategy == STRAT_FSDP)
         p->fsdp.model_dtype = DT_BF16;
-    if (rc == 0 && adapts && p->strategy == STRAT_FSDP && p->fsdp.model_dtype >= 0 && loads_wide(&in)) {
-        p->fsdp.model_dtype = -1;
-        notes_add(notes, "dtype: the model is loaded in fp32, in which frozen weights stay: fsdp.model_dtype null");
-    }
+    if (rc == 0 && adapts && loads_wide(&in))
+        keep_wide(&in);
     if (rc < 0 || check_half(&in, adapts) < 0 || recipe_fsdp_check_mesh(config, in.form, where, p) < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
         return -1;
     if (in.form == RECIPE_TRL && recipe_trl_loss(config, where, p, notes) < 0)
         return -1;
-    accelerate_root_units(p, notes);
+    if (in.form == RECIPE_AXOLOTL)              /* its own fsdp2_prepare_model(): the wrap policy's units, and one root */
+        p->fsdp.root_units = ROOT_TOGETHER;
+    else
+        accelerate_root_units(p, notes);
     group_parameters(&in);
     if (adapts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->train.base != BASE_PLAIN)
         p->fsdp.autocast_adapter_dtype = in.form != RECIPE_TRL && !pure;    /* TRL casts adapters of packed weights to bf16 */

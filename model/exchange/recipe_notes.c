@@ -144,7 +144,8 @@ static void note_attention(const struct recipe_about *of, const struct plan *p, 
     bool other = asks && strcmp(asks, "eager") && strcmp(asks, "disabled") && strcmp(asks, "auto");
 
     if (other && strncmp(asks, "sd", 2) && p->kernels == KERNELS_TORCH_SDPA && p->attention == ATTENTION_BY_SDPA)
-        notes_add(notes, "attention by %.40s is planned with PyTorch's scaled_dot_product_attention, whose fused kernels keep as much", asks);
+        notes_add(notes, "attention by %.40s is planned with PyTorch's scaled_dot_product_attention, %s", asks,
+                  attention_masked(p) ? "which is handed a mask where flash-attn is handed a window: an upper bound" : "whose fused kernels keep as much");
     if (other && p->kernels == KERNELS_TORCH_EAGER)
         notes_add(notes, "attention by %.40s is not planned for %s: planned is eager, which keeps the scores of all pairs: an upper bound", asks,
                   p->model.family);

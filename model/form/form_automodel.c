@@ -14,6 +14,7 @@
 #include "model/arch/recorded.h"
 #include "model/family/family.h"
 #include "model/form/form_rows.h"
+#include "model/plan/attention.h"
 #include "model/plan/root_units.h"
 
 static const struct form_row rows[] = {
@@ -548,7 +549,11 @@ static void take_config(struct form_reading *r, json_t *doc, const struct model 
 static void note_attention(const struct form_file *f, const struct plan *p, struct notes *notes)
 {
     const char *said = json_string_value(form_value(f->doc, "model.attn_implementation"));
+    const json_t *packed = form_value(f->doc, "packed_sequence.packed_sequence_size");
 
+    if (json_is_integer(packed) && json_integer_value(packed) > 0 && p->kernels == KERNELS_TORCH_SDPA && attention_masked(p))
+        notes_add(notes, "packed_sequence_size: Automodel takes flash attention 2 for packed samples, which is handed the window: PyTorch's kernels, which are handed "
+                  "a mask, are planned: an upper bound");
     if (p->kernels == KERNELS_TORCH_EAGER && !family_for(&p->model)->sinks && (!said || strcmp(said, "eager") != 0))
         notes_add(notes, "model.attn_implementation%s: Automodel takes flash attention where it is installed, which keeps no scores: PyTorch's own kernels for %s "
                   "(torch-eager) keep them, which is planned: more memory and time than that", said ? "" : ": not given", p->model.family);

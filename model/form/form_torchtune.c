@@ -255,6 +255,16 @@ static void read_mesh(struct form_reading *r, const struct plan *p)
         form_set(r, "shard_group", json_integer(p->cluster.world_size / replicate));
 }
 
+/* modules/attention.py: k and v are expanded and flattened before scaled_dot_product_attention(), which keeps the copies. */
+static void note_copies(const struct plan *p, struct notes *notes)
+{
+    const struct model *m = &p->model;
+
+    if (m->heads != m->kv_heads && p->recompute == RECOMPUTE_NONE)
+        notes_add(notes, "model: torchtune copies keys and values out to all %lld heads, which stay until backward: up to %.3g GB more than is planned",
+                  (long long)m->heads, (double)(m->layers * (m->heads - m->kv_heads) * m->head_dim * p->micro_batch * p->seq) * 2 * 2e-9);
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     static const char *const dtypes[] = { "fp32", "bf16", NULL };
@@ -291,7 +301,10 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         if (!alone)
             form_fail(&r, "optimizer_in_bwd: an optimizer that steps within backward is planned on one GPU: optimizer_in_bwd=False is on more");
     }
-    return form_end(&r, p);
+    if (form_end(&r, p) < 0)
+        return -1;
+    note_copies(p, notes);
+    return 0;
 }
 
 const struct form form_torchtune = {

@@ -260,11 +260,13 @@ struct verl_batch verl_batch_of(struct form_reading *r, const struct plan *p, in
 
     micro = micro ? micro : all / world;
     if (form_true(r, ACTOR "use_dynamic_bsz", false)) {
-        micro = context * form_count(r, ACTOR "ppo_max_token_len_per_gpu", 16384) / length;
-        micro = micro < 1 ? 1 : micro > each && each > 0 ? each : micro;
-        notes_add(r->notes, "use_dynamic_bsz: a micro-step takes up to ppo_max_token_len_per_gpu tokens: planned as %lld samples of the longest length%s",
-                  (long long)micro, each % micro ? ", the last micro-step too, which has fewer" : "");
-        each = (each + micro - 1) / micro * micro;
+        /* rearrange_micro_batches() (utils/seqlen_balancing.py): as few parts as the tokens need, of as many samples each as can be, whatever that is in tokens */
+        int64_t most = context * form_count(r, ACTOR "ppo_max_token_len_per_gpu", 16384), parts = (each * length + most - 1) / most;
+        parts = parts > each ? each : parts;
+        micro = parts > 0 ? (each + parts - 1) / parts : 1;
+        notes_add(r->notes, "use_dynamic_bsz: samples are dealt out evenly to as few micro-steps as ppo_max_token_len_per_gpu allows for their sum: planned as %lld of "
+                  "%lld samples of the longest length%s", (long long)parts, (long long)micro, parts > 0 && each % parts ? ", of which some have one less" : "");
+        each = micro * parts;
     }
     micro = p->micro_batch > 0 ? p->micro_batch : micro;
     if (micro < 1)
