@@ -23,7 +23,6 @@
 #include "sim/search/layers.h"
 #include "sim/search/nearest.h"
 #include "sim/search/programs.h"
-#include "sim/search/ranking.h"
 
 /* Frameworks whose plans with tensor, context and pipeline parallelism are searched beside data parallelism alone. */
 #define BESIDE_DATA (1u << DIALECT_TORCH | 1u << DIALECT_MEGATRON)
@@ -51,8 +50,6 @@ struct grid {
     int64_t shared;                 /* of those considered, those of which no rank has the whole model to compute */
     struct hopeless *hopeless;      /* of one cell, tensor and context */
     int64_t nhopeless, hopeless_room;
-    struct plan *alone;             /* plans with DDP over one data rank */
-    int64_t nalone, alone_room;
     struct programs programs;
     int     first_program;          /* of one cell, tensor, context, micro-batch and recompute */
     struct cost_cache *cache;       /* of the time bounds */
@@ -115,25 +112,6 @@ static void tell_looked(const struct grid *g, struct search_result *out)
     memcpy(out->why_none, g->refusal, sizeof out->why_none);
 }
 
-/* ZeRO-1 and ZeRO-2 over one data rank share nothing out: the same plan with DDP, if it is a candidate, takes as long and as much.  Plans with
- * DDP come first. */
-static bool is_ddp(struct grid *g, const struct plan *p)
-{
-    if (!plan_keeps_whole(p->strategy) || plan_data_ranks(p) > 1)
-        return false;
-    if (p->strategy == STRAT_DDP) {
-        g->alone = room_for(g->alone, g->nalone, &g->alone_room, sizeof *g->alone);
-        g->alone[g->nalone++] = *p;
-        return false;
-    }
-    struct plan as = *p;
-    as.strategy = STRAT_DDP;
-    for (int64_t i = 0; i < g->nalone; i++)
-        if (ranking_same_idea(&g->alone[i], &as))
-            return true;
-    return false;
-}
-
 static int offer(struct grid *g, const struct plan *candidate, int schedule)
 {
     struct found f = { .plan = *candidate };
@@ -150,8 +128,6 @@ static int offer(struct grid *g, const struct plan *candidate, int schedule)
     if (ok < 0 || (g->o->accept && !g->o->accept(&f.plan, g->o->accept_what)))
         return 0;
     g->looked |= UINT64_C(1) << f.plan.dialect;
-    if (is_ddp(g, &f.plan))
-        return 0;
     skipped = !g->o->exhaustive && (is_hopeless(g, &f.plan, schedule) || bounds_states(&f.plan) > found_limit(&f.plan));
     if (skipped && !g->collects) {
         g->considered++;
@@ -568,7 +544,6 @@ static void grid_free(struct grid *g)
         cost_cache_free(g->desk[i].cache);
     programs_free(&g->programs);
     free(g->hopeless);
-    free(g->alone);
     free(g->found);
     free(g->cut);
 }

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "model/plan/knob.h"
 #include "sim/search/bounds.h"
 #include "sim/search/ranking.h"
 #include "sim/search/grid.h"
@@ -524,91 +523,9 @@ static void a_bound_of_shared_experts_is_below_what_they_need(void **state)
         }
 }
 
-/* Step and bytes of the fullest rank, of `strategy` on as many data ranks as tensors and stages leave. */
-static void step_and_bytes(const struct problem *of, enum strategy strategy, enum dialect d, int64_t tensor, double *step_s, int64_t *bytes)
-{
-    struct plan p = { .model = of->m, .cluster = of->c, .seq = 1024, .micro_batch = 1 };
-    struct cost_cache *cache;
-    struct coll_memo memo = { 0 };
-    struct stage_parts parts;
-    struct evaluation e;
-    struct timeline t;
-
-    plan_defaults(&p, strategy, d, DT_BF16);
-    p.parallel.tensor = tensor;
-    p.parallel.pipeline = of->c.world_size / tensor;
-    knob_follow(&p, NULL, NULL);
-    p.kernels = of->o.kernels;
-    p.accumulation = 4;
-    plan_resolve(&p);
-    assert_int_equal(plan_data_ranks(&p), 1);
-    assert_int_equal(plan_check(&p, "one data rank"), 0);
-    assert_int_equal(evaluate_allocated(&p, &e), 0);
-    cache = cost_cache_new(&p);
-    assert_int_equal(step_time(&p, &e, cache, &memo, &t, &parts), 0);
-    *step_s = t.step_s;
-    *bytes = e.m.needed;
-    cost_cache_free(cache);
-    evaluation_free(&e);
-}
-
-static bool has(const struct search_result *r, enum strategy s, const struct plan *like)
-{
-    struct plan as = *like;
-
-    as.strategy = s;
-    for (int64_t i = 0; i < r->n; i++)
-        if (ranking_same_idea(&r->found[i].plan, &as))
-            return true;
-    return false;
-}
-
-/* Nothing is shared out there: ZeRO-1 is DDP, which a search evaluates in its place; where only ZeRO-1 is asked for, it is ZeRO-1. */
-static void over_one_data_rank_zero1_is_ddp(void **state)
-{
-    struct problem p;
-    double step_s[2];
-    int64_t bytes[2];
-    struct model whole;
-
-    (void)state;
-    memset(&p, 0, sizeof p);
-    assert_int_equal(model_load("llama-3.1-8b", &whole), 0);
-    assert_int_equal(model_with_layers(&whole, 8, &p.m), 0);
-    model_free(&whole);
-    assert_int_equal(cluster_load("1x8xh100", &p.c), 0);
-    p.o.kernels = KERNELS_TE;
-    for (int64_t tensor = 2; tensor <= 8; tensor *= 2) {
-        step_and_bytes(&p, STRAT_DDP, DIALECT_MEGATRON, tensor, &step_s[0], &bytes[0]);
-        step_and_bytes(&p, STRAT_ZERO1, DIALECT_MEGATRON, tensor, &step_s[1], &bytes[1]);
-        assert_true(fabs(step_s[1] / step_s[0] - 1) < 1e-3);
-        assert_true(fabs((double)bytes[1] / (double)bytes[0] - 1) < 1e-2);
-    }
-    p.o = (struct search_options){ .model = &p.m, .cluster = &p.c, .seq = 1024, .global_batch = 4, .strategies = 1u << STRAT_DDP | 1u << STRAT_ZERO1,
-                                   .dialects = 1u << DIALECT_MEGATRON, .kernels = KERNELS_TE, .precision = DT_BF16, .threads = 1, .grid = GRID_ONLY };
-    struct search_result both = searched(&p);
-    p.o.strategies = 1u << STRAT_ZERO1;
-    struct search_result alone = searched(&p);
-    int ones = 0;
-    for (int64_t i = 0; i < both.n; i++)
-        if (plan_data_ranks(&both.found[i].plan) == 1) {
-            assert_int_equal(both.found[i].plan.strategy, STRAT_DDP);
-            ones++;
-        }
-    assert_true(ones > 0);
-    ones = 0;
-    for (int64_t i = 0; i < alone.n; i++)
-        ones += plan_data_ranks(&alone.found[i].plan) == 1 && has(&both, STRAT_DDP, &alone.found[i].plan);
-    assert_true(ones > 0);
-    search_free(&alone);
-    search_free(&both);
-    model_free(&p.m);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(over_one_data_rank_zero1_is_ddp),
         cmocka_unit_test(a_bound_of_shared_experts_is_below_what_they_need),
         cmocka_unit_test(winner_is_that_of_exhaustion), cmocka_unit_test(threads_change_nothing),
         cmocka_unit_test(what_data_parallelism_cannot_do_a_grid_does),
