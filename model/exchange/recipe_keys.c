@@ -97,11 +97,10 @@ static const struct { const char *key, *why; } matters[] = {
     { "sample_packing", "every sample counts as full, packed or not" }, { "packing", "every sample counts as full, packed or not" },
     { "neat_packing", "every sample counts as full; its mask is left out" }, { "optim_target_modules", "GaLore's states are smaller" },
     { "accelerator_config", "gradient accumulation may synchronise each micro-step" },
-    { "gradient_checkpointing_kwargs", "reentrant checkpoints keep as much, but for the order in backward" },
+    { "gradient_checkpointing_kwargs", "but for use_reentrant" },
     { "activation_checkpointing_kwargs", "every_n_layers checkpoints some blocks alone" },
     { "lora_embedding_kernel", "axolotl's fused adapters keep less; not modelled" },
     { "use_reentrant", "reentrant checkpoints keep as much, but for the order in backward" },
-    { "use_reentrant_gc", "reentrant checkpoints keep as much, but for the order in backward" },
     { "quantize_moe_experts", "experts' weights packed, too" },
     { "resize_token_embeddings_to_32x", "the embedding may grow" },
     { "fused_attn_kernel", "another attention kernel" }, { "use_scattermoe", "experts' kernels are not modelled" },
@@ -116,6 +115,7 @@ static const struct { const char *key, *why; } matters[] = {
 
 /* Names, or (with *) what they begin with, of keys that say nothing of a step. */
 static const char *const silent[] = {
+    "use_reentrant_gc",         /* recipe_checkpoints.c reads it, and says what the plan has not */
     "output_dir", "overwrite_output_dir", "num_train_epochs", "num_epochs", "max_steps", "learning_rate", "weight_decay", "adam_*",
     "optim_args", "warmup_*", "lr_*", "logging_*", "log_*", "plot_loss", "report_to", "run_name", "project",
     "trackio_*", "wandb_*", "mlflow_*", "comet_*", "swanlab_*", "use_swanlab", "use_tensorboard", "hub_*", "push_to_hub", "save_*",

@@ -44,7 +44,7 @@ static int check_head(const json_t *config, const char *where, const struct plan
     if (json_is_true(json_object_get(config, "packing")) && p->parallel.context > 1 && p->parallel.context_method != CONTEXT_ULYSSES)
         return fail("%s: packing: TRL refuses it beside cp_size, whose attention has no mask between samples: packing: false", where);
     for (int i = 0; i < p->model.ntensors; i++)
-        if (p->model.tensors[i].role == ROLE_HEAD && p->model.tensors[i].adapter != ADAPTER_NONE)
+        if (p->model.tensors[i].role == ROLE_HEAD && tensor_is_adapter(&p->model.tensors[i]))
             return fail("%s: lora_target_modules: lm_head: TRL refuses an adapter of the head since 1.15 (\"the adapter would never be trained\")", where);
     return 0;
 }

@@ -102,6 +102,9 @@ int recipe_check_embedding(const struct recipe_about *of, const struct plan *p, 
     bool alone = p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH && p->precision != DT_FP32;
     bool wide = of->form == RECIPE_AXOLOTL && !of->adapts && torchs && alone && p->loss != LOSS_CUT;
 
+    if (of->form == RECIPE_FACTORY && of->adapts && !of->pure && p->train.modules_to_save[0] && plan_recipe(p).copies != DT_FP32)
+        return fail("%s: additional_target: LLaMA-Factory makes all that trains fp32 (model/adapter.py), copies beside frozen weights in 16 bits too, which is "
+                    "not planned: leave it out, or set pure_bf16", where);
     return wide ? fail("%s: attn_implementation: beside other attention than flash attention's axolotl trains embedding, head and norms in fp32, "
                        "which is not planned: attn_implementation: flash_attention_2", where) : 0;
 }

@@ -433,16 +433,23 @@ static bool checkpoints_apart(struct form_reading *r, const struct plan *p, bool
     return p->model.experts == 0 && (is || (ddp && p->cluster.world_size > 1));
 }
 
+/* As plan_check() has it of recompute "modules". */
+static bool planned_apart(const struct model *m)
+{
+    return m->norm_place == NORM_FIRST && !m->parallel && !m->recorded && !family_for(m)->keeps_names;
+}
+
 static void read_recompute(struct form_reading *r, const struct plan *p, bool ddp)
 {
     const json_t *again = form_value(r->file->doc, "distributed.activation_checkpointing");
     bool apart = checkpoints_apart(r, p, ddp);
 
     if (json_is_true(again) || (json_is_string(again) && !strcmp(json_string_value(again), "full"))) {
-        form_set(r, "recompute", json_string(apart ? "modules" : "full"));
+        bool planned = planned_apart(&p->model);
+        form_set(r, "recompute", json_string(apart && planned ? "modules" : "full"));
         if (apart)
             notes_add(r->notes, "distributed.activation_checkpointing: attention, MLP and norms of %s are checkpoints of their own (apply_submodule_checkpointing()): "
-                      "each keeps its input", ddp ? "each block under DDP" : "Automodel's own class");
+                      "%s", ddp ? "each block under DDP" : "Automodel's own class", planned ? "each keeps its input" : "planned as one of the block: a lower bound");
     } else if (json_is_string(again) && !strcmp(json_string_value(again), "selective")) {
         form_set(r, "recompute", json_string("op"));
     } else if (again && !json_is_false(again)) {
@@ -546,12 +553,15 @@ static void take_config(struct form_reading *r, json_t *doc, const struct model 
 }
 
 /* kernel_patches.py: flash attention 2 where it is installed, which caps scores and keeps none. */
-static void note_attention(const struct form_file *f, const struct plan *p, struct notes *notes)
+static void read_attention(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     const char *said = json_string_value(form_value(f->doc, "model.attn_implementation"));
     const json_t *packed = form_value(f->doc, "packed_sequence.packed_sequence_size");
+    bool packs = json_is_integer(packed) && json_integer_value(packed) > 0;
 
-    if (json_is_integer(packed) && json_integer_value(packed) > 0 && p->kernels == KERNELS_TORCH_SDPA && attention_masked(p))
+    if (said && !strcmp(said, "flash_attention_2") && attention_takes(p, ATTENTION_BY_FLASH_2))
+        p->attention = ATTENTION_BY_FLASH_2;
+    else if (packs && p->kernels == KERNELS_TORCH_SDPA && attention_masked(p))
         notes_add(notes, "packed_sequence_size: Automodel takes flash attention 2 for packed samples, which is handed the window: PyTorch's kernels, which are handed "
                   "a mask, are planned: an upper bound");
     if (p->kernels == KERNELS_TORCH_EAGER && !family_for(&p->model)->sinks && (!said || strcmp(said, "eager") != 0))
@@ -619,7 +629,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     json_decref(own.doc);
     if (rc < 0)
         return -1;
-    note_attention(f, p, notes);
+    read_attention(f, p, notes);
     if (!ddp)
         p->fsdp.root_units = root_units_of_automodel(p);
     if (p->parallel.expert > 1)

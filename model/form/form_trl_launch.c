@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -49,6 +49,7 @@ static int ship(struct form_file *f, const char *name)
 int form_trl_launch(struct form_file *f)
 {
     char name[300], path[512];
+    struct stat st;
     const char *said = json_string_value(json_object_get(f->doc, "accelerate_config"));
 
     if (!said)
@@ -56,5 +57,5 @@ int form_trl_launch(struct form_file *f)
     snprintf(name, sizeof name, "%s", said);
     json_object_del(f->doc, "accelerate_config");
     files_find_above(f->path, name, path, sizeof path);
-    return access(path, R_OK) == 0 ? form_launch(f, path) : ship(f, name);
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) ? form_launch(f, path) : ship(f, name);
 }

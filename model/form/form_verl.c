@@ -264,9 +264,10 @@ struct verl_batch verl_batch_of(struct form_reading *r, const struct plan *p, in
         int64_t most = context * form_count(r, ACTOR "ppo_max_token_len_per_gpu", 16384), parts = (each * length + most - 1) / most;
         parts = parts > each ? each : parts;
         micro = parts > 0 ? (each + parts - 1) / parts : 1;
-        notes_add(r->notes, "use_dynamic_bsz: samples are dealt out evenly to as few micro-steps as ppo_max_token_len_per_gpu allows for their sum: planned as %lld of "
-                  "%lld samples of the longest length%s", (long long)parts, (long long)micro, parts > 0 && each % parts ? ", of which some have one less" : "");
-        each = micro * parts;
+        int64_t steps = (each + micro - 1) / micro;
+        notes_add(r->notes, "use_dynamic_bsz: samples are dealt out evenly to as few micro-steps as ppo_max_token_len_per_gpu allows for their sum, %lld of the longest "
+                  "length: planned as %lld of %lld samples, which the fullest has", (long long)parts, (long long)steps, (long long)micro);
+        each = steps * micro;
     }
     micro = p->micro_batch > 0 ? p->micro_batch : micro;
     if (micro < 1)

@@ -89,6 +89,9 @@ static int check_train(const struct plan *p, const char *where)
 {
     bool two = plan_has_wide_adapters(p) && p->train.modules_to_save[0], by_tensor = optimizer_traits(p->optimizer)->by == BY_BITSANDBYTES;
 
+    if (two && p->precision == DT_FP16)
+        return fail("%s: lora.modules_to_save: copies in fp16 do not train: torch.amp.GradScaler refuses their gradients (\"Attempting to unscale FP16 "
+                    "gradients\"): bf16", where);
     if (two && p->ddp.comm_hook != HOOK_NONE)
         return fail("%s: ddp.comm_hook: beside copies in %s and adapters in fp32 (lora.modules_to_save) planned with \"none\"", where,
                     dtype_name(plan_recipe(p).frozen));

@@ -35,7 +35,11 @@ static int set_key(json_t *doc, const char *pair)
             return fail("--set: %.80s: %s is no object", pair, at);
         doc = next;
     }
-    json_t *v = strcmp(at, "version") != 0 ? json_loads(value + 1, JSON_DECODE_ANY, NULL) : NULL;
+    json_t *v = json_loads(value + 1, JSON_DECODE_ANY, NULL);
+    if (!strcmp(at, "version") && !json_is_string(v)) {
+        json_decref(v);
+        v = NULL;
+    }
     json_object_set_new(doc, at, v ? v : json_string(value + 1));
     return 0;
 }

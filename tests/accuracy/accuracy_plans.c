@@ -60,7 +60,7 @@ static int write_group(struct accuracy_list *l, int g, int n)
     l->seen = json_array();
     struct search_options o = { .model = &m, .cluster = &c, .seq = SEQ, .global_batch = batches[g % 2],
                                 .strategies = ~0ull, .dialects = ~0ull, .kernels = KERNELS_DPX,
-                                .precision = DT_FP32, .recompute = 7 };
+                                .precision = DT_FP32, .recompute = 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_SELECTIVE | 1u << RECOMPUTE_FULL };
     for (int round = 0; done < n && round < 100; round++) {
         static struct choice made;
         memset(&made, 0, sizeof made);

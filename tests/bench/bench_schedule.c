@@ -170,7 +170,7 @@ static void whole_search(void)
         exit(1);
     struct search_options o = { .model = &m, .cluster = &c, .seq = 8192, .global_batch = 16384 * 8,
                                 .strategies = ~0ull, .dialects = ~0ull, .kernels = KERNELS_TORCH_SDPA,
-                                .precision = DT_BF16, .recompute = 7 };
+                                .precision = DT_BF16, .recompute = 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_SELECTIVE | 1u << RECOMPUTE_FULL };
     double from = now(), took;
     if (search(&o, &r) < 0)
         exit(1);

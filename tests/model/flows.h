@@ -22,6 +22,9 @@ static inline void tiny_model(const char *config, struct model *out)
     json_decref(j);
 }
 
+/* What every cell of PyTorch's has. */
+static const enum recompute passes_again[] = { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
+
 /* A plan of that model, which stays the caller's. */
 static inline void tiny_plan(struct plan *p, const struct model *m, int64_t world, enum strategy s,
                              enum dialect d, enum dtype t)

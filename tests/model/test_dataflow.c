@@ -258,13 +258,14 @@ static void grid_of_steps(struct plan *p)
 
 static void grid(enum strategy s, enum dialect d)
 {
+    static const enum recompute again[] = { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
     struct plan p;
 
     for (int w = 0; w < NSIZES; w++)
         for (int t = DT_FP32; t <= DT_BF16; t++) {
             start(&p, &model[(w + t) % NCONFIGS], sizes[w], s, d, (enum dtype)t);
             p.clip = w % 2 ? 20 : 0;
-            p.recompute = (enum recompute)(w / 2 % 3);
+            p.recompute = again[w / 2 % 3];
             if (allowed(&p))
                 grid_of_steps(&p);
         }

@@ -372,7 +372,7 @@ static void flow_with_all_options(enum strategy strategy)
         p.ddp.parameters_as_bucket_view = strategy == STRAT_ZERO1 && v / 64;
         p.ddp.bucket_cap_mb = caps[v / 64 % 2];
         p.clip = v % 7 ? 0 : 10;
-        p.recompute = (enum recompute)(v % 11 % 3);
+        p.recompute = passes_again[v % 11 % 3];
         must_flow(&p, false);
     }
     for (int i = 0; i < 2; i++)

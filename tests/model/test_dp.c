@@ -169,7 +169,7 @@ static void flow_on_all_worlds(enum dialect d)
         p.accumulation = 1 + v / 6 % 3;
         p.dp.gather_logits = d == DIALECT_TORCH && v % 4 == 1;
         p.clip = v % 5 ? 0 : 10;
-        p.recompute = (enum recompute)(v % 7 % 3);
+        p.recompute = passes_again[v % 7 % 3];
         must_flow(&p, false);
     }
     model_free(&m);

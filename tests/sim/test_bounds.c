@@ -50,7 +50,7 @@ static int below_if_planned(const struct plan *p, void *arg)
 
 static int and_saving(const struct plan *p, void *arg)
 {
-    static const struct search_options none = { .recompute = 7 };
+    static const struct search_options none = { .recompute = 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_SELECTIVE | 1u << RECOMPUTE_FULL };
 
     return below(p, arg) < 0 ? -1 : enumerate_saving(&none, p, false, below_if_planned, arg);
 }
@@ -73,7 +73,7 @@ static void no_plan_needs_less(void **state)
             assert_int_equal(model_with_layers(&whole, 5, &m), 0);
             assert_int_equal(cluster_load(clusters[k / 2], &c), 0);
             struct search_options o = { .model = &m, .cluster = &c, .seq = k < 2 ? 128 : 512, .global_batch = 8, .strategies = ~0ull, .dialects = ~0ull,
-                                        .kernels = kernels[k % 2], .precision = k % 2 ? DT_FP32 : DT_BF16, .recompute = 7 };
+                                        .kernels = kernels[k % 2], .precision = k % 2 ? DT_FP32 : DT_BF16, .recompute = 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_SELECTIVE | 1u << RECOMPUTE_FULL };
             assert_int_equal(enumerate(&o, below, &seen), 0);
             o.strategies = 1u << STRAT_ZERO3 | 1u << STRAT_FSDP | 1u << STRAT_ZERO2;
             o.micro_batch = 2;

@@ -144,7 +144,7 @@ static void no_step_is_faster_than_its_bound(void **state)
         assert_int_equal(model_with_layers(&whole, 4, &m), 0);
         assert_int_equal(cluster_load(k ? "2x2xa100-40gb" : "1xh100", &c), 0);
         struct search_options o = { .model = &m, .cluster = &c, .seq = 256, .global_batch = 8, .strategies = ~0ull, .dialects = ~0ull,
-                                    .kernels = k ? KERNELS_TORCH_SDPA : KERNELS_DPX, .precision = DT_BF16, .recompute = 7 };
+                                    .kernels = k ? KERNELS_TORCH_SDPA : KERNELS_DPX, .precision = DT_BF16, .recompute = 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_SELECTIVE | 1u << RECOMPUTE_FULL };
         assert_int_equal(enumerate(&o, below, &n), 0);
         model_free(&m);
         model_free(&whole);

@@ -49,7 +49,7 @@ static void space_init_batch(struct search_space *s, const char *cluster, int64_
     assert_int_equal(cluster_load(cluster, &s->c), 0);
     s->o = (struct search_options){
         .model = &s->m, .cluster = &s->c, .seq = 1024, .global_batch = batch, .strategies = ~0ull, .dialects = ~0ull,
-        .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16, .recompute = 7, .threads = 1,
+        .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16, .recompute = 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_SELECTIVE | 1u << RECOMPUTE_FULL, .threads = 1,
     };
     assert_int_equal(search(&s->o, &s->r), 0);
 }
@@ -163,7 +163,7 @@ static int compare_with_first(int64_t seq)
     s.o = (struct search_options){
         .model = &s.m, .cluster = &s.c, .seq = seq, .global_batch = 64, .strategies = 1u << STRAT_FSDP | 1u << STRAT_ZERO3,
         .dialects = 1u << DIALECT_TORCH | 1u << DIALECT_DEEPSPEED, .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16,
-        .recompute = 7, .threads = 1,
+        .recompute = 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_SELECTIVE | 1u << RECOMPUTE_FULL, .threads = 1,
     };
     assert_int_equal(search(&s.o, &s.r), 0);
     n = ranking(&s.r, of, MOST, &tied);

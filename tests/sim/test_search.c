@@ -34,7 +34,7 @@ static void space_init(struct search_space *s)
     assert_int_equal(cluster_load("2x2xa100-40gb", &s->c), 0);
     s->o = (struct search_options){
         .model = &s->m, .cluster = &s->c, .seq = 256, .global_batch = 8, .strategies = ~0ull,
-        .dialects = ~0ull, .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16, .recompute = 7, .threads = 1,
+        .dialects = ~0ull, .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16, .recompute = 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_SELECTIVE | 1u << RECOMPUTE_FULL, .threads = 1,
         .in_place = true,
     };
 }
