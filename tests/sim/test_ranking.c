@@ -184,7 +184,7 @@ static void differences_are_from_the_first_of_the_answer(void **state)
 {
     (void)state;
     compare_with_first(8192);
-    assert_true(compare_with_first(10240) > 0);
+    assert_true(compare_with_first(14336) > 0);
 }
 
 static bool is_tie(const double best[TIES_VIEWS], const double its[TIES_VIEWS])
