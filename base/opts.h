@@ -118,10 +118,6 @@ struct opts_section {
 /* The program's own ones, in their order, at most eight; kept by reference. */
 void opts_manual_section(const struct opts_section *s);
 
-/* The plan's key for what other tools call `word` ("gradient_accumulation_steps": "accumulation"; "tp": "parallel.tensor"); false: no
- * word of theirs that is known here. */
-bool opts_key_of(const char *word, char key[32]);
-
 /* The one of `words` (ended by NULL) that `typed` was probably meant to be, or
  * NULL when none is near.  For messages about keys and names, too. */
 const char *opts_nearest_word(const char *typed, const char *const *words);

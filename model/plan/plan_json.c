@@ -16,6 +16,7 @@
 #include "base/files.h"
 #include "base/notes.h"
 #include "base/opts.h"
+#include "base/opts_words.h"
 #include "model/arch/hf_notes.h"
 #include "model/arch/training.h"
 #include "model/plan/environment.h"
@@ -29,7 +30,7 @@ static int refuse_unknown(const char *where, const char *object, const char *nam
     const char *near = knob_nearest(object, name, knob_cell(p));
     char cells[512], key[32];
 
-    if (!others && !object[0] && opts_key_of(name, key))
+    if (!others && !object[0] && opts_words_key(name, key))
         return fail("%s: %s: unknown key; a plan calls it \"%s\"", where, name, key);
     if (others) {
         knob_cells_text(others, cells, sizeof cells);
