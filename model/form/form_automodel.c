@@ -15,6 +15,7 @@
 #include "model/family/family.h"
 #include "model/form/form_rows.h"
 #include "model/plan/attention.h"
+#include "model/plan/modules_apart.h"
 #include "model/plan/root_units.h"
 
 static const struct form_row rows[] = {
@@ -433,19 +434,13 @@ static bool checkpoints_apart(struct form_reading *r, const struct plan *p, bool
     return p->model.experts == 0 && (is || (ddp && p->cluster.world_size > 1));
 }
 
-/* As plan_check() has it of recompute "modules". */
-static bool planned_apart(const struct model *m)
-{
-    return m->norm_place == NORM_FIRST && !m->parallel && !m->recorded && !family_for(m)->keeps_names;
-}
-
 static void read_recompute(struct form_reading *r, const struct plan *p, bool ddp)
 {
     const json_t *again = form_value(r->file->doc, "distributed.activation_checkpointing");
     bool apart = checkpoints_apart(r, p, ddp);
 
     if (json_is_true(again) || (json_is_string(again) && !strcmp(json_string_value(again), "full"))) {
-        bool planned = planned_apart(&p->model);
+        bool planned = modules_apart_fit(&p->model);
         form_set(r, "recompute", json_string(apart && planned ? "modules" : "full"));
         if (apart)
             notes_add(r->notes, "distributed.activation_checkpointing: attention, MLP and norms of %s are checkpoints of their own (apply_submodule_checkpointing()): "

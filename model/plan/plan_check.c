@@ -21,6 +21,7 @@
 #include "model/plan/knob.h"
 #include "model/plan/liger.h"
 #include "model/plan/loss_check.h"
+#include "model/plan/modules_apart.h"
 #include "model/plan/optimizer_check.h"
 #include "model/plan/parallel_check.h"
 #include "model/plan/qat.h"
@@ -199,15 +200,13 @@ static int check_saved(const struct plan *p, const char *where)
 /* NeMo Automodel's apply_submodule_checkpointing(). */
 static int check_modules(const struct plan *p, const char *where)
 {
-    const struct model *m = &p->model;
-
     if (p->dialect != DIALECT_TORCH || (p->strategy != STRAT_FSDP && p->strategy != STRAT_DDP)
         || (p->kernels != KERNELS_TORCH_EAGER && p->kernels != KERNELS_TORCH_SDPA) || p->unit == UNIT_HALF_BLOCK)
         return fail("%s: recompute: \"modules\" (attention, MLP and norms apart) is modelled for fsdp/torch and ddp/torch, kernels torch-sdpa "
                     "and torch-eager, units of whole blocks", where);
-    if (m->experts || m->recorded || m->parallel || m->norm_place != NORM_FIRST || family_for(m)->keeps_names)
+    if (!modules_apart_fit(&p->model))
         return fail("%s: recompute: \"modules\" is modelled for dense blocks with one norm before attention and one before the MLP: "
-                    "take full for %s", where, m->name);
+                    "take full for %s", where, p->model.name);
     if (p->activation_offload != OFFLOAD_NOTHING || p->train.base == BASE_INT8)
         return fail("%s: recompute: \"modules\" beside offloaded activations or int8 layers is not modelled: take full", where);
     return 0;

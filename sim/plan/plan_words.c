@@ -69,7 +69,7 @@ static int say_batch(const struct plan *p, char *to, size_t size)
 static const char *recomputed(const struct plan *p)
 {
     static const char *const of[NRECOMPUTE] = {
-        [RECOMPUTE_SELECTIVE] = "attention", [RECOMPUTE_MODULES] = "the modules",[RECOMPUTE_OP] = "all but the costly operators",
+        [RECOMPUTE_SELECTIVE] = "attention", [RECOMPUTE_MODULES] = "the modules", [RECOMPUTE_OP] = "all but the costly operators",
     };
 
     return p->recompute == RECOMPUTE_SELECTIVE && p->megatron.recompute_modules[0] ? p->megatron.recompute_modules : of[p->recompute];

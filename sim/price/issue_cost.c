@@ -33,7 +33,7 @@
 #define ISSUE_MODULE_FORWARD  10
 #define ISSUE_MODULE_BACKWARD 8
 /* What DeepSpeed's stage 3 does in such a hook to gather parameters in one collective and to await them, and to reduce a bucket of
- * gradients; each parameter or gradient takes more.  tests/bench/zero3_cost.py on a CPU (torch 2.15, DeepSpeed 0.19.8, 30 November 2026, nine runs
+ * gradients; each parameter or gradient takes more.  tests/bench/zero3_cost.py on a CPU (torch 2.15, DeepSpeed 0.19.8, 30 November 2026, twelve runs
  * beside others'; medians, kernels that the schedule lists left out): a gather of one 16 (15 to 20), of 29 140 (110 to 205); a flush of
  * three 44 (31 to 73), of eleven 66 (60 to 81). */
 #define ISSUE_GATHER     12
