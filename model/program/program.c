@@ -158,9 +158,23 @@ static bool is_later_stage(const struct plan *p)
     return p->parallel.pipeline > 1 && model_next_tensor(&p->model, TENSOR_EMBED, -1) < 0;
 }
 
+/* Is the first block handed 16 bits, the others fp32?  Under autocast a LayerNorm gives fp32: blocks that end with one do, and those with
+ * bitsandbytes' layers, which return what they were given (Linear4bit.forward(): ".to(inp_dtype)"). */
+static bool blocks_widen(const struct plan *p)
+{
+    const struct recipe r = plan_recipe(p);
+    const struct family *f = family_for(&p->model);
+    bool packed = p->train.base == BASE_INT8 || p->train.base == BASE_NF4 || p->train.base == BASE_NF4_DOUBLE;
+
+    if (!r.autocast || p->model.norm != NORM_LAYER || f->centred_by_hand || f->layer_norm_1p)
+        return false;
+    return p->model.norm_place == NORM_OF_SUM || (packed && dtype_bytes(r.frozen) == 2);
+}
+
 bool program_first_differs(const struct plan *p)
 {
-    return !is_later_stage(p) && !training_is_all(&p->train) && !program_input_requires_grad(p) && !embedding_gets_gradient(p);
+    return !is_later_stage(p) && !training_is_all(&p->train) &&
+           (blocks_widen(p) || (!program_input_requires_grad(p) && !embedding_gets_gradient(p)));
 }
 
 /* --recompute-method block. */

@@ -76,7 +76,7 @@ static void add_parts(struct z3_tree *t, const struct local_model *local, int at
     struct z3_node *x = &t->node[at];
     int a = part_of(local->model, x->path, "lora_A.default");
 
-    if (part_of(local->model, x->path, "original_module") >= 0)
+    if (part_of(local->model, x->path, "modules_to_save.default") >= 0)       /* that of a tied head has no original of its own */
         add_part(t, local, x->path, "modules_to_save.default", x->no_release);
     for (int i = 0; i < 4 && a >= 0; i++) {
         int k = add_part(t, local, x->path, (ours ? own : torch)[i], false);
