@@ -84,7 +84,12 @@ void evaluation_op_largest_new(const struct schedules *s, int i, const char **wh
     *bytes = 0;
     if (o->kind == OP_COMPUTE) {
         const struct span *sp = &s->spans[o->u.compute.span];
-        *bytes = sp->peak[MEM_ACTIVATIONS] + sp->peak[MEM_TEMPORARIES];
+        int64_t set = sp->peak[MEM_ACTIVATIONS] + sp->peak[MEM_TEMPORARIES];
+        *bytes = set > 0 ? set : 0;             /* backward may free more than it makes */
+        if (sp->peak[MEM_GRADS] > *bytes) {
+            *what = "gradients of its kernels";
+            *bytes = sp->peak[MEM_GRADS];
+        }
     }
     for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
         const struct buf *b = &s->bufs[s->acts[k].buf];
