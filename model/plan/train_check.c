@@ -96,6 +96,9 @@ static int check_base(const struct plan *p, const char *where)
     if (p->strategy == STRAT_DDP && p->precision != DT_FP32 && !plan_recipe(p).autocast && !p->train.dora)
         return fail("%s: base_dtype: weights in %s beside tensors that train in %s are not supported yet: leave ddp.model_dtype out",
                     where, base, dtype_name(p->precision));
+    if (p->recompute == RECOMPUTE_OP && p->kernels != KERNELS_DPX && p->model.norm == NORM_LAYER)
+        return fail("%s: recompute: \"op\" beside weights in %s is planned of models with RMSNorm: behind LayerNorm these layers answer in fp32; full or none",
+                    where, base);
     if (p->train.base == BASE_INT8 && p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL
         && p->recompute != RECOMPUTE_REENTRANT)
         return fail("%s: recompute: bitsandbytes' int8 layers keep their input beside autograd, hence beside checkpoints: beside "

@@ -222,6 +222,15 @@ bool program_piece_windowed(const struct plan *p, enum piece_id id)
 }
 
 /* fp8_utils.py, is_first_last_bf16_layer(). */
+bool program_first_is_apart(const struct plan *p)
+{
+    enum base_dtype base = p->train.base;
+    bool answers = base == BASE_NF4 || base == BASE_NF4_DOUBLE || base == BASE_INT8;
+
+    return program_first_differs(p) || (answers && p->kernels != KERNELS_DPX && p->model.norm == NORM_LAYER && !is_later_stage(p) &&
+                                        program_input_requires_grad(p));
+}
+
 bool program_unscaled(const struct plan *p, int64_t b)
 {
     const struct megatron_options *o = &p->megatron;
@@ -242,7 +251,7 @@ enum piece_id program_piece_in_chunk(const struct plan *p, int64_t b, int64_t in
     bool recomputed = p->recompute != RECOMPUTE_NONE &&
                       (first_of_chunks(p) ? in_chunk < p->megatron.recompute_num_layers : b % p->recompute_interval == 0);
 
-    return b == 0 && program_first_differs(p) ? (recomputed ? PIECE_FIRST_RECOMPUTED : PIECE_FIRST) : program_kind_of_block(p, b, recomputed);
+    return b == 0 && program_first_is_apart(p) ? (recomputed ? PIECE_FIRST_RECOMPUTED : PIECE_FIRST) : program_kind_of_block(p, b, recomputed);
 }
 
 enum piece_id program_kind_of_block(const struct plan *p, int64_t b, bool recomputed)

@@ -15,6 +15,10 @@ int program_recorded_period(const struct plan *p, int *alone);
 int program_recorded_ntensors(const struct plan *p, enum piece_id piece);
 int program_recorded_tensor(const struct plan *p, enum piece_id piece, int64_t block, int i);
 
+/* Block 0 is a piece of its own: program_first_differs(); or its input may be narrower than what it hands on.  bitsandbytes' layers answer
+ * in their input's dtype: behind LayerNorm, which autocast runs in fp32, blocks hand on fp32 where the frozen embedding is in 16 bits. */
+bool program_first_is_apart(const struct plan *p);
+
 /* Copies n kernels as a pass of a piece.  0, or -1 reported. */
 int piece_take(struct piece *out, enum pass pass, const struct kernel *k, int n);
 /* And the collectives that the kernels say they are; of[]: the tape's, with kernels as the tape counts them. */

@@ -42,7 +42,7 @@ struct run {
     int                heads[NPASS];    /* the same of the head's module */
 };
 
-static bool is_traced(const struct run *r, int part) { return part != SECOND || program_first_differs(r->local->plan); }
+static bool is_traced(const struct run *r, int part) { return part != SECOND || program_first_is_apart(r->local->plan); }
 
 static void reverse(struct kernel *k, int n)
 {
@@ -484,7 +484,7 @@ static void settle_ends(const struct plan *p, struct program *g, enum piece_id t
     for (int64_t b = 0; b < p->model.layers; b++)
         blocks[program_piece_of_block(p, b)]++;
     blocks[traced] -= 2;
-    if (program_first_differs(p))
+    if (program_first_is_apart(p))
         blocks[program_piece_of_block(p, 0)]--;
     for (int id = PIECE_BLOCK; id < PIECE_HEAD; id++) {
         int64_t net[NMEM];
@@ -514,7 +514,7 @@ static int take_blocks(const struct run *r, const struct plan *p, struct program
     bool recomputed = piece_is_recomputed(id);
     enum piece_id first = recomputed ? PIECE_FIRST_RECOMPUTED : PIECE_FIRST;
 
-    if (program_first_differs(p) && id == program_kind_of_block(p, 0, recomputed) && take(r, BLOCK0, &out->piece[first]) < 0)
+    if (program_first_is_apart(p) && id == program_kind_of_block(p, 0, recomputed) && take(r, BLOCK0, &out->piece[first]) < 0)
         return -1;
     return take(r, LAST, &out->piece[id]);
 }
@@ -545,7 +545,7 @@ int program_build_torch(const struct local_model *local, bool stages, struct pro
     const bool has[] = { program_attends_twice(p), true, model_blocks_differ(&p->model),
                          program_unscaled(p, 0) || program_unscaled(p, p->model.layers - 1) };
     bool all = program_recomputes_all(p);
-    enum piece_id plain = program_first_differs(p) ? program_kind_of_block(p, 0, false) : has[0] ? PIECE_WINDOWED : PIECE_BLOCK, ends = plain;
+    enum piece_id plain = program_first_is_apart(p) ? program_kind_of_block(p, 0, false) : has[0] ? PIECE_WINDOWED : PIECE_BLOCK, ends = plain;
     struct run *r = calloc(1, sizeof *r);
     int rc = 0;
 
