@@ -137,7 +137,7 @@ static const char *const silent[] = {
     "device_map", "use_otel_metrics", "otel_*", "rl_beta", "pref_beta", "kto_*", "orpo_alpha", "evaluation_strategy", "predict_with_generate",
     "label_smoothing_factor", "use_cpu", "no_cuda", "use_ipex", "use_mps_device", "tpu_num_cores", "sharded_ddp", "mp_parameters", "half_precision_backend",
     "fp16_backend", "fp16_opt_level", "kd_trainer", "dense_mixer", "nemo_gym_enabled", "spectrum_top_fraction", "grokfast_*",
-    "use_dft_loss", "use_flash_attn", "add_special_tokens", "append_concat_token", "use_wandb", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage", "bnb_4bit_quant_storage_dtype", "chat_template_format", "splits", "use_eaft_loss", "use_eaft", "eaft_*", "ray_*", "tokenized_path", "print_*", "relora_prune_ratio",
+    "use_dft_loss", "use_flash_attn", "use_flash_attention_2", "add_special_tokens", "append_concat_token", "use_wandb", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage", "bnb_4bit_quant_storage_dtype", "chat_template_format", "splits", "use_eaft_loss", "use_eaft", "eaft_*", "ray_*", "tokenized_path", "print_*", "relora_prune_ratio",
     "jagged_restart_*", "apollo_scale*", "galore_scale", "badam_verbose", "processor_type", "streaming_*", "gptq_disable_exllama",
     "restore_callback_states_from_checkpoint", "enable_jit_checkpoint", "quantization_method", "loss_type", "qlora_sharded_model_loading",
     "batch_size", "block_size", "model_max_length", "fsdp_transformer_layer_cls_to_wrap", "data_path", "lazy_preprocess", "no_remove_unused_columns",
