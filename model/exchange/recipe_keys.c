@@ -209,7 +209,7 @@ static bool axolotl_reads(const json_t *config, const char *key)
 
 static bool is_read(const json_t *config, enum recipe_form form, const char *key)
 {
-    if (form == RECIPE_AXOLOTL && axolotl_reads(config, key))
+    if ((form == RECIPE_AXOLOTL && axolotl_reads(config, key)) || (form == RECIPE_TRL && !strcmp(key, "num_processes")))
         return true;
     for (int w = 0; w < NSAYS; w++)
         if (keys[w][form] && is_one_of(keys[w][form], key))

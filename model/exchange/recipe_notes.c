@@ -210,6 +210,8 @@ static void note_workers(const struct recipe_about *of, const struct plan *p, st
 
     if (asked)
         unread_ranks(notes, "ray_num_workers", json_is_integer(said) ? json_integer_value(said) : 1, p->cluster.world_size);
+    if (of->form == RECIPE_TRL)             /* what TRL's commands do not know of their file goes to accelerate (cli/commands/training.py) */
+        unread_ranks(notes, "num_processes", json_integer_value(json_object_get(of->config, "num_processes")), p->cluster.world_size);
 }
 
 /* A hidden state in 16 bits for each block. */

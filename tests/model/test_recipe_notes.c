@@ -61,7 +61,7 @@ static void losses_of_entropies_copy_logits(void **state)
     is_noted(AXOLOTL "use_eaft: false\n", "use_eaft", false);
 }
 
-static void ray_starts_its_own_number_of_ranks(void **state)
+static void files_start_their_own_number_of_ranks(void **state)
 {
     (void)state;
     is_noted(AXOLOTL "use_ray: true\nray_num_workers: 4\n", "ray_num_workers: the file starts 4 ranks, the plan has 8", true);
@@ -69,6 +69,8 @@ static void ray_starts_its_own_number_of_ranks(void **state)
     is_noted(AXOLOTL "use_ray: true\n", "ray_num_workers: the file starts 1 ranks", true);
     is_noted("model_name_or_path: Qwen/Qwen2.5-0.5B\nstage: sft\ndo_train: true\nfinetuning_type: lora\nlora_rank: 8\nlora_target: all\nbf16: true\n"
              "ray_num_workers: 4\n", "ray_num_workers: the file starts 4 ranks", true);
+    is_noted(TRL "num_processes: 4\n", "num_processes: the file starts 4 ranks, the plan has 8", true);     /* accelerate's, by TRL's commands */
+    is_noted(TRL "num_processes: 8\n", "num_processes", false);
 }
 
 /* Of the families: three products side by side, then o_proj. */
@@ -93,7 +95,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_several_samples_have_masks), cmocka_unit_test(flash_attention_has_several_keys), cmocka_unit_test(losses_of_entropies_copy_logits),
-        cmocka_unit_test(ray_starts_its_own_number_of_ranks), cmocka_unit_test(kernels_know_some_attention),
+        cmocka_unit_test(files_start_their_own_number_of_ranks), cmocka_unit_test(kernels_know_some_attention),
     };
 
     return cmocka_run_group_tests_name("model/recipe notes", tests, NULL, NULL);
