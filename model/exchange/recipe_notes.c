@@ -30,7 +30,7 @@ static void note_models(const struct recipe_about *of, struct notes *notes)
 /* Adapters whose dtype is 16 bits, where the plan has PEFT's fp32: weight, gradient and two states of 4 bytes for 2 each. */
 static void note_adapters(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
-    bool trls = of->form == RECIPE_TRL || (of->form == RECIPE_AXOLOTL && is_set(of->config, "rl"));         /* axolotl's preference trainers are TRL's */
+    bool trls = of->form == RECIPE_TRL || (of->form == RECIPE_AXOLOTL && recipe_has_preferences(of->config));       /* axolotl's trainers of them are TRL's */
     bool packed = trls && p->train.base != BASE_PLAIN, pure = of->form == RECIPE_FACTORY && of->pure && !p->train.narrow;
     int64_t n = 0;
 
@@ -75,7 +75,7 @@ static void note_kernels(const struct recipe_about *of, const struct plan *p, st
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
         if (is_set(of->config, kernels[i]))
             return;
-    if (!of->adapts || is_set(of->config, "rl") || is_true(of->config, "trust_remote_code") || p->train.base == BASE_INT8 || fsdp1)
+    if (!of->adapts || recipe_has_preferences(of->config) || is_true(of->config, "trust_remote_code") || p->train.base == BASE_INT8 || fsdp1)
         return;
     if (stops_kernels(p))
         notes_add(notes, "axolotl takes its fused LoRA kernels by itself, which do not know %s's attention: the run stops before its first step (\"Original QKV code "

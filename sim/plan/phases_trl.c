@@ -125,7 +125,10 @@ static json_t *as_sft(struct importing *in, int64_t sequences)
         json_object_set_new(doc, "gradient_checkpointing_kwargs", json_pack("{s:b}", "use_reentrant", 0));
     if (json_object_get(doc, "stage"))
         json_object_set_new(doc, "stage", json_string("sft"));
-    else if (!json_object_get(doc, "base_model")) {
+    else if (json_object_get(doc, "base_model")) {
+        if (json_is_string(json_object_get(in->f->doc, "rl")))          /* recipe_has_preferences() */
+            json_object_set_new(doc, RECIPE_TRL_PROGRAM, json_string("sft"));
+    } else {
         const char *program = json_string_value(json_object_get(doc, RECIPE_TRL_PROGRAM));
         json_object_set_new(doc, RECIPE_TRL_PROGRAM, json_sprintf("sft%.40s", program && strchr(program, '_') ? strchr(program, '_') : ""));    /* dpo_vlm: sft_vlm */
     }

@@ -20,6 +20,8 @@ static void is_noted(const char *text, const char *words, bool want)
 #define TRL "model_name_or_path: Qwen/Qwen2.5-0.5B\nmax_length: 1024\nper_device_train_batch_size: 2\n"
 #define AXOLOTL "base_model: Qwen/Qwen2.5-0.5B\nsequence_len: 1024\nmicro_batch_size: 2\nbf16: true\nadapter: lora\nlora_r: 8\nlora_target_linear: true\n"
 
+#define AXOLOTL_QLORA "base_model: Qwen/Qwen2.5-0.5B\nsequence_len: 1024\nmicro_batch_size: 2\nbf16: true\nadapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_target_linear: true\n"
+
 /* TRL's row is the micro-batch: 2048 x 2048 pairs instead of 2 x 1024 x 1024 / 2; axolotl's is a sample: all pairs instead of half. */
 static void rows_of_several_samples_have_masks(void **state)
 {
@@ -91,11 +93,42 @@ static void kernels_know_some_attention(void **state)
     is_noted(AXOLOTL "lora_qkv_kernel: false\n", "fused LoRA kernels by itself", false);
 }
 
+/* fully_shard(model, reshard_after_forward=...) of axolotl's root; accelerate leaves its root to PyTorch, which does not reshard it. */
+static void axolotls_root_is_told_to_reshard(void **state)
+{
+    static const struct { const char *key; int root; } rows[] = { { "", 1 }, { "  reshard_after_forward: true\n", 1 }, { "  reshard_after_forward: false\n", 0 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[512];
+        struct plan p;
+        snprintf(text, sizeof text, "base_model: Qwen/Qwen2.5-0.5B\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\nattn_implementation: flash_attention_2\n"
+                 "fsdp_version: 2\nfsdp_config:\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n%s", rows[i].key);
+        assert_int_equal(read_recipe(text, NULL, "8xh100", 0, &p, NULL), 0);
+        assert_int_equal(p.fsdp.root_units, ROOT_TOGETHER);
+        assert_int_equal(p.fsdp.root_reshard_after_forward, rows[i].root);
+        plan_free(&p);
+    }
+}
+
+/* RL trainers take no fused kernels, TRL's keep adapters of packed weights in 16 bits. */
+static void what_is_left_of_preferences_is_still_theirs(void **state)
+{
+    static const char left[] = AXOLOTL_QLORA RECIPE_TRL_PROGRAM ": sft\n";
+
+    (void)state;
+    is_noted(left, "fused LoRA kernels", false);
+    is_noted(left, "TRL keeps adapters of packed weights in bf16", true);
+    is_noted(AXOLOTL_QLORA, "fused LoRA kernels", true);
+    is_noted(AXOLOTL_QLORA, "TRL keeps adapters", false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_several_samples_have_masks), cmocka_unit_test(flash_attention_has_several_keys), cmocka_unit_test(losses_of_entropies_copy_logits),
         cmocka_unit_test(files_start_their_own_number_of_ranks), cmocka_unit_test(kernels_know_some_attention),
+        cmocka_unit_test(axolotls_root_is_told_to_reshard), cmocka_unit_test(what_is_left_of_preferences_is_still_theirs),
     };
 
     return cmocka_run_group_tests_name("model/recipe notes", tests, NULL, NULL);
