@@ -85,6 +85,15 @@ static void note_kernels(const struct recipe_about *of, const struct plan *p, st
                   "modelled");
 }
 
+/* PEFT's prepare_model_for_kbit_training() makes what is not in codes fp32, of which axolotl makes embed_tokens, lm_head and norms narrow again
+ * (loaders/model.py, _convert_embedding_modules_dtype()): not GPT-J's wte, which no head shares. */
+static void note_widened(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    if (of->adapts && p->train.base != BASE_PLAIN && p->strategy == STRAT_DDP && !strcmp(p->model.family, "gptj"))
+        notes_add(notes, "axolotl keeps the embedding of gptj (wte) in fp32 beside weights in codes: %.3g GB more than planned",
+                  (double)p->model.vocab * (double)p->model.hidden * 2 / 1e9);
+}
+
 /* Recipes of TRL and alignment-handbook are launched with an accelerate config that says who shares what. */
 static void note_sharing(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
@@ -234,6 +243,7 @@ void recipe_note(const struct recipe_about *of, const struct plan *p, struct not
         note_sharing(of, p, notes);
     if (of->form == RECIPE_AXOLOTL) {
         note_kernels(of, p, notes);
+        note_widened(of, p, notes);
         note_offload(of, p, notes);
     }
     if (of->form == RECIPE_FACTORY)

@@ -91,6 +91,9 @@ static void kernels_know_some_attention(void **state)
         is_noted(text, "which keep less", !rows[i].stops);
     }
     is_noted(AXOLOTL "lora_qkv_kernel: false\n", "fused LoRA kernels by itself", false);
+    /* 50400 x 4096 weights of the embedding in 4 bytes instead of 2 */
+    is_noted("base_model: EleutherAI/gpt-j-6b\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\nadapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_target_linear: true\n",
+             "wte) in fp32 beside weights in codes: 0.413 GB more", true);
 }
 
 /* fully_shard(model, reshard_after_forward=...) of axolotl's root; accelerate leaves its root to PyTorch, which does not reshard it. */
