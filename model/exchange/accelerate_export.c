@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "model/exchange/export.h"
+#include "model/plan/attention.h"
 #include "model/plan/knob.h"
 
 static json_t *refuse(const char *key, const char *why)
@@ -190,6 +191,8 @@ static json_t *export_ddp(const struct plan *p)
         return refuse(option, "a DistributedDataParallelKwargs of the script, not of the config");
     if (p->recompute != RECOMPUTE_NONE)
         return refuse("recompute", "left to the model (gradient_checkpointing_enable)");
+    if (p->attention != ATTENTION_BY_SDPA)
+        return refuse("attention", knob_find("", "attention", knob_cell(p))->accelerate.lacks);
     return common(p, p->cluster.world_size > 1 ? "MULTI_GPU" : "NO");
 }
 

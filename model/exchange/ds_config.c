@@ -591,6 +591,8 @@ static int read_top(const struct import *in, const char *name, const json_t *v)
                   "the plan's recompute says whether it does");
         return 0;
     }
+    if (!strcmp(name, "compile"))
+        return ds_removed_compile(v, in->where, in->notes);
     if (strcmp(name, "zero_optimization") && strcmp(name, "dpx"))
         ds_names_list_within(name, v, in->notes);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)

@@ -1,6 +1,9 @@
 /* ds_removed.c -- the keys that DeepSpeed removed, by version, refused by name. */
 #include "model/exchange/ds_removed.h"
 
+#include <stdint.h>
+#include <string.h>
+
 #include "base/fail.h"
 
 struct removed { const char *name, *why; };
@@ -28,6 +31,38 @@ static const struct removed zero[] = {
     { "zeropp_loco_param", "LoCo-Zero++ has been removed" },
 };
 
+/* compile/config.py of 0.19.8, CompileConfig, which forbids others: `disable`, `backend` and `kwargs` of 0.13 and 0.14 among them. */
+static const char *no_key_of_compile(const json_t *section)
+{
+    static const char *const known[] = {
+        "deepcompile", "autoep_non_moe", "free_activation", "free_activation_threshold", "offload_activation", "offload_activation_pin_memory",
+        "offload_opt_states", "double_buffer", "symmetric_memory", "debug_log", "offload_parameters", "sync_before_reduce", "sync_after_reduce",
+        "sync_before_allgather", "sync_after_allgather", "keep_int_input_tensors", "keep_all_input_tensors", "passes",
+    };
+    const char *name;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)section, name, v) {
+        bool has = false;
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            has = has || !strcmp(name, known[i]);
+        if (!has)
+            return name;
+    }
+    return NULL;
+}
+
+int ds_removed_compile(const json_t *section, const char *where, struct notes *notes)
+{
+    const char *key = no_key_of_compile(section);
+
+    if (json_is_true(json_object_get(section, "deepcompile")))
+        return fail("%s: compile.deepcompile: DeepCompile's passes are not planned", where);
+    if (key)
+        notes_add(notes, "compile.%.60s: DeepSpeed 0.19.8 refuses this key, and does not start; planned as without it: nothing is compiled", key);
+    return 0;
+}
+
 int ds_removed_check(const json_t *config, const char *where, const struct plan *p)
 {
     const json_t *section = json_object_get(config, "zero_optimization");
@@ -41,5 +76,6 @@ int ds_removed_check(const json_t *config, const char *where, const struct plan 
         if (json_object_get(section, zero[i].name))
             return fail("%s: zero_optimization.%s: DeepSpeed 0.19.8 refuses this key: %s", where,
                         zero[i].name, zero[i].why);
-    return 0;
+    const char *key = no_key_of_compile(json_object_get(config, "compile"));
+    return key ? fail("%s: compile.%.60s: DeepSpeed 0.19.8 refuses this key: \"Extra inputs are not permitted\"", where, key) : 0;
 }

@@ -50,6 +50,8 @@ bool recipe_is_factorys_second(const json_t *config);
 #define RECIPE_TRL_PROGRAM "program of TRL"
 enum trl_trainer { TRL_SFT, TRL_DPO, TRL_KTO, TRL_REWARD, TRL_GRPO };
 enum trl_trainer recipe_trl_trainer(const json_t *config);
+/* axolotl's `rl`, or what is left of such a recipe once it is read as one of SFT (phases_trl.c): TRL's trainers run it. */
+bool recipe_has_preferences(const json_t *config);
 /* The trainer of a program by its name, "sft" or "sft_gpt_oss"; false: one that is not read. */
 bool recipe_trl_program(const char *program, enum trl_trainer *out);
 

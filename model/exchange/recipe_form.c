@@ -171,6 +171,11 @@ int recipe_refuse_unclaimed(const char *where)
 
 /* ---- which of TRL's trainers ---- */
 
+bool recipe_has_preferences(const json_t *config)
+{
+    return json_is_string(json_object_get(config, "rl")) || json_object_get(config, RECIPE_TRL_PROGRAM);
+}
+
 bool recipe_trl_program(const char *program, enum trl_trainer *out)
 {
     static const struct { const char *program; enum trl_trainer trainer; } programs[] = {

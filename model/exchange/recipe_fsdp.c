@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/exchange/accelerate.h"
 
 #define COUNT(list) (sizeof (list) / sizeof *(list))
 
@@ -208,4 +209,16 @@ int recipe_fsdp_check_mesh(const json_t *config, enum recipe_form form, const ch
         if (size_in(config, meshes[i].key) > 1)
             return fail("%s: %s: %s: planned of axolotl with fsdp_version 2 alone", where, meshes[i].key, meshes[i].why);
     return check_experts(config, where, mesh, p);
+}
+
+/* axolotl's own fsdp2_prepare_model() (monkeypatch/accelerate/fsdp2.py) has the wrap policy's units and one root, which it tells to reshard as it tells them. */
+void recipe_fsdp_root(enum recipe_form form, struct plan *p, struct notes *notes)
+{
+    if (form != RECIPE_AXOLOTL) {
+        accelerate_root_units(p, notes);
+        return;
+    }
+    p->fsdp.root_units = ROOT_TOGETHER;
+    if (p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH)
+        p->fsdp.root_reshard_after_forward = p->fsdp.reshard_after_forward < 0 ? 1 : p->fsdp.reshard_after_forward;
 }

@@ -28,6 +28,9 @@ json_t *recipe_fsdp_document(const struct recipe_fsdp *of);
  * same (integrations/expert_parallel/plugin.py, fully_shard_experts()). */
 void recipe_fsdp_experts(const json_t *config, enum recipe_form form, struct plan *p, struct notes *notes);
 
+/* Which units the root has, and what it does behind forward. */
+void recipe_fsdp_root(enum recipe_form form, struct plan *p, struct notes *notes);
+
 /* Ranks that share more than FSDP2's mesh does are another plan: refused, as a mesh is without FSDP2, and experts that are shared out in another way
  * than above (alone the plugin leaves them to no wrapper).  0, or -1 reported. */
 int recipe_fsdp_check_mesh(const json_t *config, enum recipe_form form, const char *where, const struct plan *p);

@@ -570,7 +570,7 @@ static void find_unused(const struct import *in, bool adapts)
 
     if (in->form == RECIPE_FACTORY)
         usual = !adapts && p->recompute == RECOMPUTE_NONE;
-    if (in->form == RECIPE_AXOLOTL && !json_is_string(json_object_get(in->config, "rl")))
+    if (in->form == RECIPE_AXOLOTL && !recipe_has_preferences(in->config))
         usual = false;
     if (p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH && p->cluster.world_size > 1 && !value(in, SAYS_UNUSED))
         p->ddp.find_unused_parameters = usual;
@@ -672,10 +672,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
         return -1;
     if (in.form == RECIPE_TRL && recipe_trl_loss(config, where, p, notes) < 0)
         return -1;
-    if (in.form == RECIPE_AXOLOTL)              /* its own fsdp2_prepare_model(): the wrap policy's units, and one root */
-        p->fsdp.root_units = ROOT_TOGETHER;
-    else
-        accelerate_root_units(p, notes);
+    recipe_fsdp_root(in.form, p, notes);
     group_parameters(&in);
     if (adapts && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->train.base != BASE_PLAIN)
         p->fsdp.autocast_adapter_dtype = in.form != RECIPE_TRL && !pure;    /* TRL casts adapters of packed weights to bf16 */

@@ -94,6 +94,7 @@ static const struct { const char *key, *why; } matters[] = {
     { "stage", "models beside the one that trains are not modelled (sft and pt have none)" },
     { "rl", "models beside the one that trains are not modelled" },
     { "neftune_noise_alpha", "noise as large as the embedding's output" },
+    { "assistant_only_loss", "the loss scores fewer positions: planned are all" }, { "completion_only_loss", "the loss scores fewer positions: planned are all" },
     { "sample_packing", "every sample counts as full, packed or not" }, { "packing", "every sample counts as full, packed or not" },
     { "neat_packing", "every sample counts as full; its mask is left out" }, { "optim_target_modules", "GaLore's states are smaller" },
     { "accelerator_config", "gradient accumulation may synchronise each micro-step" },
@@ -137,7 +138,7 @@ static const char *const silent[] = {
     "device_map", "use_otel_metrics", "otel_*", "rl_beta", "pref_beta", "kto_*", "orpo_alpha", "evaluation_strategy", "predict_with_generate",
     "label_smoothing_factor", "use_cpu", "no_cuda", "use_ipex", "use_mps_device", "tpu_num_cores", "sharded_ddp", "mp_parameters", "half_precision_backend",
     "fp16_backend", "fp16_opt_level", "kd_trainer", "dense_mixer", "nemo_gym_enabled", "spectrum_top_fraction", "grokfast_*",
-    "use_dft_loss", "use_flash_attn", "add_special_tokens", "append_concat_token", "use_wandb", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage", "bnb_4bit_quant_storage_dtype", "chat_template_format", "splits", "use_eaft_loss", "use_eaft", "eaft_*", "ray_*", "tokenized_path", "print_*", "relora_prune_ratio",
+    "use_dft_loss", "use_flash_attn", "use_flash_attention_2", "packing_strategy", "add_special_tokens", "append_concat_token", "use_wandb", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage", "bnb_4bit_quant_storage_dtype", "chat_template_format", "splits", "use_eaft_loss", "use_eaft", "eaft_*", "ray_*", "tokenized_path", "print_*", "relora_prune_ratio",
     "jagged_restart_*", "apollo_scale*", "galore_scale", "badam_verbose", "processor_type", "streaming_*", "gptq_disable_exllama",
     "restore_callback_states_from_checkpoint", "enable_jit_checkpoint", "quantization_method", "loss_type", "qlora_sharded_model_loading",
     "batch_size", "block_size", "model_max_length", "fsdp_transformer_layer_cls_to_wrap", "data_path", "lazy_preprocess", "no_remove_unused_columns",
@@ -209,7 +210,7 @@ static bool axolotl_reads(const json_t *config, const char *key)
 
 static bool is_read(const json_t *config, enum recipe_form form, const char *key)
 {
-    if (form == RECIPE_AXOLOTL && axolotl_reads(config, key))
+    if ((form == RECIPE_AXOLOTL && axolotl_reads(config, key)) || (form == RECIPE_TRL && !strcmp(key, "num_processes")))
         return true;
     for (int w = 0; w < NSAYS; w++)
         if (keys[w][form] && is_one_of(keys[w][form], key))

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 
 #include "model/arch/training.h"
+#include "model/exchange/unread.h"
 #include "model/plan/attention.h"
 
 static bool is_set(const json_t *config, const char *key)
@@ -29,7 +30,7 @@ static void note_models(const struct recipe_about *of, struct notes *notes)
 /* Adapters whose dtype is 16 bits, where the plan has PEFT's fp32: weight, gradient and two states of 4 bytes for 2 each. */
 static void note_adapters(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
-    bool trls = of->form == RECIPE_TRL || (of->form == RECIPE_AXOLOTL && is_set(of->config, "rl"));         /* axolotl's preference trainers are TRL's */
+    bool trls = of->form == RECIPE_TRL || (of->form == RECIPE_AXOLOTL && recipe_has_preferences(of->config));       /* axolotl's trainers of them are TRL's */
     bool packed = trls && p->train.base != BASE_PLAIN, pure = of->form == RECIPE_FACTORY && of->pure && !p->train.narrow;
     int64_t n = 0;
 
@@ -52,6 +53,19 @@ static void note_storage(const struct recipe_about *of, const struct plan *p, st
                   storage ? storage : "not given (uint8)", p->precision == DT_BF16 ? "bfloat16" : "float16");
 }
 
+/* Families whose attention patch_self_attn_lora() (monkeypatch/lora_kernels.py) does not find as it looks for it: three products side by side, then
+ * o_proj (models/ of transformers 5.24). */
+static bool stops_kernels(const struct plan *p)
+{
+    static const char *const others[] = { "bloom", "cohere", "deepseek_v3", "falcon", "glm4_moe", "gpt2", "gpt_neox", "gptj", "mpt", "olmo2", "olmo3", "olmoe",
+                                          "opt", "phi", "phi3", "stablelm" };
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (!strcmp(p->model.family, others[i]))
+            return true;
+    return false;
+}
+
 /* check_auto_enable_lora_kernels(). */
 static void note_kernels(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
@@ -61,9 +75,23 @@ static void note_kernels(const struct recipe_about *of, const struct plan *p, st
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
         if (is_set(of->config, kernels[i]))
             return;
-    if (of->adapts && !is_set(of->config, "rl") && !is_true(of->config, "trust_remote_code") && p->train.base != BASE_INT8 && !fsdp1)
+    if (!of->adapts || recipe_has_preferences(of->config) || is_true(of->config, "trust_remote_code") || p->train.base == BASE_INT8 || fsdp1)
+        return;
+    if (stops_kernels(p))
+        notes_add(notes, "axolotl takes its fused LoRA kernels by itself, which do not know %s's attention: the run stops before its first step (\"Original QKV code "
+                  "not found\", or O): lora_qkv_kernel: false, lora_o_kernel: false and lora_mlp_kernel: false are planned", p->model.family);
+    else
         notes_add(notes, "axolotl takes its fused LoRA kernels by itself (lora_mlp_kernel, lora_qkv_kernel, lora_o_kernel), which keep less: not "
                   "modelled");
+}
+
+/* PEFT's prepare_model_for_kbit_training() makes what is not in codes fp32, of which axolotl makes embed_tokens, lm_head and norms narrow again
+ * (loaders/model.py, _convert_embedding_modules_dtype()): not GPT-J's wte, which no head shares. */
+static void note_widened(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    if (of->adapts && p->train.base != BASE_PLAIN && p->strategy == STRAT_DDP && !strcmp(p->model.family, "gptj"))
+        notes_add(notes, "axolotl keeps the embedding of gptj (wte) in fp32 beside weights in codes: %.3g GB more than planned",
+                  (double)p->model.vocab * (double)p->model.hidden * 2 / 1e9);
 }
 
 /* Recipes of TRL and alignment-handbook are launched with an accelerate config that says who shares what. */
@@ -81,15 +109,19 @@ static void note_dtype(const struct recipe_about *of, const struct plan *p, stru
                   (double)(p->model.params - p->model.trainable) * 2 / 1e9);
 }
 
-/* The attention that the recipe names; NULL: none.  axolotl has older flags. */
+/* The attention that the recipe names; NULL: none.  axolotl has older flags, as PEFT's examples/sft and older recipes of TRL have. */
 static const char *attention_of(const struct recipe_about *of)
 {
     static const char *const flags[] = { "flash_attention", "flex_attention", "xformers_attention", "sdp_attention" };
+    static const char *const olds[] = { "use_flash_attn", "use_flash_attention_2" };
     const char *asks = json_string_value(json_object_get(of->config, of->form == RECIPE_FACTORY ? "flash_attn" : "attn_implementation"));
 
     for (size_t i = 0; !asks && of->form == RECIPE_AXOLOTL && i < sizeof flags / sizeof *flags; i++)
         if (is_true(of->config, flags[i]))
             asks = flags[i];
+    for (size_t i = 0; !asks && of->form == RECIPE_TRL && i < sizeof olds / sizeof *olds; i++)
+        if (is_true(of->config, olds[i]))
+            asks = "flash_attention_2";
     return asks;
 }
 
@@ -154,6 +186,43 @@ static void note_attention(const struct recipe_about *of, const struct plan *p, 
                   p->model.family);
 }
 
+/* Documents of one row are kept apart by flash-attn's lengths, or by a mask: then scaled_dot_product_attention() takes all pairs of the row, and K and V for
+ * each head.  TRL's "bfd" has one row of a micro-batch (DataCollatorForLanguageModeling, padding_free), axolotl one of each sample. */
+static void note_packed(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    const char *asks = attention_of(of), *strategy = json_string_value(json_object_get(of->config, "packing_strategy"));
+    bool trl = of->form == RECIPE_TRL && is_true(of->config, "packing") && (!strategy || strcmp(strategy, "wrapped") != 0);
+    bool axolotl = of->form == RECIPE_AXOLOTL && is_true(of->config, "sample_packing");
+
+    if ((trl || axolotl) && (!asks || !strncmp(asks, "sd", 2)) && p->kernels == KERNELS_TORCH_SDPA && p->attention == ATTENTION_BY_SDPA)
+        notes_add(notes, "%s without flash attention: a mask keeps samples of a row of %lld tokens apart, and PyTorch's attention takes all its pairs, %lld times as many as "
+                  "planned, and copies of K and V for each head: not planned; attn_implementation: flash_attention_2 has none of it",
+                  trl ? "packing" : "sample_packing", (long long)(trl ? p->micro_batch * p->seq : p->seq), (long long)(trl ? 2 * p->micro_batch : 2));
+}
+
+/* Losses weighted by entropies: LLaMA-Factory's (train/trainer_utils.py) copies the logits that count, in fp32; axolotl's (monkeypatch/loss/eaft.py) has
+ * whole logits in 16 bits. */
+static void note_entropies(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    if (of->form == RECIPE_FACTORY && is_true(of->config, "use_eaft_loss"))
+        notes_add(notes, "use_eaft_loss: the logits are copied in fp32 for their entropies: up to %.3g GB more than planned",
+                  (double)(p->micro_batch * p->seq) * (double)p->model.vocab * 4 / 1e9);
+    if (of->form == RECIPE_AXOLOTL && is_true(of->config, "use_eaft"))
+        notes_add(notes, "use_eaft: a loss of logits in 16 bits, planned as one in fp32: an upper bound");
+}
+
+/* Ray starts so many workers, whatever there is: where LLaMA-Factory finds USE_RAY, and by axolotl's use_ray. */
+static void note_workers(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    const json_t *said = json_object_get(of->config, "ray_num_workers");
+    bool asked = of->form == RECIPE_FACTORY ? said != NULL : of->form == RECIPE_AXOLOTL && is_true(of->config, "use_ray");
+
+    if (asked)
+        unread_ranks(notes, "ray_num_workers", json_is_integer(said) ? json_integer_value(said) : 1, p->cluster.world_size);
+    if (of->form == RECIPE_TRL)             /* what TRL's commands do not know of their file goes to accelerate (cli/commands/training.py) */
+        unread_ranks(notes, "num_processes", json_integer_value(json_object_get(of->config, "num_processes")), p->cluster.world_size);
+}
+
 /* A hidden state in 16 bits for each block. */
 static void note_offload(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
@@ -174,6 +243,7 @@ void recipe_note(const struct recipe_about *of, const struct plan *p, struct not
         note_sharing(of, p, notes);
     if (of->form == RECIPE_AXOLOTL) {
         note_kernels(of, p, notes);
+        note_widened(of, p, notes);
         note_offload(of, p, notes);
     }
     if (of->form == RECIPE_FACTORY)
@@ -181,4 +251,7 @@ void recipe_note(const struct recipe_about *of, const struct plan *p, struct not
     note_adapters(of, p, notes);
     note_storage(of, p, notes);
     note_attention(of, p, notes);
+    note_packed(of, p, notes);
+    note_entropies(of, p, notes);
+    note_workers(of, p, notes);
 }

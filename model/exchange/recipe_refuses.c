@@ -82,12 +82,12 @@ static int check_trainer(const json_t *config, enum recipe_form form, const char
     if (form != RECIPE_TRL)
         return 0;
     if (program && !recipe_trl_program(program, &ignored))
-        return fail("%s: %.60s: this trainer of TRL's is not planned: sft, dpo, grpo and rloo are", where, program);
+        return fail("%s: %.60s: this trainer of TRL's is not planned: sft, dpo, kto, reward, grpo and rloo are", where, program);
     if (program && (strstr(program, "vlm") || strstr(program, "diffusion")))
         return fail("%s: %.60s: training on pictures or by diffusion is not planned, text alone is" RECORDED_WAY, where, program);
     for (size_t i = 0; i < COUNT(keys); i++)
         if (asks(config, keys[i]))
-            return fail("%s: %s: the trainer of TRL's that takes it is not planned: sft, dpo, grpo and rloo are", where, keys[i]);
+            return fail("%s: %s: the trainer of TRL's that takes it is not planned: sft, dpo, kto, reward, grpo and rloo are", where, keys[i]);
     return 0;
 }
 

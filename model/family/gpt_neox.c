@@ -40,7 +40,7 @@ const struct family gpt_neox_family = {
     .calls = { { "", "gpt_neox![ embed_in! emb_dropout rotary_emb~ @ final_layer_norm ] lm_head",
           "input_layernorm attention[ query_key_value dense ] post_attention_dropout post_attention_layernorm mlp[ "
           "dense_h_to_4h act dense_4h_to_h ] post_mlp_dropout?" } },
-    .hidden_dropout = true, .partial_rotary = true,
+    .hidden_dropout = true, .embed_dropout = true, .partial_rotary = true,
     .block_class = "GPTNeoXLayer", .lora_targets = "query_key_value",
     .no_kv_heads = true,
 };

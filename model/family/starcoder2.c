@@ -29,7 +29,7 @@ const struct family starcoder2_family = {
     LLAMA_OUTSIDE, .block = block, .norm = NORM_LAYER, .mlp = MLP_PLAIN, .position = POS_ROPE, .norm_bias = true,
     .calls = { { "", LLAMA_OUTER,
           "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm mlp[ c_fc act c_proj dropout%? ]" } },
-    .hidden_dropout = true,
+    .attn_dropout = true, .hidden_dropout = true, .embed_dropout = true,
     .block_class = "Starcoder2DecoderLayer",
     .compiles = true, .megatron = true,
 };

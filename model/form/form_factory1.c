@@ -12,6 +12,7 @@
 #include "model/exchange/recipe.h"
 #include "model/form/form_bound.h"
 #include "model/form/form_rows.h"
+#include "model/plan/attention.h"
 
 static const struct form_row rows[] = {
     { "model", ROW_READ, NULL }, { "model_class", ROW_READ, NULL }, { "cutoff_len", ROW_READ, NULL }, { "micro_batch_size", ROW_READ, NULL },
@@ -216,6 +217,10 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         form_fail(&r, "kernel_config: a mixture's kernels of this form are not planned");
     struct batch b = read_batch(&r, p);
     int rc = deepspeed ? end_deepspeed(&r, b, attention, p) : end(&r, b, attention, p);
+    if (rc == 0 && attention == 1 && attention_takes(p, ATTENTION_BY_FLASH_2))
+        p->attention = ATTENTION_BY_FLASH_2;
+    else if (rc == 0 && attention == 1)
+        notes_add(notes, "flash_attn: planned with PyTorch's scaled_dot_product_attention, whose fused kernels keep as much");
     return rc < 0 ? -1 : form_bound(f, p, 3 * 4 * (double)p->micro_batch * (double)p->seq * (double)p->model.vocab,
                                     "loss: the model makes one of its own beside the trainer's, which copies the logits in fp32 twice", notes);
 }

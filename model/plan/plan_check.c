@@ -205,8 +205,8 @@ static int check_modules(const struct plan *p, const char *where)
         return fail("%s: recompute: \"modules\" (attention, MLP and norms apart) is modelled for fsdp/torch and ddp/torch, kernels torch-sdpa "
                     "and torch-eager, units of whole blocks", where);
     if (!modules_apart_fit(&p->model))
-        return fail("%s: recompute: \"modules\" is modelled for dense blocks with one norm before attention and one before the MLP: "
-                    "take full for %s", where, p->model.name);
+        return fail("%s: recompute: \"modules\" is modelled for dense blocks with one norm before attention and one before the MLP%s: "
+                    "take full for %s", where, !p->model.recorded && family_for(&p->model)->keeps_names ? ", which hold no name of their output to the block's end" : "", p->model.name);
     if (p->activation_offload != OFFLOAD_NOTHING || p->train.base == BASE_INT8)
         return fail("%s: recompute: \"modules\" beside offloaded activations or int8 layers is not modelled: take full", where);
     return 0;

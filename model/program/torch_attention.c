@@ -321,7 +321,7 @@ static var eager_core(struct torch_model *b, const struct qkv *in)
         p = tmp(t, p, op_cast(t, p, dt));
     }
     tape_drop(t, w);
-    p = tmp(t, p, op_dropout(t, "attention dropout", p, b->family->attn_dropout ? b->p->dropout : 0));
+    p = tmp(t, p, op_dropout(t, "attention dropout", p, b->family->attn_dropout ? torch_rate(b, b->m->attn_dropout) : 0));
     v = late ? repeat_kv(b, "repeat v", in->v, group) : v;
     var vc = op_copy(t, "copy v", v, strided && views);
     var v16 = torch_bf16_if_autocast(b, vc), p16 = torch_bf16_if_autocast(b, p);

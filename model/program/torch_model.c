@@ -536,7 +536,7 @@ var torch_embed(struct torch_model *b)
     if (m->route_groups > 0)            /* e_score_correction_bias, a buffer of every router */
         b->lasting[2] = op_new(t, "correction biases", KC_COPY, model_routers(m) * round_up(m->experts * 4, 512) / 4, DT_FP32);
     if (b->family->embed_dropout)
-        x = tmp(t, x, op_dropout(t, "embedding dropout", x, b->p->dropout));
+        x = tmp(t, x, op_dropout(t, "embedding dropout", x, torch_rate(b, m->embed_dropout)));
     return x;
 }
 

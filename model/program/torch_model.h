@@ -87,6 +87,10 @@ struct torch_model {
     var         head_halves[2]; /* of the head's adapter, where several products share them */
 };
 
+/* A plan has one rate, its config's of what attention and MLP add to the residual stream.  Where the config has such a rate and none for the embedding, or
+ * for probabilities (`own`), nothing is dropped there. */
+static inline double torch_rate(const struct torch_model *b, double own) { return own > 0 || !(b->m->dropout > 0) ? b->p->dropout : 0; }
+
 /* Of what one rank has. */
 void torch_model_init(struct torch_model *b, struct tape *t, const struct local_model *local);
 var  torch_embed(struct torch_model *b);

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/training.h"
 #include "model/exchange/recipe.h"
 #include "model/exchange/recipe_refuses.h"
 #include "model/plan/knob.h"
@@ -63,6 +64,46 @@ bool phases_is_reward(const struct form_file *f)
 
 bool phases_is_trl(const struct form_file *f) { return is_trl(f, TRL_GRPO); }
 
+/* disable_dropout_in_model(): the trainers of preferences take the rates of torch.nn.Dropout away, by default and behind PEFT: adapters' too. */
+static bool lacks_dropout(struct importing *in, bool usual)
+{
+    return form_of_quietly(in->f) == &form_trl ? import_flag(in, "disable_dropout", usual) : usual;
+}
+
+static void note_dropout(struct importing *in)
+{
+    bool adapts = training_is_lora(&in->actor.train);
+
+    if (adapts && import_number(in, "lora_dropout", form_of_quietly(in->f) == &form_trl ? 0.05 : 0) > 0)
+        notes_add(in->notes, "lora_dropout: 0, as the trainer takes dropout away (disable_dropout)");
+}
+
+/* What is dropped by modules: other families call torch.nn.functional.dropout() with a rate of their config. */
+static void drop_by_functions_alone(struct importing *in)
+{
+    static const char *const modules[] = { "gpt2", "gptj", "gpt_neox", "phi", "phi3", "stablelm" };
+
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
+        if (!strcmp(in->actor.model.family, modules[i]))
+            in->actor.dropout = 0;
+}
+
+/* The recipe, of which `doc` is what is left, becomes in->actor. */
+static int import_without_dropout(struct importing *in, json_t *doc, bool usual)
+{
+    bool without = lacks_dropout(in, usual);
+
+    json_object_del(doc, "disable_dropout");
+    if (without)
+        json_object_set_new(doc, "lora_dropout", json_real(0));
+    int rc = import_actor(in, doc);
+    if (rc == 0 && without) {
+        drop_by_functions_alone(in);
+        note_dropout(in);
+    }
+    return rc;
+}
+
 /* The same recipe as one of SFT, of which a micro-batch has `sequences` of each sample: DPO's chosen and rejected one, KTO's only one. */
 static json_t *as_sft(struct importing *in, int64_t sequences)
 {
@@ -84,7 +125,10 @@ static json_t *as_sft(struct importing *in, int64_t sequences)
         json_object_set_new(doc, "gradient_checkpointing_kwargs", json_pack("{s:b}", "use_reentrant", 0));
     if (json_object_get(doc, "stage"))
         json_object_set_new(doc, "stage", json_string("sft"));
-    else if (!json_object_get(doc, "base_model")) {
+    else if (json_object_get(doc, "base_model")) {
+        if (json_is_string(json_object_get(in->f->doc, "rl")))          /* recipe_has_preferences() */
+            json_object_set_new(doc, RECIPE_TRL_PROGRAM, json_string("sft"));
+    } else {
         const char *program = json_string_value(json_object_get(doc, RECIPE_TRL_PROGRAM));
         json_object_set_new(doc, RECIPE_TRL_PROGRAM, json_sprintf("sft%.40s", program && strchr(program, '_') ? strchr(program, '_') : ""));    /* dpo_vlm: sft_vlm */
     }
@@ -148,7 +192,7 @@ json_t *phases_dpo(struct importing *in)
         return NULL;
     json_t *doc = is_tune(in->f) ? tune_as_sft(in) : as_sft(in, 2);
     bool before = import_flag(in, "precompute_ref_log_probs", false), trl = form_of_quietly(in->f) == &form_trl;
-    int rc = import_actor(in, doc);
+    int rc = is_tune(in->f) ? import_actor(in, doc) : import_without_dropout(in, doc, true);
 
     json_decref(doc);
     if (rc < 0)
@@ -176,7 +220,9 @@ json_t *phases_reward(struct importing *in)
     if (import_no_response(in, "a reward model") < 0)
         return NULL;
     json_t *doc = as_sft(in, 2);
-    int rc = import_actor(in, doc);
+    if (form_of_quietly(in->f) == &form_trl)            /* its loss has no logits */
+        json_object_set_new(doc, "loss_type", json_string(RECIPE_LOGITS));
+    int rc = import_without_dropout(in, doc, true);
     json_decref(doc);
     if (rc < 0)
         return NULL;
@@ -196,7 +242,7 @@ json_t *phases_kto(struct importing *in)
     if (import_no_response(in, "KTO") < 0 || dpo_refuses(in) < 0)
         return NULL;
     json_t *doc = as_sft(in, 1);
-    int rc = import_actor(in, doc);
+    int rc = import_without_dropout(in, doc, true);
     json_decref(doc);
     if (rc < 0)
         return NULL;
@@ -269,7 +315,7 @@ json_t *phases_trl(struct importing *in)
 
     json_object_set_new(doc, "beta", json_real(0));
     json_object_set_new(doc, RECIPE_TRL_PROGRAM, json_string("grpo"));
-    int rc = import_actor(in, doc);
+    int rc = import_without_dropout(in, doc, false);
     json_decref(doc);
     if (rc < 0)
         return NULL;

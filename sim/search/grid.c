@@ -59,7 +59,7 @@ struct grid {
     pthread_t   caller;             /* who called grid_search(), and may be asked whether to go on */
     atomic_bool stopped;
     uint64_t looked;                /* dialects that had a candidate, */
-    char    refusal[NDIALECT][128]; /* and why the first of each was refused by plan_check() */
+    char    refusal[NDIALECT][256]; /* and why the first of each was refused by plan_check() */
 };
 
 /* ---- candidates ---- */
@@ -93,7 +93,7 @@ static int stopped(void) { return fail("search: stopped before all plans were lo
 static void keep_refusal(struct grid *g, enum dialect d, const char *why)
 {
     if (!g->refusal[d][0])
-        snprintf(g->refusal[d], sizeof g->refusal[d], "%.127s", why);
+        snprintf(g->refusal[d], sizeof g->refusal[d], "%.255s", why);
 }
 
 /* Of the first dialect that has one; empty: none has. */

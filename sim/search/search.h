@@ -127,7 +127,7 @@ struct search_result {
     int64_t grid;               /* of these, with tensor, context, pipeline or expert parallelism beside data parallelism alone */
     int64_t too_long;           /* such plans that were left out: more than GRID_PASSES passes over blocks in a step */
     uint64_t looked;                /* dialects that had a candidate, as bits; of others, where a grid was tried: */
-    char    why_none[NDIALECT][128];    /* why the first was refused */
+    char    why_none[NDIALECT][256];    /* why the first was refused */
     char    alone[256];         /* why data parallelism alone has no plan, where a grid's answer took its place; else empty */
     int64_t nrefused;           /* of these, those that could not be planned on this cluster, */
     char    refused[256];       /* and why the first could not; empty: all could */

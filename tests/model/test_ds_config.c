@@ -470,6 +470,11 @@ static void deepspeed_0_19_8_refuses_the_keys_that_it_removed(void **state)
         snprintf(word, sizeof word, "%s: DeepSpeed 0.19.8 refuses this key", top[i]);
         refuses(text, word);
     }
+    refuses("{'train_batch_size':8,'compile':{'disable':false,'backend':'inductor'},'dpx':{'framework_version':'0.19.8'}}",
+            "compile.disable: DeepSpeed 0.19.8 refuses this key");
+    accepts("{'train_batch_size':8,'compile':{'disable':false}}", &p);
+    accepts("{'train_batch_size':8,'compile':{'deepcompile':false},'dpx':{'framework_version':'0.19.8'}}", &p);
+    refuses("{'train_batch_size':8,'compile':{'deepcompile':true}}", "compile.deepcompile");
     for (size_t i = 0; i < sizeof zero / sizeof *zero; i++) {
         snprintf(text, sizeof text, "{'train_batch_size':8,'zero_optimization':{'stage':3,'%s':null},"
                  "'dpx':{'framework_version':'0.19.8'}}", zero[i]);

@@ -278,6 +278,9 @@ static void pytorch_gets_the_plans_options(void **state)
     start("gpt2", STRAT_DDP, DIALECT_TORCH, DT_FP32);
     p.ddp.comm_hook = HOOK_BF16;
     refused("accelerate", "ddp.comm_hook: a DistributedDataParallelKwargs of the script");
+    start("llama-3.2-1b", STRAT_DDP, DIALECT_TORCH, DT_BF16);       /* said as of FSDP's plans, and not in a comment */
+    p.attention = ATTENTION_BY_FLASH_2;
+    refused("accelerate", "attention: accelerate leaves attention to the model");
 }
 
 static void an_unknown_target_is_refused(void **state)

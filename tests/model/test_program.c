@@ -532,9 +532,47 @@ static void absurd_sizes_are_refused(void **state)
     finish(&x);
 }
 
+static int64_t dropped_of(const char *config, double embed, double attn, enum piece_id piece)
+{
+    struct built x;
+    int64_t with, without;
+
+    start(&x, config, KERNELS_TORCH_EAGER, DT_BF16);
+    x.plan.model.dropout = 0.1;
+    x.plan.model.embed_dropout = embed;
+    x.plan.model.attn_dropout = attn;
+    x.plan.dropout = 0.1;
+    with = saved(&x, piece);
+    x.plan.dropout = 0;
+    without = saved(&x, piece);
+    finish(&x);
+    return with - without;
+}
+
+/* A mask of one byte an element where the config has a rate: of the embedding (starcoder2 by a function, GPT-NeoX by a module, both in modeling_*.py, whose
+ * inputs_embeds has a name until forward ends: 2 sbh more, where GPT-2's sum with its positions is new in any case), of what both halves add, and of probabilities: 5 as2b against
+ * 2 of Table 2's GPT block; a mask alone where softmax is in fp32, whose result in 16 bits is another tensor in any case. */
+static void masks_are_where_the_config_has_rates(void **state)
+{
+    static const char starcoder2[] = "{'model_type': 'starcoder2', 'num_hidden_layers': 3, 'hidden_size': 256, 'intermediate_size': 1024, 'num_attention_heads': 4,"
+                                     " 'num_key_value_heads': 4, 'vocab_size': 4096, 'max_position_embeddings': 128, 'sliding_window': null}";
+    static const char neox[] = "{'model_type': 'gpt_neox', 'num_hidden_layers': 3, 'hidden_size': 256, 'intermediate_size': 1024, 'num_attention_heads': 4,"
+                               " 'vocab_size': 4096, 'max_position_embeddings': 128}";
+    static const struct { const char *config; int embed, scores; } rows[] = { { gpt2_config, 1, 3 }, { starcoder2, 3, 1 }, { neox, 3, 0 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(dropped_of(rows[i].config, 0.1, 0.1, PIECE_EMBED), rows[i].embed * SBH);
+        assert_int_equal(dropped_of(rows[i].config, 0, 0, PIECE_EMBED), 0);
+        assert_int_equal(dropped_of(rows[i].config, 0, 0, PIECE_BLOCK), 2 * SBH);
+        assert_int_equal(dropped_of(rows[i].config, 0.1, 0.1, PIECE_BLOCK), 2 * SBH + rows[i].scores * AS2B);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(masks_are_where_the_config_has_rates),
         cmocka_unit_test(eager_gpt_block_is_34_sbh_and_5_as2b),
         cmocka_unit_test(gelu_of_eight_kernels_saves_24_sbh_more),
         cmocka_unit_test(in_fp32_all_but_masks_and_statistics_doubles),

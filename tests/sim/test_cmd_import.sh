@@ -320,6 +320,33 @@ s = [x["time"]["s"] for x in t]; print("" if abs((s[2] - s[1]) - (s[1] - s[0])) 
     printf 'loss_type: apo_zero_unpaired\n' >>"$tmp/trl-kto.yaml"
     reads "$tmp/trl-kto.yaml" 8xh100    # no KL term
     [ "$(phase_of '[[p["name"], p.get("beside_forwards")] for p in d["phases"]]')" = "[['update', 1]]" ] || cat "$tmp/p.json")"
+# TRL's trainers of preferences, which axolotl has, and LLaMA-Factory's call disable_dropout_in_model() behind PEFT, unless TRL's disable_dropout is false.
+check "preferences are learned without dropout, the adapters' neither; what calls the function keeps its rate" "$(
+    adapters='use_peft: true\nlora_r: 8\nlora_dropout: 0.1\n'
+    rates() { phase_of 'r["policy"]["train"]["dropout"], r["policy"]["train"].get("lora", {}).get("dropout")'; }
+    for more in "$adapters" 'use_peft: true\nlora_r: 8\n'; do
+        for trainer in 'beta: 0.1' 'desirable_weight: 1.0' 'center_rewards_coefficient: 0.01'; do
+            printf "model_name_or_path: Qwen/Qwen2.5-0.5B\nmax_length: 1024\nper_device_train_batch_size: 4\n$trainer\n$more" >"$tmp/pair.yaml"
+            reads "$tmp/pair.yaml" 8xh100
+            said 'lora_dropout: 0, as the trainer takes dropout away'
+            [ "$(rates)" = '(0.0, 0.0)' ] || echo "$trainer: $(rates)"
+        done
+    done
+    printf "model_name_or_path: Qwen/Qwen2.5-0.5B\nmax_length: 1024\nbeta: 0.1\ndisable_dropout: false\n$adapters" >"$tmp/pair.yaml"
+    reads "$tmp/pair.yaml" 8xh100
+    [ "$(rates)" = '(0.0, 0.1)' ] || rates
+    (cat "$tmp/lf.yaml"; echo 'lora_dropout: 0.1') >"$tmp/pair.yaml"
+    reads "$tmp/pair.yaml" 8xh100
+    [ "$(rates)" = '(0.0, 0.0)' ] || rates
+    (cat "$tmp/ax.yaml"; printf 'adapter: lora\nlora_r: 8\nlora_dropout: 0.1\nlora_target_linear: true\n') >"$tmp/pair.yaml"
+    reads "$tmp/pair.yaml" 8xh100
+    [ "$(rates)" = '(0.0, 0.0)' ] || rates
+    # GPT-2 drops by modules, OPT by the function
+    for model in gpt2 facebook/opt-125m; do
+        printf "model_name_or_path: $model\nmax_length: 512\nbeta: 0.1\n" >"$tmp/pair.yaml"
+        reads "$tmp/pair.yaml" 8xh100
+        rates
+    done | tr '\n' ' ' | grep -qx '(0.0, None) (0.1, None) ' || rates)"
 cat >"$tmp/ppo.sh" <<'END'
 python3 -m openrlhf.cli.train_ppo_ray \
    --actor.num_nodes 1 --actor.num_gpus_per_node 8 --vllm.num_engines 4 --vllm.tensor_parallel_size 2 --train.colocate_all --vllm.gpu_memory_utilization 0.4 \

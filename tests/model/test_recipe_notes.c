@@ -1,0 +1,138 @@
+/* What a recipe's framework does of itself and a plan has otherwise is told: attention that a mask keeps to samples, losses weighted by entropies, Ray's
+ * workers, kernels that a model has not; and flash attention by whatever key asks for it. */
+#include "tests/model/recipes.h"
+
+#include <stdio.h>
+
+#include "model/plan/attention.h"
+
+static void is_noted(const char *text, const char *words, bool want)
+{
+    struct notes notes = { 0 };
+    struct plan p;
+
+    assert_int_equal(read_recipe(text, NULL, "8xh100", 0, &p, &notes), 0);
+    if (noted(&notes, words) != want)
+        fail_msg("%s \"%s\": %s", want ? "does not say" : "says", words, text);
+    plan_free(&p);
+}
+
+#define TRL "model_name_or_path: Qwen/Qwen2.5-0.5B\nmax_length: 1024\nper_device_train_batch_size: 2\n"
+#define AXOLOTL "base_model: Qwen/Qwen2.5-0.5B\nsequence_len: 1024\nmicro_batch_size: 2\nbf16: true\nadapter: lora\nlora_r: 8\nlora_target_linear: true\n"
+
+#define AXOLOTL_QLORA "base_model: Qwen/Qwen2.5-0.5B\nsequence_len: 1024\nmicro_batch_size: 2\nbf16: true\nadapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_target_linear: true\n"
+
+/* TRL's row is the micro-batch: 2048 x 2048 pairs instead of 2 x 1024 x 1024 / 2; axolotl's is a sample: all pairs instead of half. */
+static void rows_of_several_samples_have_masks(void **state)
+{
+    (void)state;
+    is_noted(TRL "packing: true\n", "packing without flash attention: a mask keeps samples of a row of 2048 tokens apart, and PyTorch's attention takes all its pairs, 4 times", true);
+    is_noted(TRL "packing: true\nattn_implementation: sdpa\n", "packing without flash attention", true);
+    is_noted(TRL "packing: true\nattn_implementation: flash_attention_2\n", "packing without flash attention", false);
+    is_noted(TRL "packing: true\npacking_strategy: wrapped\n", "packing without flash attention", false);
+    is_noted(TRL, "packing without flash attention", false);
+    is_noted(AXOLOTL "sample_packing: true\nattn_implementation: sdpa\n", "a row of 1024 tokens apart, and PyTorch's attention takes all its pairs, 2 times", true);
+    is_noted(AXOLOTL "sample_packing: true\nflash_attention: true\n", "packing without flash attention", false);
+}
+
+static void flash_attention_has_several_keys(void **state)
+{
+    static const char *const asks[] = { "attn_implementation: flash_attention_2\n", "use_flash_attn: true\n", "use_flash_attention_2: true\n" };
+
+    (void)state;
+    for (size_t i = 0; i <= sizeof asks / sizeof *asks; i++) {
+        char text[512];
+        struct plan p;
+        snprintf(text, sizeof text, TRL "%s", i < sizeof asks / sizeof *asks ? asks[i] : "use_flash_attn: false\n");
+        assert_int_equal(read_recipe(text, NULL, "8xh100", 0, &p, NULL), 0);
+        assert_int_equal(p.attention, i < sizeof asks / sizeof *asks ? ATTENTION_BY_FLASH_2 : ATTENTION_BY_SDPA);
+        plan_free(&p);
+    }
+}
+
+/* 2 x 2048 rows of 151936 numbers. */
+static void losses_of_entropies_copy_logits(void **state)
+{
+    char words[64];
+
+    (void)state;
+    snprintf(words, sizeof words, "up to %.3g GB more than planned", 2.0 * 2048 * 151936 * 4 / 1e9);
+    is_noted("model_name_or_path: Qwen/Qwen2.5-0.5B\nstage: sft\ndo_train: true\nfinetuning_type: full\ncutoff_len: 2048\nper_device_train_batch_size: 2\n"
+             "bf16: true\nuse_eaft_loss: true\n", words, true);
+    is_noted(AXOLOTL "use_eaft: true\n", "use_eaft: a loss of logits in 16 bits", true);
+    is_noted(AXOLOTL "use_eaft: false\n", "use_eaft", false);
+}
+
+static void files_start_their_own_number_of_ranks(void **state)
+{
+    (void)state;
+    is_noted(AXOLOTL "use_ray: true\nray_num_workers: 4\n", "ray_num_workers: the file starts 4 ranks, the plan has 8", true);
+    is_noted(AXOLOTL "ray_num_workers: 4\n", "ray_num_workers", false);
+    is_noted(AXOLOTL "use_ray: true\n", "ray_num_workers: the file starts 1 ranks", true);
+    is_noted("model_name_or_path: Qwen/Qwen2.5-0.5B\nstage: sft\ndo_train: true\nfinetuning_type: lora\nlora_rank: 8\nlora_target: all\nbf16: true\n"
+             "ray_num_workers: 4\n", "ray_num_workers: the file starts 4 ranks", true);
+    is_noted(TRL "num_processes: 4\n", "num_processes: the file starts 4 ranks, the plan has 8", true);     /* accelerate's, by TRL's commands */
+    is_noted(TRL "num_processes: 8\n", "num_processes", false);
+}
+
+/* Of the families: three products side by side, then o_proj. */
+static void kernels_know_some_attention(void **state)
+{
+    static const struct { const char *model; bool stops; } rows[] = {
+        { "Qwen/Qwen2.5-0.5B", false }, { "microsoft/phi-1_5", true }, { "EleutherAI/gpt-j-6b", true }, { "bigcode/starcoder2-3b", false },
+        { "microsoft/Phi-3-mini-4k-instruct", true }, { "google/gemma-2-2b", false },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "base_model: %s\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\nadapter: lora\nlora_r: 8\nlora_target_linear: true\n", rows[i].model);
+        is_noted(text, "the run stops before its first step", rows[i].stops);
+        is_noted(text, "which keep less", !rows[i].stops);
+    }
+    is_noted(AXOLOTL "lora_qkv_kernel: false\n", "fused LoRA kernels by itself", false);
+    /* 50400 x 4096 weights of the embedding in 4 bytes instead of 2 */
+    is_noted("base_model: EleutherAI/gpt-j-6b\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\nadapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_target_linear: true\n",
+             "wte) in fp32 beside weights in codes: 0.413 GB more", true);
+}
+
+/* fully_shard(model, reshard_after_forward=...) of axolotl's root; accelerate leaves its root to PyTorch, which does not reshard it. */
+static void axolotls_root_is_told_to_reshard(void **state)
+{
+    static const struct { const char *key; int root; } rows[] = { { "", 1 }, { "  reshard_after_forward: true\n", 1 }, { "  reshard_after_forward: false\n", 0 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[512];
+        struct plan p;
+        snprintf(text, sizeof text, "base_model: Qwen/Qwen2.5-0.5B\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\nattn_implementation: flash_attention_2\n"
+                 "fsdp_version: 2\nfsdp_config:\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n%s", rows[i].key);
+        assert_int_equal(read_recipe(text, NULL, "8xh100", 0, &p, NULL), 0);
+        assert_int_equal(p.fsdp.root_units, ROOT_TOGETHER);
+        assert_int_equal(p.fsdp.root_reshard_after_forward, rows[i].root);
+        plan_free(&p);
+    }
+}
+
+/* RL trainers take no fused kernels, TRL's keep adapters of packed weights in 16 bits. */
+static void what_is_left_of_preferences_is_still_theirs(void **state)
+{
+    static const char left[] = AXOLOTL_QLORA RECIPE_TRL_PROGRAM ": sft\n";
+
+    (void)state;
+    is_noted(left, "fused LoRA kernels", false);
+    is_noted(left, "TRL keeps adapters of packed weights in bf16", true);
+    is_noted(AXOLOTL_QLORA, "fused LoRA kernels", true);
+    is_noted(AXOLOTL_QLORA, "TRL keeps adapters", false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_of_several_samples_have_masks), cmocka_unit_test(flash_attention_has_several_keys), cmocka_unit_test(losses_of_entropies_copy_logits),
+        cmocka_unit_test(files_start_their_own_number_of_ranks), cmocka_unit_test(kernels_know_some_attention),
+        cmocka_unit_test(axolotls_root_is_told_to_reshard), cmocka_unit_test(what_is_left_of_preferences_is_still_theirs),
+    };
+
+    return cmocka_run_group_tests_name("model/recipe notes", tests, NULL, NULL);
+}
