@@ -105,21 +105,22 @@ static void any_base_may_be_in_codes(void **state)
 {
     static const char *const wide[] = { "phi-1.5", "falcon-7b", "gpt-j-6b", "stablelm-2-1.6b", "starcoder2-3b", "cerebras-gpt-1.3b", "gpt2",
                                         "pythia-1b", "opt-125m", "llama-3.2-1b", "gemma-2-2b", NULL };
-    static const char *const bases[] = { "nf4", "nf4-double", "int8", NULL };
+    static const char *const codes[] = { "nf4", "nf4-double", "int8", NULL };
     static const char *const shared[][4] = { { "ddp", "torch", "ddp", "bf16" }, { "ddp", "torch", "ddp", "fp32" }, { "fsdp", "torch", "fsdp", "bf16" },
                                              { "fsdp", "torch-fsdp1", "fsdp", "bf16" } };
     int n = 0, all = 0;
 
     (void)state;
     for (int m = 0; wide[m]; m++)
-        for (int b = 0; bases[b]; b++)
+        for (int b = 0; codes[b]; b++)
             for (int c = 0; c < 4; c++)
                 for (int r = 0; r < RECOMPUTES; r++, all++)
                     n += planned(json_pack("{s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s, s:{s:i, s:s}, s:{s:s}}", "dpx_plan", 1, "model",
                                            wide[m], "cluster", "2xh100", "strategy", shared[c][0], "dialect", shared[c][1], "seq", 256, "micro_batch",
-                                           2, "precision", "bf16", "recompute", recomputes[r], "train", "lora", "base_dtype", bases[b], "lora",
+                                           2, "precision", "bf16", "recompute", recomputes[r], "train", "lora", "base_dtype", codes[b], "lora",
                                            "rank", 8, "target_modules", "all-linear", shared[c][2], "model_dtype", shared[c][3]));
     assert_true(n > all / 2);
+}
 
 static json_t *plan_beside(int family, int base, int recompute, int at, const char *const *copy)
 {
