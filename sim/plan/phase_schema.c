@@ -21,12 +21,12 @@ static const char engine[] =
 
 static const char model[] =
     "{\"type\":\"object\"," NOTES ",\"properties\":{\"train\":" NAMED ",\"infer\":" NAMED ",\"between\":" PLACE ",\"empties_cache\":" FLAG ",\"frees_gradients\":" FLAG
-    ",\"pageable\":{\"enum\":[\"none\",\"states\",\"all\"]},\"shares_weights\":" FLAG ",\"own_process\":" FLAG ",\"place\":" NAME ",\"unpadded\":" FLAG "}}";
+    ",\"pageable\":{\"enum\":[\"none\",\"states\",\"all\"]},\"shares_weights\":" FLAG ",\"own_process\":" FLAG ",\"place\":" NAME ",\"unpadded\":" FLAG ",\"packed\":" FLAG "}}";
 
 static const char step[] =
     "{\"type\":\"object\"," NOTES ",\"properties\":{\"name\":" NAME ",\"generate\":" NAME ",\"forward\":" NAME ",\"update\":" NAME ",\"hand_over\":" NAME ",\"to\":" NAME
     ",\"micro_batch\":" COUNT ",\"epochs\":" COUNT ",\"bucket_bytes\":" COUNT ",\"samples\":" COUNT ",\"where\":{\"type\":\"object\",\"additionalProperties\":" PLACE "}"
-    ",\"time\":" NAME ",\"beside\":" NAME ",\"beside_forwards\":" COUNT ",\"held_bytes\":" COUNT ",\"with_before\":" FLAG ",\"swaps_weights\":" FLAG "}}";
+    ",\"time\":" NAME ",\"beside\":" NAME ",\"beside_forwards\":" COUNT ",\"held_bytes\":" COUNT ",\"with_before\":" FLAG ",\"swaps_weights\":" FLAG ",\"overlapped\":" FLAG "}}";
 
 static const char top[] =
     "{\"$schema\":\"https://json-schema.org/draft/2020-12/schema\",\"title\":\"phases of dpxplan\",\"type\":\"object\"," NOTES

@@ -53,7 +53,7 @@ struct phases_role {
     struct plan plan;               /* of an engine: none */
     bool planned;
     struct reserved_left left;
-    struct cost step;               /* of a role that trains */
+    struct cost step, short_step;   /* of a role that trains: with samples as long as they may be, and as long as they are where it has no padding */
     int64_t kept;                   /* what it holds between forward and backward */
     bool fits;                      /* alone */
     struct evaluation *is;          /* of a role that trains; NULL: none */

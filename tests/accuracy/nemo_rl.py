@@ -43,18 +43,21 @@ def phases(row: dict) -> dict:
     if large:                       # 3 layers on the first stage, 2 on the last; every block recomputed
         parallel.update({"first_stage_less_layers": 1, "last_stage_less_layers": 2})
     plan = {"model": row["model"], "strategy": "zero1", "dialect": "megatron", "kernels": "te", "seq": int(row["longest"]), "micro_batch": 1,
-            "accumulation": int(row["batch"]) * tensor * pipeline // trainers, "precision": "bf16", "recompute": "full" if large else "none", "parallel": parallel}
+            "accumulation": int(row["batch"]) * tensor * pipeline // trainers, "precision": "bf16", "reduce_dtype": "bf16", "loss": "fp32", "recompute": "full" if large else "none", "parallel": parallel,
+            "megatron": {"gradient_accumulation_fusion": False, "moe_permute_fusion": large, "use_precision_aware_optimizer": True}}
     engine = {"engine": "vllm", "version": VLLM[row["version"]], "tensor": int(row["engine_tensor"]), "gpu_memory_utilization": 0.8 if apart else 0.6,
               "sleep": 1, "driven": "async" if apart or large else "within"}
     if engine["tensor"] > 1:
         engine["async_scheduling"] = False      # Ray's executor
+    # logprob_batch_size: of DeepSeek-V3 1, apart 2; else 4, but of 0.6 on GB200 2
+    rows = 1 + apart if large else 2 if row["version"] == "v0.6" and row["gpu"] == "gb200" else 4
     if apart:
         engine["cluster"] = cluster(gpus - trainers, row["gpu"])
     return {"dpx_phases": 1, "cluster": cluster(trainers, row["gpu"]), "samples": int(row["samples"]) * ITERATIONS.get(row["policy"], 1), "of_prompt": 16 if large else 32, "prompt": PROMPT,
             "response": {"mean": int(row["mean"]) - PROMPT, "longest": int(row["longest"]) - PROMPT}, "asynchronous": apart,
             "roles": {"policy": {"train": plan, "between": "device" if apart else "host", "empties_cache": True,
-                                 "unpadded": True, "frees_gradients": True, "pageable": "states"}, "engine": engine},
-            "phases": [{"hand_over": "policy", "to": "engine"}, {"generate": "engine"}, {"name": "log-probs", "forward": "policy"}, {"name": "reference", "forward": "policy", "swaps_weights": True},
+                                 "unpadded": True, "packed": True, "frees_gradients": True, "pageable": "states"}, "engine": engine},
+            "phases": [{"hand_over": "policy", "to": "engine", "overlapped": True}, {"generate": "engine"}, {"name": "log-probs", "forward": "policy", "micro_batch": rows}, {"name": "reference", "forward": "policy", "micro_batch": rows, "swaps_weights": True},
                        {"update": "policy"}]}
 
 
