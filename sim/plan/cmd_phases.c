@@ -264,6 +264,18 @@ static void print_layout(struct columns *t, const struct phases_layout *l)
     columns_cell(t, "%.1f%s", (double)l->needed / 1073741824, l->tight ? ", tight" : "");
 }
 
+static void print_faster(const struct phases_layout *l, int n, FILE *to)
+{
+    const struct phases_layout *together = phases_fastest(l, n, false), *apart = phases_fastest(l, n, true);
+    int faster = together && apart ? phases_faster(together, apart) : 0;
+
+    if (together && apart && faster == 0)
+        fputs("  Together or apart: cannot tell which is faster.  It depends on where in their intervals generation,\n"
+              "  handing over and the rest lie.\n", to);
+    else if (together && apart)
+        fprintf(to, "  %s is faster, wherever in their intervals generation, handing over and the rest lie.\n", faster < 0 ? "Together" : "Apart");
+}
+
 static void print_layouts(const struct phases *p, FILE *to)
 {
     struct phases_layout l[PHASE_LAYOUTS];
@@ -289,6 +301,7 @@ static void print_layouts(const struct phases *p, FILE *to)
         tight |= i < LAYOUTS_SHOWN && l[i].tight;
     if (tight)
         fputs("  Tight: PyTorch's allocator has to give back what it keeps, or less than usual stays free.\n", to);
+    print_faster(l, n, to);
     if (n)
         fputs("  Trainers + engines; apart is one step off the policy.  --json has each as a plan.\n", to);
 }

@@ -375,8 +375,15 @@ static struct cost longer_of(const struct cost *a, const struct cost *b)
 
 static bool is_meanwhile(const struct phases *p, int k) { return p->plan.asynchronous && p->plan.step[k].does == DOES_GENERATE; }
 
+/* Of the engine's side, apart: it writes nothing while weights are loaded, whatever goes on after it (vLLM's core does one thing at a time, v1/engine/core.py:
+ * run_busy_loop(); NeMo-RL's in_flight_weight_updates by collective_rpc()). */
+static bool is_of_engine(const struct phases *p, int k)
+{
+    return is_meanwhile(p, k) || (p->plan.asynchronous && p->plan.step[k].does == DOES_HAND_OVER);
+}
+
 /* Phases that begin together, from *k on: those on the same GPUs take turns, and the longest of the places decides. */
-static struct cost together_from(const struct phases *p, int *k)
+static struct cost together_from(const struct phases *p, const struct cost time[], int *k)
 {
     struct cost at[PHASE_PLACES + 1], all = { .s = 0 };
 
@@ -384,27 +391,43 @@ static struct cost together_from(const struct phases *p, int *k)
     do {
         struct cost *to = &at[phase_place(&p->plan, &p->plan.step[*k])];
         if (!is_meanwhile(p, *k))
-            *to = sum_of(to, &p->time[*k]);
+            *to = sum_of(to, &time[*k]);
     } while (++*k < p->plan.nsteps && p->plan.step[*k].with_before);
     for (int i = 0; i <= PHASE_PLACES; i++)
         all = longer_of(&all, &at[i]);
     return all;
 }
 
-/* Phases err alike: their intervals add.  Apart and asynchronous, the longer side decides. */
-static void add_times(struct phases *p)
+/* Phases err alike: their intervals add.  Apart and asynchronous, the longer side decides; *shorter: the other one. */
+static struct cost all_of(const struct phases *p, const struct cost time[], double *shorter)
 {
     struct cost side[2];
 
     memset(side, 0, sizeof side);
     for (int k = 0; k < p->plan.nsteps; k++)
-        side[1] = is_meanwhile(p, k) ? sum_of(&side[1], &p->time[k]) : side[1];
+        side[1] = is_of_engine(p, k) ? sum_of(&side[1], &time[k]) : side[1];
     for (int k = 0; k < p->plan.nsteps;) {
-        struct cost some = together_from(p, &k);
+        struct cost some = together_from(p, time, &k);
         side[0] = sum_of(&side[0], &some);
     }
-    p->iteration = longer_of(&side[0], &side[1]);
-    p->apart_s = fmin(side[0].s, side[1].s);
+    *shorter = fmin(side[0].s, side[1].s);
+    return longer_of(&side[0], &side[1]);
+}
+
+static void add_times(struct phases *p)
+{
+    double shorter;
+
+    p->iteration = all_of(p, p->time, &p->apart_s);
+    for (int i = 0; i < PHASE_CORNERS; i++) {
+        struct cost time[PHASE_STEPS];
+        for (int k = 0; k < p->plan.nsteps; k++) {
+            enum phase_does does = p->plan.step[k].does;
+            bool high = i & (does == DOES_GENERATE ? PHASE_CORNER_OF_GENERATION : does == DOES_HAND_OVER ? PHASE_CORNER_OF_HAND_OVER : PHASE_CORNERS / 2);
+            time[k] = (struct cost){ .s = high ? p->time[k].high_s : p->time[k].low_s };
+        }
+        p->corner[i] = all_of(p, time, &shorter).s;
+    }
 }
 
 /* Host memory of a node in its fullest phase: what sleeps there, and what plans keep there themselves. */
