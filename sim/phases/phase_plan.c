@@ -499,12 +499,12 @@ int phase_place(const struct phase_plan *p, const struct phase_step *s)
 int phase_plan_read(const json_t *doc, const char *where, struct phase_plan *out)
 {
     static const char *const known[] = { "$schema", "dpx_phases", "cluster", "framework", "samples", "of_prompt", "prompt", "response", "roles", "phases",
-                                         "asynchronous", "places", NULL };
+                                         "asynchronous", "ahead", "places", NULL };
     struct reading r = { where, "", doc };
     const char *framework = json_string_value(json_object_get(doc, "framework"));
 
     memset(out, 0, sizeof *out);
-    out->of_prompt = 1;
+    out->of_prompt = out->ahead = 1;
     if (json_integer_value(json_object_get(doc, "dpx_phases")) != 1)
         return fail("%s: \"dpx_phases\": 1 is the version that is read", where);
     if (check_keys(&r, known) < 0)
@@ -517,8 +517,10 @@ int phase_plan_read(const json_t *doc, const char *where, struct phase_plan *out
         return fail("%s: cluster: say on which GPUs, as \"8xh100\"", where);
     if (read_places_of(json_object_get(doc, "places"), where, out) < 0 || read_roles(json_object_get(doc, "roles"), where, out) < 0 || read_steps(json_object_get(doc, "phases"), where, out) < 0 ||
         read_count(&r, "samples", 1, &out->samples) < 0 || read_count(&r, "of_prompt", 1, &out->of_prompt) < 0 ||
-        read_number(&r, "prompt", 0, &out->prompt) < 0 || read_flag(&r, "asynchronous", &out->asynchronous) < 0 || read_lengths(&r, out) < 0)
+        read_number(&r, "prompt", 0, &out->prompt) < 0 || read_flag(&r, "asynchronous", &out->asynchronous) < 0 || read_count(&r, "ahead", 1, &out->ahead) < 0 || read_lengths(&r, out) < 0)
         return -1;
+    if (out->ahead > 1 && !out->asynchronous)
+        return wrong(&r, "ahead", "1 where the plan is not \"asynchronous\"");
     if (check_acting(out, where) < 0)
         return -1;
     if (out->samples == 0)

@@ -82,6 +82,7 @@ struct phase_plan {
     double prompt;                  /* tokens of one */
     struct lengths response;
     bool asynchronous;              /* an engine that is apart generates the next iteration's responses meanwhile */
+    int64_t ahead;                  /* those of so many iterations at once */
 };
 
 /* The document stays the caller's, and must outlive *out.  0, or -1 with the key reported. */

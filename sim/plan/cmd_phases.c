@@ -197,6 +197,8 @@ static void print_generation(const struct phases *p, FILE *to)
 
     if (!p->generates)
         return;
+    if (p->plan.ahead > 1)
+        fprintf(to, "  Responses of %" PRId64 " iterations are generated together; of all of them:\n", p->plan.ahead);
     fprintf(to, "  Generation: %" PRId64 " sequences at once in each engine, %s; %s to read prompts, %s to write.\n", g->slots,
             answer_rate(&p->role[0].plan, g->tokens_per_s).s, answer_seconds(g->prefill_s).s, answer_seconds(g->decode_s).s);
     if (g->gpu_s < 0.95 * g->decode_s)
@@ -270,8 +272,7 @@ static void print_faster(const struct phases_layout *l, int n, FILE *to)
     int faster = together && apart ? phases_faster(together, apart) : 0;
 
     if (together && apart && faster == 0)
-        fputs("  Together or apart: cannot tell which is faster.  It depends on where in their intervals generation,\n"
-              "  handing over and the rest lie.\n", to);
+        fputs("  Together or apart: cannot tell which is faster.  It depends on where in their intervals generation, handing over and the rest lie.\n", to);
     else if (together && apart)
         fprintf(to, "  %s is faster, wherever in their intervals generation, handing over and the rest lie.\n", faster < 0 ? "Together" : "Apart");
 }

@@ -31,7 +31,7 @@ static const char step[] =
 static const char top[] =
     "{\"$schema\":\"https://json-schema.org/draft/2020-12/schema\",\"title\":\"phases of dpxplan\",\"type\":\"object\"," NOTES
     ",\"required\":[\"dpx_phases\",\"cluster\",\"samples\",\"roles\",\"phases\"],\"properties\":{\"$schema\":" NAME ",\"dpx_phases\":{\"const\":1},\"cluster\":" NAMED
-    ",\"framework\":" NAME ",\"samples\":" COUNT ",\"of_prompt\":" COUNT ",\"prompt\":{\"type\":\"number\",\"minimum\":0},\"asynchronous\":" FLAG ",\"places\":{\"type\":\"object\",\"maxProperties\":3,\"additionalProperties\":" NAMED "}"
+    ",\"framework\":" NAME ",\"samples\":" COUNT ",\"of_prompt\":" COUNT ",\"prompt\":{\"type\":\"number\",\"minimum\":0},\"asynchronous\":" FLAG ",\"ahead\":" COUNT ",\"places\":{\"type\":\"object\",\"maxProperties\":3,\"additionalProperties\":" NAMED "}"
     ",\"response\":{\"type\":\"object\",\"additionalProperties\":false,\"required\":[\"mean\",\"longest\"],\"properties\":{\"mean\":{\"type\":\"number\",\"minimum\":1},"
     "\"longest\":{\"type\":\"number\",\"minimum\":1}}}}}";
 

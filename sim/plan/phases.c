@@ -327,7 +327,7 @@ static int serve(struct phases *p, const int64_t own[])
 static void do_generate(struct phases *p, int k)
 {
     const struct engine *e = &p->plan.role[p->engine].engine;
-    int64_t engines = p->engine_cluster.world_size / engine_ranks(e), samples = samples_of(p, &p->plan.step[k]);
+    int64_t engines = p->engine_cluster.world_size / engine_ranks(e), samples = samples_of(p, &p->plan.step[k]) * p->plan.ahead;
     char why[sizeof p->no_generation] = "";
     struct fail_sink before = fail_divert(why, sizeof why);
     int rc = generate(e, &p->served, &p->engine_model, &p->engine_cluster, ceil_div(samples, engines), samples, p->plan.of_prompt, p->plan.prompt, &p->plan.response,
@@ -335,7 +335,7 @@ static void do_generate(struct phases *p, int k)
 
     fail_restore(before);
     if (rc == 0) {
-        p->time[k] = p->generation.time;
+        p->time[k] = times_of(&p->generation.time, 1 / (double)p->plan.ahead);
         p->generates = true;
     } else if (!p->no_generation[0])
         snprintf(p->no_generation, sizeof p->no_generation, "%s", why);

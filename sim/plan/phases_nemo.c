@@ -565,10 +565,10 @@ static json_t *rl(struct importing *in, enum algorithm a, const struct cluster *
         return NULL;
     }
     json_t *doc = import_document(in, "NeMo-RL", prompts * n, n, seq - (asked > 0 && asked < longest ? asked : longest), response);
-    if (apart && is_async(in) && import_count(in, a == PPO ? "ppo.async_ppo.max_trajectory_age_steps" : "grpo.async_grpo.max_trajectory_age_steps", 1, 1) > 1)
-        notes_add(in->notes, "max_trajectory_age_steps: responses of several steps before are planned as one step off");
-    if (apart && is_async(in))
+    if (apart && is_async(in)) {        /* async_utils.py: as many steps' prompts are in flight at most */
         json_object_set_new(doc, "asynchronous", json_true());
+        json_object_set_new(doc, "ahead", json_integer(import_count(in, a == PPO ? "ppo.async_ppo.max_trajectory_age_steps" : "grpo.async_grpo.max_trajectory_age_steps", 1, 1)));
+    }
     return doc;
 }
 

@@ -183,6 +183,7 @@ static void try_together(struct layouts *l, int64_t tensor)
         json_t *doc = json_deep_copy(l->p->doc), *e = role_of(doc, engine);
         json_object_del(e, "cluster");
         json_object_del(doc, "asynchronous");
+        json_object_del(doc, "ahead");
         json_object_set_new(e, "tensor", json_integer(tensor));
         json_object_set_new(e, "sleep", json_integer(ways[i].sleep));
         set_trainers(l->p, doc, ways[i].between);

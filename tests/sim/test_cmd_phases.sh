@@ -265,6 +265,13 @@ apart() {
     ask "$tmp/apart.json" 0 --set response.longest=1536 roles.engine.max_num_seqs=16
     holds "d['iteration']['s'] > sum(p['time']['s'] for n, p in phase.items() if p['does'] in ('forward', 'update', 'hands over'))"
     holds "abs(d['iteration']['s'] - sum(p['time']['s'] for p in phase.values() if p['does'] in ('generates', 'hands over'))) < 1e-9"
+    # the responses of two iterations at once, each of which has half of the time
+    ask "$tmp/apart.json" 0 --set samples=2048
+    cp "$tmp/doc" "$tmp/twice"
+    ask "$tmp/apart.json" 0 --set ahead=2
+    holds "d['generation'] == json.load(open('$tmp/twice'))['generation'] and 2 * d['samples'] == json.load(open('$tmp/twice'))['samples']"
+    holds "abs([p for p in json.load(open('$tmp/twice'))['phases'] if p['name'] == 'generate'][0]['time']['s'] - phase['generate']['time']['s'] - d['generation']['time']['s'] / 2) < 1e-9"
+    says 'ahead: must be 1 where the plan is not "asynchronous"' demo/grpo.json --set ahead=2
     # the ends of what is not known are those of the interval
     holds "len(d['iteration_corners_s']) == 8 and [d['iteration_corners_s'][i] for i in (0, 7)] == [d['iteration'][k] for k in ('low_s', 'high_s')]"
 }

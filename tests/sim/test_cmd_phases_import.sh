@@ -246,8 +246,8 @@ nemo() {
     ask "$tmp/apart.yaml" 0 --response 200,400
     holds "d['cluster']['world_size'] == 4 and plan['engine']['cluster']['gpus_per_node'] == 4 and plan['policy']['train']['micro_batch'] == 8"
     holds "phase['log-probs']['times'] == 10 and role['policy']['between'] == 'device' and d['plan'].get('asynchronous') is None"
-    ask "$tmp/apart.yaml" 0 --response 200,400 --set grpo.async_grpo.enabled=true
-    holds "d['plan']['asynchronous']"
+    ask "$tmp/apart.yaml" 0 --response 200,400 --set grpo.async_grpo.enabled=true grpo.async_grpo.max_trajectory_age_steps=3
+    holds "d['plan']['asynchronous'] and d['plan']['ahead'] == 3"
     # a file over another one that says where its logs are
     printf 'defaults: apart.yaml\nlogger: { log_dir: logs/x }\n' >"$tmp/logs.yaml"
     ask "$tmp/logs.yaml" 0 --response 200,400
