@@ -401,14 +401,15 @@ static int read_critic(struct importing *in, int64_t *micro)
 
 /* ---- GRPO and PPO ---- */
 
-/* GPUs of the engine alone; 0: it shares the trainers'.  -1: reported. */
+/* GPUs of the engine alone; 0: it shares the trainers'.  -1: reported.  Nodes are the recipe's, which NVLink may join to larger ones. */
 static int64_t engine_gpus(struct importing *in, const struct cluster *c)
 {
     int64_t gpus = import_count(in, GEN "colocated.resources.gpus_per_node", 1, 0), nodes = import_count(in, GEN "colocated.resources.num_nodes", 1, 0);
+    bool several = import_count(in, "cluster.num_nodes", 1, 1) > 1;
 
     if (import_flag(in, GEN "colocated.enabled", true))
         return 0;
-    gpus = c->nodes == 1 ? gpus : nodes * c->gpus_per_node;
+    gpus = several ? nodes * import_count(in, "cluster.gpus_per_node", 1, c->gpus_per_node) : c->nodes == 1 ? gpus : nodes * c->gpus_per_node;
     if (gpus < 1 || gpus >= c->world_size)
         return fail("%s: " GEN "colocated.resources: %" PRId64 " of %" PRId64 " GPUs for generation: some have to train", in->f->path, gpus, c->world_size);
     return gpus;
@@ -615,6 +616,8 @@ static json_t *planned(struct importing *in)
     if (apart < 0)
         return NULL;
     tell_unknown(in);
+    if (all.nodes > 1 && !strncmp(all.gpu.name, "gb", 2))
+        notes_add(in->notes, "--cluster: a network joins these nodes; where NVLink does (NVL72), write %" PRId64 "x%s", all.world_size, all.gpu.name);
     unread_ranks(in->notes, "cluster", import_count(in, "cluster.gpus_per_node", 1, 0) * import_count(in, "cluster.num_nodes", 1, 1), all.world_size);
     if (apart)
         in->cluster = part = phases_part_of(&all, all.world_size - apart);

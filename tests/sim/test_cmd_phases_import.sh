@@ -248,6 +248,12 @@ nemo() {
     holds "phase['log-probs']['times'] == 10 and role['policy']['between'] == 'device' and d['plan'].get('asynchronous') is None"
     ask "$tmp/apart.yaml" 0 --response 200,400 --set grpo.async_grpo.enabled=true grpo.async_grpo.max_trajectory_age_steps=3
     holds "d['plan']['asynchronous'] and d['plan']['ahead'] == 3"
+    # two of a recipe's four nodes of 4 GPUs, which one NVLink domain joins
+    printf 'defaults: base.yaml\ncluster: { gpus_per_node: 4, num_nodes: 4 }\npolicy:\n  generation: { colocated: { enabled: false, resources: { num_nodes: 2, gpus_per_node: 4 } } }\n' >"$tmp/trays.yaml"
+    for joined in 16xgb200 4x4xgb200; do
+        "$dpxplan" phases "$tmp/trays.yaml" --cluster $joined --response 200,400 --json >"$tmp/doc" 2>"$tmp/err" || cat "$tmp/err"
+        holds "d['cluster']['world_size'] == 8 and plan['engine']['cluster']['nodes'] * plan['engine']['cluster']['gpus_per_node'] == 8"
+    done
     # a file over another one that says where its logs are
     printf 'defaults: apart.yaml\nlogger: { log_dir: logs/x }\n' >"$tmp/logs.yaml"
     ask "$tmp/logs.yaml" 0 --response 200,400
