@@ -8,8 +8,9 @@
 Steps are 28 % too short on average, and nothing was fitted to them.  Asynchronous rows on H100, where generation decides, are 0 to 13 % off: an
 AsyncLLM takes 128 sequences, and writes nothing while weights are loaded.  What is too short:
   * what trains on GB200, by 1.4 (Qwen3-32B) and 2 (Qwen3-30B-A3B), though Grace's issuing thread and Transformer Engine's Python count;
-  * 40 to 50 s of each on-policy step of Qwen3-30B-A3B and Qwen3-32B that an asynchronous one has not, with any split of the two between generation and
-    training.  Rewards (math-verify on eight workers), decoding and collecting 2048 responses take some 5 s on a CPU; the rest was not found;
+  * what an on-policy step has beside generation and hand-over, as planned, and all of the asynchronous step's time as training: 41 s of Qwen3-32B, 34 and
+    14 of Qwen3-30B-A3B on H100 and GB200 at least.  Rewards (math-verify on eight workers), decoding and collecting 2048 responses take some 5 s
+    on a CPU; the rest was not found;
   * DeepSeek-V3's generation: 43 s of 57 (NVIDIA-NeMo/RL pull 2779, whose whole step takes 121 s), 32 ranks over four nodes under Ray.
 A row was 24 % off on average as long as hand-overs apart took four times as long as NVIDIA published, and log-probabilities ran in rows of one
 sample where the recipes have four: errors that cancelled.
