@@ -1,7 +1,7 @@
 /* handover.h -- how a trainer's weights reach an engine: bytes, seconds, and what is held on the way.
  *
  *     struct handover h;
- *     if (handover_of(&plan, &engine, apart, bucket, &h) < 0)
+ *     if (handover_of(&plan, &engine, kept, &(struct handover_way){ .apart = &both }, &h) < 0)
  *         return 2;
  *
  * 1. Weights that are shared out (FSDP, ZeRO-3) are gathered over all ranks, a tensor at a time or in buckets, in the dtype in which they are
@@ -12,6 +12,9 @@
  * 2. Colocated, each rank of the engine takes its part: a copy within the GPU, read once and written once (load_weights(); between processes
  *    by a handle of CUDA IPC, which copies nothing).  Apart, one rank broadcasts each tensor to all ranks of all engines
  *    (trl/generation/vllm_client.py: update_named_params()): every byte crosses the network once.
+ * 3. Overlapped, the next bucket is gathered while the last one is on its way and loaded, and apart all ranks of both sides take part in the broadcast,
+ *    which so has all adapters of a node (NeMo-RL from 0.4 on: utils/packed_tensor.py, models/policy/utils.py: stream_weights_via_ipc_zmq_impl(),
+ *    distributed/stateless_process_group.py): the longest of the three decides.
  *
  * On the way a rank holds one bucket, or the largest tensor, in the dtype in which it is kept, and in the engine's where that is another. */
 #ifndef DPX_HANDOVER_H
@@ -30,8 +33,13 @@ struct handover {
     struct cost time;
 };
 
-/* `kept`: bytes of an element as the trainer keeps it.  `apart`: engine and trainer share no GPU.  `bucket`: bytes; 0: a tensor at a time.
- * 0, or -1 reported. */
-int handover_of(const struct plan *p, const struct engine *e, int64_t kept, bool apart, int64_t bucket, struct handover *out);
+struct handover_way {
+    const struct cluster *apart;    /* GPUs of both sides together; NULL: they share them */
+    int64_t bucket;                 /* bytes; 0: a tensor at a time */
+    bool    overlapped;
+};
+
+/* `kept`: bytes of an element as the trainer keeps it.  0, or -1 reported. */
+int handover_of(const struct plan *p, const struct engine *e, int64_t kept, const struct handover_way *way, struct handover *out);
 
 #endif

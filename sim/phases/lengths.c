@@ -3,8 +3,10 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdlib.h>
 
 #include "base/fail.h"
+#include "base/room.h"
 
 int lengths_check(const struct lengths *l)
 {
@@ -52,4 +54,24 @@ double lengths_age(const struct lengths *l)
         return l->longest / 2;
     double squares = fabs(k) < 1e-4 ? 1.0 / 3 : 1 / -expm1(-k) - 2 * mean_at(k) / k;
     return l->longest * squares / (2 * mean_at(k));
+}
+
+/* Of more responses than these the rows are as many times more. */
+enum { PACKED = 1024 };
+
+int64_t lengths_rows(const struct lengths *l, double prompt, double capacity, int64_t n)
+{
+    int64_t few = n < PACKED ? n : PACKED, rows = 0;
+    double *left = room_new((size_t)few, sizeof *left);
+
+    for (int64_t i = 0; i < few; i++) {
+        double tokens = prompt + lengths_quantile(l, 1 - ((double)i + 0.5) / (double)few);
+        int64_t k = 0;
+        while (k < rows && left[k] < tokens)
+            k++;
+        left[k] = (k == rows ? capacity : left[k]) - tokens;
+        rows += k == rows;
+    }
+    free(left);
+    return (int64_t)ceil((double)rows * (double)n / (double)few);
 }

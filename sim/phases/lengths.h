@@ -4,6 +4,8 @@
 #ifndef DPX_LENGTHS_H
 #define DPX_LENGTHS_H
 
+#include <stdint.h>
+
 /* Tokens of a response. */
 struct lengths { double mean, longest; };
 
@@ -13,5 +15,7 @@ int    lengths_check(const struct lengths *l);
 double lengths_quantile(const struct lengths *l, double u);
 /* E[x^2] / 2 E[x]. */
 double lengths_age(const struct lengths *l);
+/* Rows of `capacity` tokens that n responses behind a prompt each need: the longest first, each into the first row that has room for it. */
+int64_t lengths_rows(const struct lengths *l, double prompt, double capacity, int64_t n);
 
 #endif

@@ -79,16 +79,16 @@ static int64_t anew_between(const struct phase_plan *p, const struct role_bytes 
     return sum;
 }
 
+/* An engine's weights come back although they are written anew behind that (vLLM's device_allocator/cumem.py: wake_up() copies what sleep() kept). */
 static int64_t moved_between(const struct phase_plan *p, const struct role_bytes *role, int place, const struct phase_step *from, const struct phase_step *to)
 {
     int64_t sum = 0;
 
     for (int i = 0; i < p->nroles; i++) {
         int64_t before = asleep_on_host(p, &role[i], from, i), now = asleep_on_host(p, &role[i], to, i);
-        bool handed = to->to == i;          /* its weights are written anew */
         if (!is_here(p, i, place))
             continue;
-        sum += now > before ? now - before : handed ? 0 : before - now;
+        sum += now > before ? now - before : before - now;
     }
     return sum;
 }

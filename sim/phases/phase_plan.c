@@ -223,7 +223,7 @@ static int read_anew(const struct reading *r, enum role_anew *to)
 static int read_model(const struct reading *r, const struct phase_plan *p, struct phase_role *to)
 {
     static const char *const known[] = { "train", "infer", "between", "empties_cache", "frees_gradients", "shares_weights", "own_process", "place", "unpadded",
-                                         "pageable", NULL };
+                                         "packed", "pageable", NULL };
     const json_t *train = json_object_get(r->j, "train"), *infer = json_object_get(r->j, "infer"), *between = json_object_get(r->j, "between");
     int where = WHERE_DEVICE;
 
@@ -237,10 +237,13 @@ static int read_model(const struct reading *r, const struct phase_plan *p, struc
         return -1;
     to->between = (enum role_where)where;
     if (read_flag(r, "shares_weights", &to->shares) < 0 || read_flag(r, "own_process", &to->own_process) < 0 ||
-        read_flag(r, "frees_gradients", &to->frees) < 0 || read_flag(r, "unpadded", &to->unpadded) < 0)
+        read_flag(r, "frees_gradients", &to->frees) < 0 || read_flag(r, "unpadded", &to->unpadded) < 0 ||
+        read_flag(r, "packed", &to->packed) < 0)
         return -1;
     if (read_anew(r, &to->anew) < 0)
         return -1;
+    if (to->packed && !to->unpadded)
+        return wrong(r, "packed", "of a role that is \"unpadded\"");
     if (to->shares && to->own_process)
         return wrong(r, "own_process", "left out of a role that shares weights: they are in another's process");
     if (read_place(r, p, &to->place) < 0)
@@ -355,12 +358,12 @@ static int check_step_keys(const struct reading *r, const struct phase_step *s)
 {
     static const char *const all[] = { "name", "generate", "forward", "update", "hand_over", "to", "micro_batch", "epochs", "bucket_bytes", "samples",
                                        "where", "time", "beside", "beside_forwards", "held_bytes", "with_before",
-                                       "swaps_weights", NULL };
+                                       "swaps_weights", "overlapped", NULL };
     static const char *const own[][10] = {
         [DOES_GENERATE]  = { "name", "where", "with_before", "generate", "samples" },
         [DOES_FORWARD]   = { "name", "where", "with_before", "forward", "samples", "micro_batch", "swaps_weights" },
         [DOES_UPDATE]    = { "name", "where", "with_before", "update", "samples", "epochs", "beside", "beside_forwards", "held_bytes" },
-        [DOES_HAND_OVER] = { "name", "where", "with_before", "hand_over", "to", "bucket_bytes" },
+        [DOES_HAND_OVER] = { "name", "where", "with_before", "hand_over", "to", "bucket_bytes", "overlapped" },
         [DOES_NOTHING]   = { "name", "where", "with_before", "time" },
     };
     const char *key, *does = s->does == DOES_NOTHING ? "a phase in which no role acts" : verbs[s->does];
@@ -422,7 +425,7 @@ static int read_step(const struct reading *r, struct phase_plan *p, struct phase
         return wrong(r, "update", "a role that trains");
     if (s->does == DOES_NOTHING && read_seconds(r, s) < 0)
         return -1;
-    if (read_flag(r, "with_before", &s->with_before) < 0 || read_flag(r, "swaps_weights", &s->swaps) < 0)
+    if (read_flag(r, "with_before", &s->with_before) < 0 || read_flag(r, "swaps_weights", &s->swaps) < 0 || read_flag(r, "overlapped", &s->overlapped) < 0)
         return -1;
     if (s->swaps && p->role[s->role].kind != ROLE_TRAINS)
         return wrong(r, "swaps_weights", "false of a role that infers: it has weights of its own");
@@ -496,12 +499,12 @@ int phase_place(const struct phase_plan *p, const struct phase_step *s)
 int phase_plan_read(const json_t *doc, const char *where, struct phase_plan *out)
 {
     static const char *const known[] = { "$schema", "dpx_phases", "cluster", "framework", "samples", "of_prompt", "prompt", "response", "roles", "phases",
-                                         "asynchronous", "places", NULL };
+                                         "asynchronous", "ahead", "places", NULL };
     struct reading r = { where, "", doc };
     const char *framework = json_string_value(json_object_get(doc, "framework"));
 
     memset(out, 0, sizeof *out);
-    out->of_prompt = 1;
+    out->of_prompt = out->ahead = 1;
     if (json_integer_value(json_object_get(doc, "dpx_phases")) != 1)
         return fail("%s: \"dpx_phases\": 1 is the version that is read", where);
     if (check_keys(&r, known) < 0)
@@ -514,8 +517,10 @@ int phase_plan_read(const json_t *doc, const char *where, struct phase_plan *out
         return fail("%s: cluster: say on which GPUs, as \"8xh100\"", where);
     if (read_places_of(json_object_get(doc, "places"), where, out) < 0 || read_roles(json_object_get(doc, "roles"), where, out) < 0 || read_steps(json_object_get(doc, "phases"), where, out) < 0 ||
         read_count(&r, "samples", 1, &out->samples) < 0 || read_count(&r, "of_prompt", 1, &out->of_prompt) < 0 ||
-        read_number(&r, "prompt", 0, &out->prompt) < 0 || read_flag(&r, "asynchronous", &out->asynchronous) < 0 || read_lengths(&r, out) < 0)
+        read_number(&r, "prompt", 0, &out->prompt) < 0 || read_flag(&r, "asynchronous", &out->asynchronous) < 0 || read_count(&r, "ahead", 1, &out->ahead) < 0 || read_lengths(&r, out) < 0)
         return -1;
+    if (out->ahead > 1 && !out->asynchronous)
+        return wrong(&r, "ahead", "1 where the plan is not \"asynchronous\"");
     if (check_acting(out, where) < 0)
         return -1;
     if (out->samples == 0)

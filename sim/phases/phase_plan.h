@@ -41,6 +41,7 @@ struct phase_role {
     int  place;                     /* of place[]; an engine's that is not apart: 0 */
     bool own_process;               /* of a role that trains or infers: an allocator, communicators and a CUDA context of its own */
     bool unpadded;                  /* of a role that trains or infers: samples are as long as they are, without padding */
+    bool packed;                    /* and as many share a micro-step as find room in its tokens */
     bool frees;                     /* of a role that trains: gradient buffers are there in its updates alone */
     enum role_anew anew;            /* of a role that trains or infers */
     bool shares;                    /* of a role that infers: its weights are another role's (adapters switched off) */
@@ -61,6 +62,7 @@ struct phase_step {
     int64_t held;                   /* bytes that the one that trains holds during the forward of `beside`, and neither keeps for backward */
     int64_t epochs;                 /* of an update: times that each response is seen */
     int64_t bucket;                 /* of a hand over; 0: a tensor at a time */
+    bool    overlapped;             /* of a hand over: buckets are gathered, sent and loaded beside each other (handover.h) */
     int64_t samples;                /* 0: all responses */
     bool    with_before;            /* it begins with the phase before */
     double  seconds;                /* of a phase in which no role acts: as stated */
@@ -80,6 +82,7 @@ struct phase_plan {
     double prompt;                  /* tokens of one */
     struct lengths response;
     bool asynchronous;              /* an engine that is apart generates the next iteration's responses meanwhile */
+    int64_t ahead;                  /* those of so many iterations at once */
 };
 
 /* The document stays the caller's, and must outlive *out.  0, or -1 with the key reported. */

@@ -197,6 +197,8 @@ static void print_generation(const struct phases *p, FILE *to)
 
     if (!p->generates)
         return;
+    if (p->plan.ahead > 1)
+        fprintf(to, "  Responses of %" PRId64 " iterations are generated together; of all of them:\n", p->plan.ahead);
     fprintf(to, "  Generation: %" PRId64 " sequences at once in each engine, %s; %s to read prompts, %s to write.\n", g->slots,
             answer_rate(&p->role[0].plan, g->tokens_per_s).s, answer_seconds(g->prefill_s).s, answer_seconds(g->decode_s).s);
     if (g->gpu_s < 0.95 * g->decode_s)
@@ -264,6 +266,17 @@ static void print_layout(struct columns *t, const struct phases_layout *l)
     columns_cell(t, "%.1f%s", (double)l->needed / 1073741824, l->tight ? ", tight" : "");
 }
 
+static void print_faster(const struct phases_layout *l, int n, FILE *to)
+{
+    const struct phases_layout *together = phases_fastest(l, n, false), *apart = phases_fastest(l, n, true);
+    int faster = together && apart ? phases_faster(together, apart) : 0;
+
+    if (together && apart && faster == 0)
+        fputs("  Together or apart: cannot tell which is faster.  It depends on where in their intervals generation, handing over and the rest lie.\n", to);
+    else if (together && apart)
+        fprintf(to, "  %s is faster, wherever in their intervals generation, handing over and the rest lie.\n", faster < 0 ? "Together" : "Apart");
+}
+
 static void print_layouts(const struct phases *p, FILE *to)
 {
     struct phases_layout l[PHASE_LAYOUTS];
@@ -289,6 +302,7 @@ static void print_layouts(const struct phases *p, FILE *to)
         tight |= i < LAYOUTS_SHOWN && l[i].tight;
     if (tight)
         fputs("  Tight: PyTorch's allocator has to give back what it keeps, or less than usual stays free.\n", to);
+    print_faster(l, n, to);
     if (n)
         fputs("  Trainers + engines; apart is one step off the policy.  --json has each as a plan.\n", to);
 }

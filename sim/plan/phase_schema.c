@@ -21,17 +21,17 @@ static const char engine[] =
 
 static const char model[] =
     "{\"type\":\"object\"," NOTES ",\"properties\":{\"train\":" NAMED ",\"infer\":" NAMED ",\"between\":" PLACE ",\"empties_cache\":" FLAG ",\"frees_gradients\":" FLAG
-    ",\"pageable\":{\"enum\":[\"none\",\"states\",\"all\"]},\"shares_weights\":" FLAG ",\"own_process\":" FLAG ",\"place\":" NAME ",\"unpadded\":" FLAG "}}";
+    ",\"pageable\":{\"enum\":[\"none\",\"states\",\"all\"]},\"shares_weights\":" FLAG ",\"own_process\":" FLAG ",\"place\":" NAME ",\"unpadded\":" FLAG ",\"packed\":" FLAG "}}";
 
 static const char step[] =
     "{\"type\":\"object\"," NOTES ",\"properties\":{\"name\":" NAME ",\"generate\":" NAME ",\"forward\":" NAME ",\"update\":" NAME ",\"hand_over\":" NAME ",\"to\":" NAME
     ",\"micro_batch\":" COUNT ",\"epochs\":" COUNT ",\"bucket_bytes\":" COUNT ",\"samples\":" COUNT ",\"where\":{\"type\":\"object\",\"additionalProperties\":" PLACE "}"
-    ",\"time\":" NAME ",\"beside\":" NAME ",\"beside_forwards\":" COUNT ",\"held_bytes\":" COUNT ",\"with_before\":" FLAG ",\"swaps_weights\":" FLAG "}}";
+    ",\"time\":" NAME ",\"beside\":" NAME ",\"beside_forwards\":" COUNT ",\"held_bytes\":" COUNT ",\"with_before\":" FLAG ",\"swaps_weights\":" FLAG ",\"overlapped\":" FLAG "}}";
 
 static const char top[] =
     "{\"$schema\":\"https://json-schema.org/draft/2020-12/schema\",\"title\":\"phases of dpxplan\",\"type\":\"object\"," NOTES
     ",\"required\":[\"dpx_phases\",\"cluster\",\"samples\",\"roles\",\"phases\"],\"properties\":{\"$schema\":" NAME ",\"dpx_phases\":{\"const\":1},\"cluster\":" NAMED
-    ",\"framework\":" NAME ",\"samples\":" COUNT ",\"of_prompt\":" COUNT ",\"prompt\":{\"type\":\"number\",\"minimum\":0},\"asynchronous\":" FLAG ",\"places\":{\"type\":\"object\",\"maxProperties\":3,\"additionalProperties\":" NAMED "}"
+    ",\"framework\":" NAME ",\"samples\":" COUNT ",\"of_prompt\":" COUNT ",\"prompt\":{\"type\":\"number\",\"minimum\":0},\"asynchronous\":" FLAG ",\"ahead\":" COUNT ",\"places\":{\"type\":\"object\",\"maxProperties\":3,\"additionalProperties\":" NAMED "}"
     ",\"response\":{\"type\":\"object\",\"additionalProperties\":false,\"required\":[\"mean\",\"longest\"],\"properties\":{\"mean\":{\"type\":\"number\",\"minimum\":1},"
     "\"longest\":{\"type\":\"number\",\"minimum\":1}}}}}";
 

@@ -177,21 +177,33 @@ static struct cost sum_of(const struct cost *a, const struct cost *b)
     return (struct cost){ .s = a->s + b->s, .low_s = a->low_s + b->low_s, .high_s = a->high_s + b->high_s, .basis = basis_worst(a->basis, b->basis) };
 }
 
-/* Samples are planned as long as they may be; a framework that leaves padding out takes as much less as they are shorter on average.  Where it is
- * not said that it does, that is the interval's lower end alone; where it is, what does not shrink with the tokens (launches, collectives) is
- * why the upper end stays. */
+/* Samples are planned as long as they may be, and take as much less as they are shorter on average where a framework leaves padding out: where it is
+ * not said that it does, that is the interval's lower end alone. */
 static struct cost as_long_as_they_are(const struct phases *p, int role, struct cost c)
 {
     double tokens = p->plan.prompt + p->plan.response.mean, share = tokens / (double)p->role[role].plan.seq;
 
-    if (p->plan.response.mean > 0 && share < 1) {
-        c.low_s *= share;
-        c.s *= p->plan.role[role].unpadded ? share : 1;
-    }
+    c.low_s *= p->plan.response.mean > 0 && share < 1 ? share : 1;
     return c;
 }
 
 static int64_t samples_of(const struct phases *p, const struct phase_step *s) { return s->samples ? s->samples : p->plan.samples; }
+
+/* Without padding; the upper end stays as it is with it. */
+static int do_short_forward(struct phases *p, int k, int64_t micro, const char *db)
+{
+    int role = p->plan.step[k].role;
+    struct phases_rows of = phases_rows_of(p, role, micro, samples_of(p, &p->plan.step[k]));
+    struct cost first, next;
+
+    if (phases_short_forward(p, role, micro, of.seq, db, &first, &next) < 0)
+        return -1;
+    p->times[k] = ceil_div(of.rows, plan_batch_ranks(&p->role[role].plan));
+    struct cost rest = times_of(&next, (double)(p->times[k] - 1)), all = sum_of(&first, &rest);
+    all.high_s = fmax(all.high_s, p->time[k].high_s);
+    p->time[k] = all;
+    return 0;
+}
 
 static int do_forward(struct phases *p, int k, const char *db, int64_t own[])
 {
@@ -204,8 +216,11 @@ static int do_forward(struct phases *p, int k, const char *db, int64_t own[])
         return -1;
     p->times[k] = ceil_div(samples_of(p, s), micro * ranks);
     struct cost rest = times_of(&f.next, (double)(p->times[k] - 1));
-    p->time[k] = as_long_as_they_are(p, s->role, sum_of(&f.time, &rest));
+    p->time[k] = sum_of(&f.time, &rest);
     own[k] = f.peak + p->bytes[s->role].other;
+    if (phases_is_short(p, s->role))
+        return do_short_forward(p, k, micro, db);
+    p->time[k] = as_long_as_they_are(p, s->role, p->time[k]);
     return 0;
 }
 
@@ -215,8 +230,9 @@ static void do_update(struct phases *p, int k, int64_t own[])
     const struct phases_role *r = &p->role[s->role];
 
     p->times[k] = ceil_div(samples_of(p, s), plan_global_batch(&r->plan)) * s->epochs;
-    struct cost all = times_of(&r->step, (double)p->times[k]);
-    p->time[k] = s->samples ? all : as_long_as_they_are(p, s->role, all);      /* so many are rows, which are full */
+    bool is_short = phases_is_short(p, s->role) && s->samples == 0;                 /* so many are rows, which are full */
+    struct cost all = times_of(is_short ? &r->short_step : &r->step, (double)p->times[k]);
+    p->time[k] = s->samples || is_short ? all : as_long_as_they_are(p, s->role, all);
     own[k] = p->bytes[s->role].update;
 }
 
@@ -244,7 +260,11 @@ static int do_hand_over(struct phases *p, int k, int64_t own[])
     const struct phase_role *engine = &p->plan.role[s->to];
     bool apart = role_is_apart(engine) || p->plan.role[s->role].place != engine->place;
 
-    if (handover_of(plan, &engine->engine, dtype_bytes(plan_recipe(plan).kept), apart, s->bucket, &p->handover) < 0)
+    struct cluster both;
+    bool joined = phases_all_gpus(p, &both);
+    struct handover_way way = { .apart = apart ? &both : NULL, .bucket = s->bucket, .overlapped = s->overlapped && joined };
+
+    if (handover_of(plan, &engine->engine, dtype_bytes(plan_recipe(plan).kept), &way, &p->handover) < 0)
         return -1;
     p->hands_over = true;
     p->time[k] = p->handover.time;
@@ -307,7 +327,7 @@ static int serve(struct phases *p, const int64_t own[])
 static void do_generate(struct phases *p, int k)
 {
     const struct engine *e = &p->plan.role[p->engine].engine;
-    int64_t engines = p->engine_cluster.world_size / engine_ranks(e), samples = samples_of(p, &p->plan.step[k]);
+    int64_t engines = p->engine_cluster.world_size / engine_ranks(e), samples = samples_of(p, &p->plan.step[k]) * p->plan.ahead;
     char why[sizeof p->no_generation] = "";
     struct fail_sink before = fail_divert(why, sizeof why);
     int rc = generate(e, &p->served, &p->engine_model, &p->engine_cluster, ceil_div(samples, engines), samples, p->plan.of_prompt, p->plan.prompt, &p->plan.response,
@@ -315,7 +335,7 @@ static void do_generate(struct phases *p, int k)
 
     fail_restore(before);
     if (rc == 0) {
-        p->time[k] = p->generation.time;
+        p->time[k] = times_of(&p->generation.time, 1 / (double)p->plan.ahead);
         p->generates = true;
     } else if (!p->no_generation[0])
         snprintf(p->no_generation, sizeof p->no_generation, "%s", why);
@@ -355,8 +375,15 @@ static struct cost longer_of(const struct cost *a, const struct cost *b)
 
 static bool is_meanwhile(const struct phases *p, int k) { return p->plan.asynchronous && p->plan.step[k].does == DOES_GENERATE; }
 
+/* Of the engine's side, apart: it writes nothing while weights are loaded, whatever goes on after it (vLLM's core does one thing at a time, v1/engine/core.py:
+ * run_busy_loop(); NeMo-RL's in_flight_weight_updates by collective_rpc()). */
+static bool is_of_engine(const struct phases *p, int k)
+{
+    return is_meanwhile(p, k) || (p->plan.asynchronous && p->plan.step[k].does == DOES_HAND_OVER);
+}
+
 /* Phases that begin together, from *k on: those on the same GPUs take turns, and the longest of the places decides. */
-static struct cost together_from(const struct phases *p, int *k)
+static struct cost together_from(const struct phases *p, const struct cost time[], int *k)
 {
     struct cost at[PHASE_PLACES + 1], all = { .s = 0 };
 
@@ -364,27 +391,43 @@ static struct cost together_from(const struct phases *p, int *k)
     do {
         struct cost *to = &at[phase_place(&p->plan, &p->plan.step[*k])];
         if (!is_meanwhile(p, *k))
-            *to = sum_of(to, &p->time[*k]);
+            *to = sum_of(to, &time[*k]);
     } while (++*k < p->plan.nsteps && p->plan.step[*k].with_before);
     for (int i = 0; i <= PHASE_PLACES; i++)
         all = longer_of(&all, &at[i]);
     return all;
 }
 
-/* Phases err alike: their intervals add.  Apart and asynchronous, the longer side decides. */
-static void add_times(struct phases *p)
+/* Phases err alike: their intervals add.  Apart and asynchronous, the longer side decides; *shorter: the other one. */
+static struct cost all_of(const struct phases *p, const struct cost time[], double *shorter)
 {
     struct cost side[2];
 
     memset(side, 0, sizeof side);
     for (int k = 0; k < p->plan.nsteps; k++)
-        side[1] = is_meanwhile(p, k) ? sum_of(&side[1], &p->time[k]) : side[1];
+        side[1] = is_of_engine(p, k) ? sum_of(&side[1], &time[k]) : side[1];
     for (int k = 0; k < p->plan.nsteps;) {
-        struct cost some = together_from(p, &k);
+        struct cost some = together_from(p, time, &k);
         side[0] = sum_of(&side[0], &some);
     }
-    p->iteration = longer_of(&side[0], &side[1]);
-    p->apart_s = fmin(side[0].s, side[1].s);
+    *shorter = fmin(side[0].s, side[1].s);
+    return longer_of(&side[0], &side[1]);
+}
+
+static void add_times(struct phases *p)
+{
+    double shorter;
+
+    p->iteration = all_of(p, p->time, &p->apart_s);
+    for (int i = 0; i < PHASE_CORNERS; i++) {
+        struct cost time[PHASE_STEPS];
+        for (int k = 0; k < p->plan.nsteps; k++) {
+            enum phase_does does = p->plan.step[k].does;
+            bool high = i & (does == DOES_GENERATE ? PHASE_CORNER_OF_GENERATION : does == DOES_HAND_OVER ? PHASE_CORNER_OF_HAND_OVER : PHASE_CORNERS / 2);
+            time[k] = (struct cost){ .s = high ? p->time[k].high_s : p->time[k].low_s };
+        }
+        p->corner[i] = all_of(p, time, &shorter).s;
+    }
 }
 
 /* Host memory of a node in its fullest phase: what sleeps there, and what plans keep there themselves. */

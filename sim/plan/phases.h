@@ -48,12 +48,15 @@ struct phases_asked {
     { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
     { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }
 
+/* Bits of a corner: what is at its high end; the third one is all else. */
+enum { PHASE_CORNER_OF_GENERATION = 1, PHASE_CORNER_OF_HAND_OVER = 2, PHASE_CORNERS = 8 };
+
 /* A role as it is planned. */
 struct phases_role {
     struct plan plan;               /* of an engine: none */
     bool planned;
     struct reserved_left left;
-    struct cost step;               /* of a role that trains */
+    struct cost step, short_step;   /* of a role that trains: with samples as long as they may be, and as long as they are where it has no padding */
     int64_t kept;                   /* what it holds between forward and backward */
     bool fits;                      /* alone */
     struct evaluation *is;          /* of a role that trains; NULL: none */
@@ -99,6 +102,7 @@ struct phases {
     int64_t available, limit;       /* of a GPU, with the headroom kept and without */
     int64_t host, host_available;   /* of a node: the largest phase's */
     struct cost iteration;
+    double corner[PHASE_CORNERS];   /* its seconds with generation, handing over and all else each at an end of its interval */
     double moves_s;                 /* of it: to host memory and back */
     double apart_s;                 /* asynchronous: the shorter of the two sides; its GPUs are idle for the rest */
     bool fits, tight;
@@ -137,6 +141,7 @@ struct phases_layout {
     enum role_where between;        /* of roles that train */
     int64_t update_times, forward_times;    /* as many samples in a micro-step as the plan asked for */
     struct cost iteration;
+    double  corner[PHASE_CORNERS];
     bool    tight;                  /* it fits, but as phases.tight says */
     double  idle;                   /* share of GPU time in which nothing runs */
     int64_t needed;
@@ -145,6 +150,12 @@ enum { PHASE_LAYOUTS = 256 };
 /* Layouts of the same GPUs that fit, the fastest first: engine and trainers together, the engine asleep or not, trainers on the host or not;
  * or apart, one step off (of a plan whose engine is apart, these alone); roles with GPUs of their own there, on half or twice as many, or with the trainers; the fastest two with larger micro-batches too.  The engine has the largest share that fits.  Returns how many; *tried: plans that were evaluated. */
 int phases_search(const struct phases *p, struct phases_layout out[PHASE_LAYOUTS], int *tried);
+
+/* -1: the first is faster, 1: the second, wherever in their intervals generation, handing over and all else lie, for both alike where both do it in one
+ * way; 0: that cannot be told. */
+int phases_faster(const struct phases_layout *a, const struct phases_layout *b);
+/* The fastest layout together and the fastest apart; NULL: there is none. */
+const struct phases_layout *phases_fastest(const struct phases_layout *l, int n, bool apart);
 
 /* ---- phases_gpus.c ---- */
 

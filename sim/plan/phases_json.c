@@ -76,7 +76,9 @@ static json_t *layouts_json(const struct phases *p)
                                               "between", role_where_name(l[i].between), "micro_batch_times", (json_int_t)l[i].update_times,
                                               "forward_micro_batch_times", (json_int_t)l[i].forward_times, "iteration", cost_json(&l[i].iteration), "idle", l[i].idle,
                                               "needed_bytes", (json_int_t)l[i].needed, "plan", l[i].doc));
-    return json_pack("{s:i, s:o}", "tried", tried, "fit", rows);
+    const struct phases_layout *together = phases_fastest(l, n, false), *apart = phases_fastest(l, n, true);
+    int faster = together && apart ? phases_faster(together, apart) : 0;
+    return json_pack("{s:i, s:o, s:s?}", "tried", tried, "fit", rows, "faster", faster == 0 ? NULL : faster < 0 ? "together" : "apart");
 }
 
 /* GPUs beside the first ones. */
@@ -100,7 +102,7 @@ static json_t *places_json(const struct phases *p)
 json_t *phases_json(const struct phases *p)
 {
     struct phases_change c[PHASE_CHANGES];
-    json_t *roles = json_array(), *phases = json_array(), *changes = json_array();
+    json_t *roles = json_array(), *phases = json_array(), *changes = json_array(), *corners = json_array();
     int n = p->fits ? 0 : phases_changes(p, c);
 
     for (int i = 0; i < p->plan.nroles; i++)
@@ -113,6 +115,9 @@ json_t *phases_json(const struct phases *p)
                           p->fits, "tight", p->tight, "why_not", p->fits ? json_null() : json_string(p->why_not), "largest",
                           p->plan.step[p->largest].name, "usable_bytes", (json_int_t)p->available, "limit_bytes", (json_int_t)p->limit, "host_bytes_of_a_node",
                           (json_int_t)p->host, "samples", (json_int_t)p->plan.samples, "iteration", cost_json(&p->iteration), "roles", roles, "phases", phases);
+    for (int i = 0; i < PHASE_CORNERS; i++)
+        json_array_append_new(corners, json_real(p->corner[i]));
+    json_object_set_new(j, "iteration_corners_s", corners);
     json_object_set_new(j, "moves_s", json_real(p->moves_s));
     json_object_set_new(j, "generation", generation_json(p));
     json_object_set_new(j, "hand_over", handover_json(p));

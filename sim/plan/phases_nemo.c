@@ -318,11 +318,16 @@ static int read_policy(struct importing *in, int64_t sequences)
     return rc;
 }
 
-/* Packed or grouped samples are run without padding. */
-static void set_unpadded(struct importing *in, json_t *role)
+/* Packed or grouped samples are run without padding, as many in a micro-step as find room. */
+static bool packs(struct importing *in)
 {
-    if (import_flag(in, POLICY "sequence_packing.enabled", false) || import_flag(in, POLICY "dynamic_batching.enabled", false))
-        json_object_set_new(role, "unpadded", json_true());
+    return import_flag(in, POLICY "sequence_packing.enabled", false) || import_flag(in, POLICY "dynamic_batching.enabled", false);
+}
+
+static void set_packed(json_t *role, bool packed)
+{
+    if (packed)
+        json_object_update_new(role, json_pack("{s:b, s:b}", "unpadded", 1, "packed", 1));
 }
 
 /* States go by Tensor.to("cpu") (models/policy/workers: move_optimizer(), move_optimizer_to_device()), FSDP2's weights too; Megatron-LM's buffers have
@@ -340,7 +345,7 @@ static void add_policy(struct importing *in, bool stays)
     if (nemo_is_megatron(in))
         json_object_set_new(role, "frees_gradients", json_true());
     set_pageable(in, role);
-    set_unpadded(in, role);
+    set_packed(role, packs(in));
     import_role(in, "policy", role);
 }
 
@@ -377,16 +382,14 @@ static int read_critic(struct importing *in, int64_t *micro)
         rc = critic_plan(in, &p);
         *micro = rc == 0 ? micro_of(in, POLICY "logprob_batch_size", "logprob_mb_tokens", p.micro_batch) : 0;
     }
-    bool packs = import_flag(in, POLICY "sequence_packing.enabled", false) || import_flag(in, POLICY "dynamic_batching.enabled", false);
-    bool frees = nemo_is_megatron(in);
+    bool packed = packs(in), frees = nemo_is_megatron(in);
     in->f = before;
     json_decref(f.doc);
     if (rc == 0) {
         json_t *plan = plan_to_json(&p);
         import_numbers(plan, HEAD_VALUE);
         json_t *role = json_pack("{s:o, s:s, s:b, s:b}", "train", plan, "between", "host", "empties_cache", 1, "own_process", 1);
-        if (packs)
-            json_object_set_new(role, "unpadded", json_true());
+        set_packed(role, packed);
         json_object_set_new(role, "pageable", json_string(frees ? "states" : "all"));
         if (frees)
             json_object_set_new(role, "frees_gradients", json_true());
@@ -398,14 +401,15 @@ static int read_critic(struct importing *in, int64_t *micro)
 
 /* ---- GRPO and PPO ---- */
 
-/* GPUs of the engine alone; 0: it shares the trainers'.  -1: reported. */
+/* GPUs of the engine alone; 0: it shares the trainers'.  -1: reported.  Nodes are the recipe's, which NVLink may join to larger ones. */
 static int64_t engine_gpus(struct importing *in, const struct cluster *c)
 {
     int64_t gpus = import_count(in, GEN "colocated.resources.gpus_per_node", 1, 0), nodes = import_count(in, GEN "colocated.resources.num_nodes", 1, 0);
+    bool several = import_count(in, "cluster.num_nodes", 1, 1) > 1;
 
     if (import_flag(in, GEN "colocated.enabled", true))
         return 0;
-    gpus = c->nodes == 1 ? gpus : nodes * c->gpus_per_node;
+    gpus = several ? nodes * import_count(in, "cluster.gpus_per_node", 1, c->gpus_per_node) : c->nodes == 1 ? gpus : nodes * c->gpus_per_node;
     if (gpus < 1 || gpus >= c->world_size)
         return fail("%s: " GEN "colocated.resources: %" PRId64 " of %" PRId64 " GPUs for generation: some have to train", in->f->path, gpus, c->world_size);
     return gpus;
@@ -471,6 +475,17 @@ static void log_probs(struct importing *in, const char *name, int64_t micro)
     import_phase(in, phase);
 }
 
+/* Tensors are packed into two buffers in turns; apart each has 2 % of a GPU's memory, up to 5 GiB (utils/packed_tensor.py). */
+static void hand_over(struct importing *in, const struct cluster *all, bool apart)
+{
+    int64_t bucket = all->memory / 50, most = (int64_t)5 << 30;
+    json_t *phase = json_pack("{s:s, s:s, s:s, s:b}", "name", "weights", "hand_over", "policy", "to", "engine", "overlapped", 1);
+
+    if (apart)
+        json_object_set_new(phase, "bucket_bytes", json_integer(bucket < most ? bucket : most));
+    import_phase(in, phase);
+}
+
 /* A key of the section "grpo" or "ppo". */
 static int64_t count_of(struct importing *in, enum algorithm a, const char *key, int64_t least, int64_t usual)
 {
@@ -505,11 +520,11 @@ static int add_updates(struct importing *in, enum algorithm a)
 }
 
 /* `values`: samples of the critic's forward. */
-static int rl_phases(struct importing *in, enum algorithm a, int64_t values)
+static int rl_phases(struct importing *in, enum algorithm a, int64_t values, const struct cluster *all, bool apart)
 {
     int64_t micro = micro_of(in, POLICY "logprob_batch_size", "logprob_mb_tokens", in->actor.micro_batch);
 
-    import_phase(in, json_pack("{s:s, s:s, s:s}", "name", "weights", "hand_over", "policy", "to", "engine"));
+    hand_over(in, all, apart);
     import_phase(in, json_pack("{s:s, s:s}", "name", "generate", "generate", "engine"));
     if (a == PPO)
         import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "values", "forward", "critic", "micro_batch", (json_int_t)values));
@@ -546,15 +561,15 @@ static json_t *rl(struct importing *in, enum algorithm a, const struct cluster *
         return NULL;
     }
     add_engine(in, all, apart);
-    if (rl_phases(in, a, values) < 0) {
+    if (rl_phases(in, a, values, all, apart > 0) < 0) {
         json_decref(response);
         return NULL;
     }
     json_t *doc = import_document(in, "NeMo-RL", prompts * n, n, seq - (asked > 0 && asked < longest ? asked : longest), response);
-    if (apart && is_async(in) && import_count(in, a == PPO ? "ppo.async_ppo.max_trajectory_age_steps" : "grpo.async_grpo.max_trajectory_age_steps", 1, 1) > 1)
-        notes_add(in->notes, "max_trajectory_age_steps: responses of several steps before are planned as one step off");
-    if (apart && is_async(in))
+    if (apart && is_async(in)) {        /* async_utils.py: as many steps' prompts are in flight at most */
         json_object_set_new(doc, "asynchronous", json_true());
+        json_object_set_new(doc, "ahead", json_integer(import_count(in, a == PPO ? "ppo.async_ppo.max_trajectory_age_steps" : "grpo.async_grpo.max_trajectory_age_steps", 1, 1)));
+    }
     return doc;
 }
 
@@ -601,6 +616,8 @@ static json_t *planned(struct importing *in)
     if (apart < 0)
         return NULL;
     tell_unknown(in);
+    if (all.nodes > 1 && !strncmp(all.gpu.name, "gb", 2))
+        notes_add(in->notes, "--cluster: a network joins these nodes; where NVLink does (NVL72), write %" PRId64 "x%s", all.world_size, all.gpu.name);
     unread_ranks(in->notes, "cluster", import_count(in, "cluster.gpus_per_node", 1, 0) * import_count(in, "cluster.num_nodes", 1, 1), all.world_size);
     if (apart)
         in->cluster = part = phases_part_of(&all, all.world_size - apart);

@@ -132,6 +132,9 @@ static json_t *model_of(struct importing *in, const struct model *is, int64_t se
     static const char *const codes[] = { "fp8", "fp8_recipe", "fp8_param" };
     json_t *m = section(in, CFG, keys, sizeof keys / sizeof *keys), *fp8;
 
+    /* NeMo-RL's images have no APEX, whose kernel adds a weight's gradient to main_grad (0.6: false by name). */
+    if (!json_object_get(m, "gradient_accumulation_fusion"))
+        json_object_set_new(m, "gradient_accumulation_fusion", json_false());
     json_object_update_new(m, json_pack("{s:I, s:f, s:f, s:i, s:b, s:b}", "seq_length", (json_int_t)seq, "hidden_dropout", 0.0, "attention_dropout", 0.0,
                                         "make_vocab_size_divisible_by", 1, "cross_entropy_loss_fusion", 0, "bf16", 1));
     if (import_flag(in, CFG "fp8_cfg.enabled", false)) {

@@ -2,12 +2,14 @@
 #include "sim/plan/phases_role.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "base/room.h"
+#include "base/size.h"
 #include "model/memory/evaluate.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
@@ -100,6 +102,98 @@ static struct evaluation *evaluated(const struct plan *p)
     return NULL;
 }
 
+/* ---- samples as long as they are ---- */
+
+bool phases_is_short(const struct phases *p, int i)
+{
+    double tokens = p->plan.prompt + p->plan.response.mean;
+
+    return p->plan.role[i].unpadded && p->plan.response.mean > 0 && tokens < (double)p->role[i].plan.seq;
+}
+
+/* Stages of NeMo-RL's pipelines take rows of one length, the longest's (models/megatron/common.py: _get_pack_sequence_parameters_for_megatron());
+ * tensor and context ranks cut a row evenly. */
+struct phases_rows phases_rows_of(const struct phases *p, int i, int64_t micro, int64_t samples)
+{
+    const struct phase_role *r = &p->plan.role[i];
+    const struct plan *plan = &p->role[i].plan;
+    double all = (p->plan.prompt + p->plan.response.mean) * (double)samples, room = (double)(micro * plan->seq);
+    int64_t rows = r->packed ? lengths_rows(&p->plan.response, p->plan.prompt, room, samples) : ceil_div(samples, micro);
+    double tokens = r->packed && plan->parallel.pipeline > 1 ? room : all / (double)rows;
+    int64_t cut = (plan->parallel.tensor > 1 ? plan->parallel.tensor : 1) * (plan->parallel.context > 1 ? 2 * plan->parallel.context : 1);
+    int64_t seq = ceil_div((int64_t)tokens, micro * cut) * cut;
+
+    return (struct phases_rows){ rows, seq < plan->seq ? seq : plan->seq };
+}
+
+/* The same plan with other samples, evaluated; plan and evaluation are the caller's.  NULL: reported. */
+static struct evaluation *with_samples(const struct phases *p, const struct plan *of, const char *const pairs[], int npairs, const char *db, struct plan *as)
+{
+    struct evaluation *e = NULL;
+
+    if (plan_source_with(of, pairs, npairs, as) < 0) {
+        fail("%s: phases: \"unpadded\": the plan does not take shorter samples", p->where);
+        return NULL;
+    }
+    if (measured_load(db, as->precision, as->kernels, &as->cluster) == 0)
+        e = evaluated(as);
+    if (!e) {
+        measured_unload(&as->cluster);
+        plan_free(as);
+    }
+    return e;
+}
+
+static void drop_samples(struct plan *as, struct evaluation *e)
+{
+    measured_unload(&as->cluster);
+    phases_drop(as, &e);
+}
+
+static int short_step(struct phases *p, int i, const char *db)
+{
+    struct phases_role *r = &p->role[i];
+    struct phases_rows of = phases_rows_of(p, i, r->plan.micro_batch, plan_global_batch(&r->plan));
+    char seq[40], steps[48];
+    const char *pairs[] = { seq, steps };
+    struct plan as;
+
+    snprintf(seq, sizeof seq, "seq=%" PRId64, of.seq);
+    snprintf(steps, sizeof steps, "accumulation=%" PRId64, ceil_div(of.rows, plan_batch_ranks(&r->plan)));
+    struct evaluation *e = with_samples(p, &r->plan, pairs, 2, db, &as);
+    if (!e)
+        return -1;
+    int rc = step_of(&as, e, &r->short_step);
+    r->short_step.high_s = fmax(r->short_step.high_s, r->step.high_s);
+    drop_samples(&as, e);
+    return rc;
+}
+
+static const char *const forward_pairs[] = { "recompute=full", "accumulation=1", "parallel.pipeline_schedule=1f1b", "parallel.virtual_stages=1" };
+/* Of interleaved stages the same blocks are one behind the other. */
+static int of_forward(const struct plan *p) { return p->parallel.virtual_stages > 1 ? 4 : 2; }
+
+int phases_short_forward(const struct phases *p, int i, int64_t micro, int64_t seq, const char *db, struct cost *first, struct cost *next)
+{
+    const struct plan *of = &p->role[i].plan;
+    char batch[48], tokens[40];
+    const char *pairs[6] = { batch, tokens };
+    struct forward f;
+    struct plan as;
+
+    snprintf(batch, sizeof batch, "micro_batch=%" PRId64, micro);
+    snprintf(tokens, sizeof tokens, "seq=%" PRId64, seq);
+    memcpy(pairs + 2, forward_pairs, sizeof forward_pairs);
+    struct evaluation *e = with_samples(p, of, pairs, 2 + of_forward(of), db, &as);
+    if (!e)
+        return -1;
+    int rc = forward_of(&as, e, &f);
+    *first = f.time;
+    *next = f.next;
+    drop_samples(&as, e);
+    return rc;
+}
+
 int phases_role_figures(struct phases *p, int i, const char *db, bool timed)
 {
     struct phases_role *r = &p->role[i];
@@ -118,7 +212,7 @@ int phases_role_figures(struct phases *p, int i, const char *db, bool timed)
         rc = 0;
     }
     measured_unload(&r->plan.cluster);
-    return rc;
+    return rc == 0 && timed && phases_is_short(p, i) ? short_step(p, i, db) : rc;
 }
 
 void phases_drop(struct plan *p, struct evaluation **e)
@@ -137,11 +231,11 @@ int phases_role_forward(struct phases *p, int k, int i, int64_t micro_batch, con
     struct phases_role *r = &p->role[i];
     struct phases_forward *f = &p->forward[k];
     char micro[48];
-    const char *pairs[] = { "recompute=full", "accumulation=1", micro, "parallel.pipeline_schedule=1f1b", "parallel.virtual_stages=1" };
-    int npairs = r->plan.parallel.virtual_stages > 1 ? 5 : 3;       /* of interleaved stages the same blocks are one behind the other */
+    const char *pairs[5] = { micro };
 
+    memcpy(pairs + 1, forward_pairs, sizeof forward_pairs);
     snprintf(micro, sizeof micro, "micro_batch=%" PRId64, micro_batch);
-    if (plan_source_with(&r->plan, pairs, npairs, &f->as) < 0)
+    if (plan_source_with(&r->plan, pairs, 1 + of_forward(&r->plan), &f->as) < 0)
         return fail("%s: phases: %s: a forward without gradients is planned by full recompute, which this plan does not take", p->where, p->plan.step[k].name);
     f->is = measured_load(db, f->as.precision, f->as.kernels, &f->as.cluster) < 0 ? NULL : evaluated(&f->as);
     int rc = f->is ? forward_of(&f->as, f->is, out) : -1;

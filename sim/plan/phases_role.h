@@ -2,6 +2,8 @@
 #ifndef DPX_PHASES_ROLE_H
 #define DPX_PHASES_ROLE_H
 
+#include <stdbool.h>
+
 #include "sim/plan/phases.h"
 
 /* The plan of role i, on the phases' cluster.  0, or -1 reported. */
@@ -10,6 +12,16 @@ int phases_role_plan(struct phases *p, int i);
 int phases_role_figures(struct phases *p, int i, const char *db, bool timed);
 /* A forward of role i in step k, with so many samples a rank.  0, or -1 reported. */
 int phases_role_forward(struct phases *p, int k, int i, int64_t micro_batch, const char *db, struct forward *out);
+
+/* ---- samples as long as they are, of a role without padding ---- */
+
+/* Micro-steps that so many samples of all ranks take, `micro` of them in one, or packed; and what one has for "seq". */
+struct phases_rows { int64_t rows, seq; };
+struct phases_rows phases_rows_of(const struct phases *p, int i, int64_t micro, int64_t samples);
+/* Is a sample shorter than what role i is planned for, and not padded? */
+bool phases_is_short(const struct phases *p, int i);
+/* Seconds of a forward of such micro-steps.  0, or -1 reported. */
+int phases_short_forward(const struct phases *p, int i, int64_t micro, int64_t seq, const char *db, struct cost *first, struct cost *next);
 
 /* Frees an evaluation, and its plan where that is not NULL; *e may be NULL. */
 void phases_drop(struct plan *p, struct evaluation **e);

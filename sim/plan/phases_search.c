@@ -80,6 +80,7 @@ static void keep(struct layouts *l, json_t *doc, struct phases_layout of, const 
 {
     of.doc = json_incref(doc);
     of.iteration = q->iteration;
+    memcpy(of.corner, q->corner, sizeof of.corner);
     of.idle = idle_of(q);
     of.trainer_gpus = q->cluster.world_size;
     of.needed = q->moment[q->largest].needed;
@@ -182,6 +183,7 @@ static void try_together(struct layouts *l, int64_t tensor)
         json_t *doc = json_deep_copy(l->p->doc), *e = role_of(doc, engine);
         json_object_del(e, "cluster");
         json_object_del(doc, "asynchronous");
+        json_object_del(doc, "ahead");
         json_object_set_new(e, "tensor", json_integer(tensor));
         json_object_set_new(e, "sleep", json_integer(ways[i].sleep));
         set_trainers(l->p, doc, ways[i].between);

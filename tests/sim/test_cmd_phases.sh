@@ -261,6 +261,19 @@ apart() {
     ask "$tmp/apart.json" 0
     holds "all(p['engine_bytes'] == 0 for p in d['phases']) and role['engine']['apart']"
     holds "abs(d['iteration']['s'] - max(phase['generate']['time']['s'], sum(p['time']['s'] for n, p in phase.items() if n != 'generate'))) < 1e-9"
+    # where the engine decides it waits for its weights, too
+    ask "$tmp/apart.json" 0 --set response.longest=1536 roles.engine.max_num_seqs=16
+    holds "d['iteration']['s'] > sum(p['time']['s'] for n, p in phase.items() if p['does'] in ('forward', 'update', 'hands over'))"
+    holds "abs(d['iteration']['s'] - sum(p['time']['s'] for p in phase.values() if p['does'] in ('generates', 'hands over'))) < 1e-9"
+    # the responses of two iterations at once, each of which has half of the time
+    ask "$tmp/apart.json" 0 --set samples=2048
+    cp "$tmp/doc" "$tmp/twice"
+    ask "$tmp/apart.json" 0 --set ahead=2
+    holds "d['generation'] == json.load(open('$tmp/twice'))['generation'] and 2 * d['samples'] == json.load(open('$tmp/twice'))['samples']"
+    holds "abs([p for p in json.load(open('$tmp/twice'))['phases'] if p['name'] == 'generate'][0]['time']['s'] - phase['generate']['time']['s'] - d['generation']['time']['s'] / 2) < 1e-9"
+    says 'ahead: must be 1 where the plan is not "asynchronous"' demo/grpo.json --set ahead=2
+    # the ends of what is not known are those of the interval
+    holds "len(d['iteration_corners_s']) == 8 and [d['iteration_corners_s'][i] for i in (0, 7)] == [d['iteration'][k] for k in ('low_s', 'high_s')]"
 }
 check 'an engine apart, one step off: the longer side decides' "$(apart)"
 
@@ -283,6 +296,8 @@ layouts() {
         [ "$(figure "'%r %r' % (d['iteration']['s'], phase[d['largest']]['needed_bytes'])")" = "$(cat "$tmp/figures")" ] || cat "$tmp/figures"
         holds "phase['update']['times'] == 4"
     done
+    # together or apart is said where no corner has it the other way round
+    holds "json.load(open('$tmp/found'))['search']['faster'] in (None, json.load(open('$tmp/found'))['search']['fit'][0]['layout'])"
     # apart: as many GPUs
     holds "d['cluster']['world_size'] + d['plan']['roles']['engine']['cluster']['gpus_per_node'] == 8"
     says 'tries an engine beside the trainers and apart' demo/grpo.json --search --set roles.engine.cluster=2xh100
@@ -368,13 +383,17 @@ END
 }
 check 'the schema has the keys that are read' "$(schema)"
 
-# Samples have 512 + 700 of 2048 tokens on average: without padding an update, nothing moved, takes that share of the time, and the reference, which is
-# elsewhere, is no byte on the actor's GPUs.
+# Samples have 512 + 700 of 2048 tokens on average: without padding an update, nothing moved, takes what steps of samples of 1212 tokens do, and the
+# reference, which is elsewhere, is no byte on the actor's GPUs.
 unpadded_and_places() {
     ask demo/grpo.json 0 --set roles.actor.between=device roles.reference.between=device roles.engine.sleep=2 roles.engine.version=0.11
     cp "$tmp/doc" "$tmp/padded"
     ask demo/grpo.json 0 --set roles.actor.between=device roles.reference.between=device roles.engine.sleep=2 roles.actor.unpadded=true
-    holds "abs(phase['update']['time']['s'] * 2048 / 1212 - [p for p in json.load(open('$tmp/padded'))['phases'] if p['name'] == 'update'][0]['time']['s']) < 1e-9"
+    python3 -c 'import json, sys; p = json.load(open(sys.argv[1]))["plan"]; print(json.dumps(dict(p["roles"]["actor"]["train"], dpx_plan=1, cluster=p["cluster"], seq=1212)))' \
+        "$tmp/doc" >"$tmp/short.json"
+    "$dpxplan" eval "$tmp/short.json" --json >"$tmp/short"
+    holds "abs(phase['update']['time']['s'] / phase['update']['times'] / json.load(open('$tmp/short'))['time']['step_s'] - 1) < 1e-9"
+    holds "phase['update']['time']['high_s'] == [p for p in json.load(open('$tmp/padded'))['phases'] if p['name'] == 'update'][0]['time']['high_s']"
     holds "phase['reference']['time'] == [p for p in json.load(open('$tmp/padded'))['phases'] if p['name'] == 'reference'][0]['time']"
     python3 -c '
 import json

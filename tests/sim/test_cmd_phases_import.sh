@@ -223,11 +223,13 @@ END
 printf 'defaults: base.yaml\npolicy:\n  train_micro_batch_size: 8\n  generation: { colocated: { enabled: false, resources: { gpus_per_node: 4 } } }\n' >"$tmp/apart.yaml"
 sed '/^grpo/d; /^  generation/,/colocated/d' "$tmp/base.yaml" >"$tmp/rest.yaml"
 
-# 512 samples in 2 steps; log-probabilities in micro-steps of 4 on 8 GPUs; 1,543,714,304 weights in fp32 over 8.
+# 512 samples in 2 steps; of 112 tokens and up to 400 more, the longest first, they fill 79 rows of 4 x 512 in log-probabilities; 1,543,714,304 weights in
+# fp32 over 8.
 nemo() {
     ask "$tmp/base.yaml" 0 --response 200,400
     holds "[p['name'] for p in d['phases']] == ['weights', 'generate', 'log-probs', 'reference', 'update']"
-    holds "phase['update']['times'] == 2 and phase['log-probs']['times'] == 16 and phase['reference']['times'] == 16"
+    holds "phase['update']['times'] == 2 and phase['log-probs']['times'] == 10 and phase['reference']['times'] == 10"
+    holds "plan['policy']['unpadded'] and plan['policy']['packed'] and d['plan']['phases'][0]['overlapped']"
     holds "0 <= role['policy']['params_bytes'] - 1543714304 * 4 / 8 <= 65536 and role['policy']['between'] == 'host' and role['policy']['empties_cache']"
     # attention, MLP and norms each in a checkpoint_wrapper (nemo_rl/models/dtensor/parallelize.py)
     holds "plan['policy']['train']['recompute'] == 'modules' and plan['policy']['train']['accumulation'] == 8 and plan['engine']['sleep'] == 1"
@@ -240,12 +242,18 @@ nemo() {
     holds "plan['engine']['quantization'] == 'fp8-block' and plan['engine']['pipeline'] == 2 and role['engine']['quantization'] == 'fp8-block'"
     says 'num_last_layers_in_bf16: layers that stay' "$tmp/base.yaml" --set policy.generation.vllm_cfg.precision=fp8 policy.generation.vllm_cfg.num_last_layers_in_bf16=1
     says 'expert 4: qwen2.5-1.5b has 0 experts' "$tmp/base.yaml" --set policy.generation.vllm_cfg.expert_parallel_size=4
-    # what differs is over what is in the file of "defaults": 4 GPUs train, in micro-steps of 8
+    # what differs is over what is in the file of "defaults": 4 GPUs train, in micro-steps of 8; 39 rows of 8 x 512
     ask "$tmp/apart.yaml" 0 --response 200,400
     holds "d['cluster']['world_size'] == 4 and plan['engine']['cluster']['gpus_per_node'] == 4 and plan['policy']['train']['micro_batch'] == 8"
-    holds "phase['log-probs']['times'] == 16 and role['policy']['between'] == 'device' and d['plan'].get('asynchronous') is None"
-    ask "$tmp/apart.yaml" 0 --response 200,400 --set grpo.async_grpo.enabled=true
-    holds "d['plan']['asynchronous']"
+    holds "phase['log-probs']['times'] == 10 and role['policy']['between'] == 'device' and d['plan'].get('asynchronous') is None"
+    ask "$tmp/apart.yaml" 0 --response 200,400 --set grpo.async_grpo.enabled=true grpo.async_grpo.max_trajectory_age_steps=3
+    holds "d['plan']['asynchronous'] and d['plan']['ahead'] == 3"
+    # two of a recipe's four nodes of 4 GPUs, which one NVLink domain joins
+    printf 'defaults: base.yaml\ncluster: { gpus_per_node: 4, num_nodes: 4 }\npolicy:\n  generation: { colocated: { enabled: false, resources: { num_nodes: 2, gpus_per_node: 4 } } }\n' >"$tmp/trays.yaml"
+    for joined in 16xgb200 4x4xgb200; do
+        "$dpxplan" phases "$tmp/trays.yaml" --cluster $joined --response 200,400 --json >"$tmp/doc" 2>"$tmp/err" || cat "$tmp/err"
+        holds "d['cluster']['world_size'] == 8 and plan['engine']['cluster']['nodes'] * plan['engine']['cluster']['gpus_per_node'] == 8"
+    done
     # a file over another one that says where its logs are
     printf 'defaults: apart.yaml\nlogger: { log_dir: logs/x }\n' >"$tmp/logs.yaml"
     ask "$tmp/logs.yaml" 0 --response 200,400
@@ -276,7 +284,7 @@ nemo() {
     holds "role['policy']['other_bytes'] < 1 << 20 and phase['update']['needed_bytes'] - phase['log-probs']['needed_bytes'] > 1543714304 * 2"
     holds "plan['policy']['train']['dialect'] == 'megatron' and plan['policy']['frees_gradients'] and [p['name'] for p in d['phases']][-1] == 'update'"
     ask "$tmp/megatron.yaml" 0 --response 200,400 --set policy.megatron_cfg.pipeline_model_parallel_size=2 policy.megatron_cfg.tensor_model_parallel_size=2
-    holds "phase['log-probs']['times'] == 64 and role['policy']['params_bytes'] < 1543714304"
+    holds "phase['log-probs']['times'] == 40 and role['policy']['params_bytes'] < 1543714304"
     # adapters of rank 16 in all blocks' layers: 28 x 16 x (1536 + 2048 + 1536 + 1536 + 1536 + 17920 + 8960 + 1536), which have all states, gradients of two bytes
     says 'peft.target_modules: .*output layer' "$tmp/megatron.yaml" --set 'policy.megatron_cfg.peft={"enabled":true,"dim":16,"alpha":32,"target_modules":[]}'
     ask "$tmp/megatron.yaml" 0 --response 200,400 --set 'policy.megatron_cfg.peft={"enabled":true,"dim":16,"alpha":32,"dropout":0.0,"target_modules":[],"exclude_modules":["output_layer"],"lora_dtype":null}'

@@ -460,7 +460,7 @@ static void a_mixture_s_experts_are_handed_over(void **state)
         snprintf(text, sizeof text, "\"model\":\"mixtral-8x7b\",\"strategy\":\"zero1\",\"dialect\":\"megatron\",\"kernels\":\"te\",\"parallel\":{\"sequence\":true,%s}",
                  rows[i].parallel);
         plan_of(text, &p);
-        assert_int_equal(handover_of(&p, &e, 2, false, (int64_t)2 << 30, &h), 0);
+        assert_int_equal(handover_of(&p, &e, 2, &(struct handover_way){ .apart = NULL, .bucket = (int64_t)2 << 30 }, &h), 0);
         /* 32 layers of 8 experts with 3 matrices each, a router, 4 of attention and 2 norms; embedding, head, norm: half a millisecond each. */
         assert_int_equal(h.tensors, 32 * (8 * 3 + 7) + 3);
         h.time.s -= 0.5e-3 * (double)h.tensors;
@@ -482,13 +482,13 @@ static void weights_are_handed_over(void **state)
 
     (void)state;
     plan_of("\"strategy\":\"fsdp\",\"dialect\":\"torch\"", &p);
-    assert_int_equal(handover_of(&p, &e, 4, false, 0, &h), 0);
+    assert_int_equal(handover_of(&p, &e, 4, &(struct handover_way){ .apart = NULL, .bucket = 0 }, &h), 0);
     assert_int_equal(h.bytes, 2 * 8030261248);
     assert_int_equal(h.gathered, 4 * 8030261248);
     assert_int_equal(h.calls, 291);
     assert_int_equal(h.tensors, 291);
     assert_int_equal(h.peak, rows * 6);
-    assert_int_equal(handover_of(&p, &e, 4, false, (int64_t)4 << 30, &buckets), 0);
+    assert_int_equal(handover_of(&p, &e, 4, &(struct handover_way){ .apart = NULL, .bucket = (int64_t)4 << 30 }, &buckets), 0);
     assert_int_equal(buckets.calls, 8);
     assert_int_equal(buckets.peak, (int64_t)6 << 30);
     assert_true(buckets.time.s < h.time.s);
@@ -496,23 +496,44 @@ static void weights_are_handed_over(void **state)
     assert_true(h.time.s > 7.0 / 8 * 32.12e9 / 450e9);
     plan_free(&p);
     plan_of("\"strategy\":\"ddp\",\"dialect\":\"torch\"", &p);
-    assert_int_equal(handover_of(&p, &e, 4, false, 0, &whole), 0);
+    assert_int_equal(handover_of(&p, &e, 4, &(struct handover_way){ .apart = NULL, .bucket = 0 }, &whole), 0);
     assert_int_equal(whole.gathered, 0);
     assert_true(whole.time.s < h.time.s);
-    assert_int_equal(handover_of(&p, &e, 4, true, 0, &h), 0);
+    assert_int_equal(handover_of(&p, &e, 4, &(struct handover_way){ .apart = &p.cluster, .bucket = 0 }, &h), 0);
     assert_true(h.time.s > whole.time.s);
     plan_free(&p);
     /* Of two tensor ranks each sends and receives half of 16 GB; with two stages each rank's half is broadcast before. */
     plan_of("\"strategy\":\"zero1\",\"dialect\":\"megatron\",\"kernels\":\"te\",\"parallel\":{\"tensor\":2}", &p);
-    assert_int_equal(handover_of(&p, &e, 2, false, (int64_t)2 << 30, &buckets), 0);
+    assert_int_equal(handover_of(&p, &e, 2, &(struct handover_way){ .apart = NULL, .bucket = (int64_t)2 << 30 }, &buckets), 0);
     assert_int_equal(buckets.gathered, 2 * 8030261248);
     assert_int_equal(buckets.peak, (int64_t)2 << 30);
     assert_true(buckets.time.s - whole.time.s > 8.03e9 / 450e9);
     plan_free(&p);
     plan_of("\"strategy\":\"zero1\",\"dialect\":\"megatron\",\"kernels\":\"te\",\"accumulation\":4,\"parallel\":{\"tensor\":2,\"pipeline\":2}", &p);
-    assert_int_equal(handover_of(&p, &e, 2, false, (int64_t)2 << 30, &h), 0);
+    assert_int_equal(handover_of(&p, &e, 2, &(struct handover_way){ .apart = NULL, .bucket = (int64_t)2 << 30 }, &h), 0);
     assert_true(h.time.s - buckets.time.s > 8.03e9 / 450e9);
     assert_true(h.time.low_s - buckets.time.low_s < 16.06e9 / 450e9);
+    plan_free(&p);
+}
+
+/* Beside each other the longest of three parts decides, and two buckets are there; apart, NVIDIA-NeMo/RL pull 1379 has 14 s of DeepSeek-V3's. */
+static void parts_of_a_hand_over_overlap(void **state)
+{
+    struct engine e = usual(ENGINE_VLLM);
+    struct handover turns, beside;
+    struct cluster both;
+    struct plan p;
+
+    (void)state;
+    e.tensor = 32;
+    plan_of("\"cluster\":\"32x8xh100\",\"model\":\"deepseek-v3\",\"strategy\":\"zero1\",\"dialect\":\"megatron\",\"kernels\":\"te\",\"accumulation\":16,\"seq\":1536,"
+            "\"parallel\":{\"expert\":16,\"pipeline\":16,\"first_stage_less_layers\":1,\"last_stage_less_layers\":2}", &p);
+    assert_int_equal(cluster_load("64x8xh100", &both) | handover_of(&p, &e, 2, &(struct handover_way){ .bucket = (int64_t)2 << 30 }, &turns), 0);
+    assert_int_equal(handover_of(&p, &e, 2, &(struct handover_way){ .bucket = (int64_t)2 << 30, .overlapped = true }, &beside), 0);
+    assert_true(beside.peak == 2 * turns.peak && beside.time.s < turns.time.s && beside.time.s >= 0.5e-3 * (double)turns.tensors && 3 * beside.time.s > turns.time.s);
+    assert_int_equal(handover_of(&p, &e, 2, &(struct handover_way){ .apart = &both, .bucket = (int64_t)2 << 30, .overlapped = true }, &beside), 0);
+    assert_close(beside.time.s, 14, 1.4);
+    assert_true(beside.time.low_s < 14 && beside.time.high_s > 14);
     plan_free(&p);
 }
 
@@ -670,6 +691,7 @@ int main(void)
         cmocka_unit_test(a_forward_goes_through_a_pipeline),
         cmocka_unit_test(an_engine_that_stays_awake),
         cmocka_unit_test(weights_are_handed_over),
+        cmocka_unit_test(parts_of_a_hand_over_overlap),
         cmocka_unit_test(a_mixture_s_experts_are_handed_over),
         cmocka_unit_test(a_forward_has_no_gradients),
         cmocka_unit_test(documents_are_refused_by_key),
