@@ -138,7 +138,7 @@ static void add_memory(struct lines *l, const struct plan *p)
 void form_summary(const struct form *form, const struct form_file *f, const struct plan *p, char *out, size_t size)
 {
     struct lines l = { out, size, 0 };
-    const char *named = form->model(f);
+    const char *named = form ? form->model(f) : NULL;
 
     out[0] = '\0';
     add(&l, "model     %.60s, %s parameters", p->model.name, count_text(p->model.params).s);

@@ -304,6 +304,13 @@ nemo() {
     says 'colocated.resources' "$tmp/apart.yaml" --set policy.generation.colocated.resources.gpus_per_node=8
     says 'train_micro_batch_size' "$tmp/base.yaml" --set policy.train_micro_batch_size=some
     says 'defaults: .*none.yaml' "$tmp/apart.yaml" --set defaults=none.yaml
+    # import writes the phase plan of each, too, though no plan of one step is made of these files
+    for of in base megatron apart dpo sft rm ppo; do
+        responses=; case $of in dpo | sft | rm) ;; *) responses='--response 200,400' ;; esac
+        # shellcheck disable=SC2086
+        "$dpxplan" import "$tmp/$of.yaml" --cluster 8xh100 $responses -o "$tmp/plan.json" >"$tmp/out" 2>"$tmp/err" || { echo "import $of: exit $?"; cat "$tmp/err"; }
+        grep -q 'read as NeMo-RL' "$tmp/err" && "$dpxplan" phases "$tmp/plan.json" >"$tmp/out" || echo "import $of"
+    done
 }
 check 'NeMo-RL: GRPO, DPO, SFT and reward models, with defaults and references to other keys' "$(nemo)"
 
