@@ -11,7 +11,6 @@
 #include "model/exchange/unread.h"
 #include "model/form/form_bound.h"
 #include "model/form/form_rows.h"
-#include "model/plan/attention.h"
 #include "model/plan/root_units.h"
 
 static const struct form_row rows[] = {
@@ -200,15 +199,9 @@ static const char *const attentions[] = { "auto", "flash_attention_2", "flash_at
 /* trainer/model.py, resolve_auto_attn(): by compute capability.  Of the finished plan. */
 static void put_attention(struct plan *p, int said, struct notes *notes)
 {
-    static const enum attention_by by[] = { ATTENTION_BY_SDPA, ATTENTION_BY_FLASH_2, ATTENTION_BY_FLASH_3, ATTENTION_BY_FLASH_4 };
     int arch = p->cluster.gpu.sm_arch;
 
-    if (said == 0)
-        said = arch == 100 ? 3 : arch == 90 ? 2 : 1;
-    if (attention_takes(p, by[said]))
-        p->attention = by[said];
-    else
-        notes_add(notes, "model.attn: %s is planned with PyTorch's kernels here", attentions[said]);
+    form_put_attention(p, "model.attn", attentions[said > 0 ? said : arch == 100 ? 3 : arch == 90 ? 2 : 1], notes);
 }
 
 /* The base's weights and the adapters are in optimization_dtype both (lora.py: apply_lora_to_model()). */

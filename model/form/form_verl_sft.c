@@ -126,7 +126,10 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         notes_add(notes, "loss: a copy of the logits without each sample's last is not in the plan: %.3g GB in bf16",
                   2 * (double)(p->micro_batch > 0 ? p->micro_batch : form_count(&r, "data.micro_batch_size_per_gpu", 4)) * (double)form_count(&r, "data.max_length", 1024) *
                   (double)p->model.vocab / 1e9);
-    return form_end(&r, p);
+    if (form_end(&r, p) < 0)
+        return -1;
+    form_put_attention(p, "attention", "flash_attention_2", notes);     /* fsdp_sft_trainer.py asks for no other */
+    return 0;
 }
 
 const struct form form_verl_sft = {

@@ -274,6 +274,18 @@ static json_t *peft(const json_t *doc)
     return out;
 }
 
+/* models/automodel/setup.py: flash attention 2 for packed samples alone; Liger-Kernel's layers where they are asked for. */
+static void put_kernels(struct importing *in, json_t *model)
+{
+    bool packs = import_flag(in, POLICY "sequence_packing.enabled", false) && import_count(in, CFG "context_parallel_size", 1, 1) == 1;
+
+    json_object_set_new(model, "attn_implementation", json_string(packs ? "flash_attention_2" : "sdpa"));
+    json_object_set_new(model, "use_liger_kernel", json_false());
+    put(model, "attn_implementation", in->f->doc, CFG "automodel_kwargs.attn_implementation");
+    put(model, "use_liger_kernel", in->f->doc, CFG "automodel_kwargs.use_liger_kernel");
+    put(model, "force_hf", in->f->doc, CFG "automodel_kwargs.force_hf");
+}
+
 /* As Automodel's recipe says it; `sequences` of a sample. */
 static json_t *as_automodel(struct importing *in, int64_t sequences)
 {
@@ -297,10 +309,11 @@ static json_t *as_automodel(struct importing *in, int64_t sequences)
     out = json_pack("{s:{s:I, s:I}, s:{s:s, s:s, s:s}, s:o, s:{s:I}, s:o, s:{s:f}}", "step_scheduler", "global_batch_size",
                     (json_int_t)(sequences * import_count(in, POLICY "train_global_batch_size", 1, 1)), "local_batch_size", (json_int_t)(sequences * micro), "model",
                     "_target_", "nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained", "pretrained_model_name_or_path",
-                    import_text(in, POLICY "model_name", ""), "torch_dtype", "float32", "distributed", distributed, "packed_sequence", "packed_sequence_size",
+                    import_text(in, POLICY "model_name", ""), "torch_dtype", "float32", "distributed", distributed, "dataset", "seq_length",
                     (json_int_t)seq, "optimizer", optimizer, "clip_grad_norm", "max_norm", import_number(in, POLICY "max_grad_norm", 1));
     if (import_flag(in, CFG "lora_cfg.enabled", false))
         json_object_set_new(out, "peft", peft(doc));
+    put_kernels(in, json_object_get(out, "model"));
     return out;
 }
 
