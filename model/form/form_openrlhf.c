@@ -214,6 +214,9 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     if (attention && !strcmp(attention, "eager"))
         p->kernels = KERNELS_TORCH_EAGER;
     form_list_rest(f, rows, FORM_COUNT(rows), notes);
+    p->ds.zero_init = p->strategy == STRAT_ZERO3;       /* HfDeepSpeedConfig (models/actor.py, models/model.py) */
+    if (training_is_all(&p->train) && p->strategy != STRAT_DDP && !deepspeed_groups_beside(p))
+        p->ds.decay_groups = true;                      /* get_optimizer_grouped_parameters() */
     plan_resolve(p);
     form_put_attention(p, names[ATTENTION][0], attention ? attention : "flash_attention_2", notes);
     return plan_check(p, f->path);

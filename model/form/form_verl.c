@@ -370,6 +370,16 @@ static void read_rest(struct form_reading *r, const struct plan *p)
         notes_add(r->notes, "config_name: %.60s.yaml is not read: what it sets is not in the plan", config);
 }
 
+/* apply_fsdp2(): one word for blocks and root, which PyTorch frees after forward from 2.9 on; an untied embedding is a unit. */
+void verl_read_units(struct form_reading *r, const struct plan *p, bool reshards)
+{
+    form_set(r, "fsdp.root_reshard_after_forward", json_boolean(reshards));
+    if (!reshards)
+        form_set(r, "fsdp.reshard_after_forward", json_false());
+    if (!p->model.tied)
+        form_set(r, "fsdp.root_units", json_string("embed"));
+}
+
 static void read_sharing(struct form_reading *r, const struct plan *p, bool two, int64_t sharing)
 {
     int64_t group = json_integer_value(form_value(r->file->doc, FSDP "fsdp_size"));
@@ -382,8 +392,8 @@ static void read_sharing(struct form_reading *r, const struct plan *p, bool two,
     }
     if (two && sharing > 1)             /* FSDP1 has no other */
         form_set(r, "parallel.context_method", json_string("ulysses"));
-    if (two && !form_true(r, FSDP "reshard_after_forward", true))
-        form_set(r, "fsdp.reshard_after_forward", json_false());
+    if (two)
+        verl_read_units(r, p, form_true(r, FSDP "reshard_after_forward", true));
     if (group > 0 && group < p->cluster.world_size) {
         if (group % sharing)
             form_fail(r, FSDP "fsdp_size: %lld is not a multiple of the %lld ranks that share positions", (long long)group, (long long)sharing);

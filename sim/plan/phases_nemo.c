@@ -25,6 +25,7 @@
 
 #include "base/fail.h"
 #include "model/exchange/unread.h"
+#include "model/plan/modules_apart.h"
 #include "sim/plan/named.h"
 
 #define POLICY "policy."
@@ -317,6 +318,41 @@ static json_t *as_automodel(struct importing *in, int64_t sequences)
     return out;
 }
 
+/* Automodel's own classes that cannot hand their weights over one by one: transformers' are taken (_maybe_set_force_hf()). */
+static bool is_handed_over_whole(const struct model *m)
+{
+    static const char *const families[] = { "llama", "qwen2", "qwen3" };
+    bool is = false;
+
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        is = is || !strcmp(m->family, families[i]);
+    return is;
+}
+
+/* As the worker builds it; blocks' modules are checkpoints of their own whatever the class (the Automodel of April 2026 that NeMo-RL pins). */
+static int import_worker(struct importing *in, json_t *doc, bool named, struct plan *p)
+{
+    json_t *model = json_object_get(doc, "model"), *said = json_array(), *before = notes_divert(said), *line;
+    int rc = import_plan(in, doc, named, p);
+    bool again = rc == 0 && is_handed_over_whole(&p->model) && !json_object_get(model, "force_hf");
+    size_t i;
+
+    notes_divert(before);
+    json_array_foreach(said, i, line)
+        if (!again)
+            notes_say("%s", json_string_value(line));
+    json_decref(said);
+    if (again) {
+        plan_free(p);
+        *p = (struct plan){ .seq = 0 };
+        json_object_set_new(model, "force_hf", json_true());
+        rc = import_plan(in, doc, named, p);
+    }
+    if (rc == 0 && p->recompute == RECOMPUTE_FULL && p->model.experts == 0 && modules_apart_fit(&p->model))
+        p->recompute = RECOMPUTE_MODULES;
+    return rc;
+}
+
 static int read_policy(struct importing *in, int64_t sequences)
 {
     if (import_count(in, POLICY "max_total_sequence_length", 1, 0) == 0)
@@ -326,7 +362,7 @@ static int read_policy(struct importing *in, int64_t sequences)
         return nemo_megatron(in, samples, sequences * micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), false, &in->actor);
     }
     json_t *doc = as_automodel(in, sequences);
-    int rc = in->failed ? -1 : import_actor(in, doc);
+    int rc = in->failed ? -1 : import_worker(in, doc, false, &in->actor);
     json_decref(doc);
     return rc;
 }
@@ -365,7 +401,7 @@ static int critic_plan(struct importing *in, struct plan *p)
     if (nemo_is_megatron(in))
         return nemo_megatron(in, import_count(in, POLICY "train_global_batch_size", 1, 1), micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), true, p);
     json_t *doc = as_automodel(in, 1);
-    int rc = in->failed ? -1 : import_plan(in, doc, true, p);
+    int rc = in->failed ? -1 : import_worker(in, doc, true, p);
     json_decref(doc);
     return rc;
 }

@@ -231,6 +231,13 @@ nemo() {
     holds "0 <= role['policy']['params_bytes'] - 1543714304 * 4 / 8 <= 65536 and role['policy']['between'] == 'host' and role['policy']['empties_cache']"
     # attention, MLP and norms each in a checkpoint_wrapper (nemo_rl/models/dtensor/parallelize.py)
     holds "plan['policy']['train']['recompute'] == 'modules' and plan['policy']['train']['accumulation'] == 8 and plan['engine']['sleep'] == 1"
+    # flash attention of packed samples alone; transformers' own Qwen2, without Liger-Kernel (nemo_rl/models/automodel/setup.py)
+    holds "plan['policy']['train']['attention'] == 'flash-2' and not any(plan['policy']['train']['liger'].values())"
+    ask "$tmp/base.yaml" 0 --response 200,400 --set policy.sequence_packing.enabled=false policy.dtensor_cfg.activation_checkpointing=false
+    holds "plan['policy']['train']['attention'] == 'sdpa' and not any(plan['policy']['train']['liger'].values())"
+    ask "$tmp/base.yaml" 0 --response 200,400 --set policy.model_name=mistralai/Mistral-7B-v0.1
+    holds "plan['policy']['train']['recompute'] == 'modules' and not any(plan['policy']['train']['liger'].values())"
+    ask "$tmp/base.yaml" 0 --response 200,400
     # vLLM is in the worker's own process, and where it has several ranks Ray starts them
     holds "plan['engine']['driven'] == 'within' and d['generation']['gpu_s'] <= d['generation']['decode_s']"
     ask "$tmp/base.yaml" 0 --response 200,400 --set policy.generation.vllm_cfg.tensor_parallel_size=2 policy.generation.vllm_cfg.async_engine=true
