@@ -31,7 +31,7 @@ static const struct form_row rows[] = {
     { "model.force_hf", ROW_READ, NULL },
     { "model.load_base_model", ROW_SILENT, NULL }, { "model.use_cache", ROW_SILENT, NULL },
     { "model.use_liger_kernel", ROW_READ, NULL },
-    { "model.output_hidden_states", ROW_MATTERS, "every block's output stays until the loss" },
+    { "model.output_hidden_states", ROW_READ, NULL },
     { "model.num_hidden_layers", ROW_REFUSED, "another number of layers than the model has: give its config.json with --model" },
     { "model.backend.dispatcher", ROW_MATTERS, "another exchange of tokens than torch's all-to-all is not modelled" },
     { "model.backend.attn", ROW_READ, NULL },
@@ -69,7 +69,7 @@ static const struct form_row rows[] = {
     { "distributed.pipeline.round_virtual_stages_to_pp_multiple", ROW_READ, NULL },
     { "distributed.pipeline.patch_inner_model", ROW_SILENT, NULL }, { "distributed.pipeline.patch_causal_lm_model", ROW_READ, NULL },
     { "distributed.moe.reshard_after_forward", ROW_READ, NULL }, { "distributed.moe.wrap_outer_model", ROW_READ, NULL },
-    { "distributed.moe.ignore_router_for_ac", ROW_MATTERS, "routers are not recomputed" },
+    { "distributed.moe.ignore_router_for_ac", ROW_READ, NULL },
     { "distributed.offload_policy._target_", ROW_READ, NULL }, { "distributed.offload_policy.pin_memory", ROW_SILENT, NULL },
     { "parallelizer.activation_checkpointing", ROW_REFUSED, "recompute in the place of older recipes is not read: distributed.activation_checkpointing is" },
     { "loss_fn._target_", ROW_READ, NULL }, { "loss_fn.reduction", ROW_SILENT, NULL }, { "loss_fn.fp32_upcast", ROW_READ, NULL },
@@ -384,12 +384,9 @@ static int64_t read_adapters(struct form_reading *r, const struct plan *p)
     form_set(r, "lora.rank", json_integer(rank));
     form_set(r, "lora.alpha", json_real(form_number(r, "peft.alpha", 32)));
     form_set(r, "lora.dropout", json_real(form_number(r, "peft.dropout", 0)));
-    if (form_number(r, "peft.dropout", 0) > 0 && strcmp(form_text(r, "peft.dropout_position", "post"), "pre"))
-        notes_add(r->notes, "peft.dropout: Automodel applies dropout to what B gives (dropout_position: post): the plan applies it to A's input and keeps a copy of that, which is more");
     form_set(r, "lora.target_modules", adapted(r, &p->model, rank, &trains));
-    if (axis(r, "distributed.tp_size") <= 1 && form_true(r, "peft.use_memory_efficient_lora", true) && form_number(r, "peft.dropout", 0) <= 0)
-        notes_add(r->notes, "peft.use_memory_efficient_lora%s: A's outputs and the MLP's product are made again in backward: the plan keeps them",
-                  form_value(r->file->doc, "peft.use_memory_efficient_lora") ? "" : " (usual: true)");
+    form_text(r, "peft.dropout_position", "post");
+    form_true(r, "peft.use_memory_efficient_lora", true);
     if (form_true(r, "quantization.load_in_4bit", false))
         form_set(r, "base_dtype", json_string(form_true(r, "quantization.bnb_4bit_use_double_quant", true) ? "nf4-double" : "nf4"));
     form_narrow_adapters(r, "Automodel");
@@ -552,16 +549,6 @@ static void read_reshard(struct form_reading *r)
         notes_add(r->notes, "%s: not given: with ep_size a mixture's weights stay gathered after forward (MoEParallelizerConfig)", experts);
 }
 
-static void note_experts(const struct plan *p, struct notes *notes)
-{
-    if (p->parallel.expert > 1)
-        notes_add(notes, "distributed.ep_size: routers and experts are planned as torchtitan computes them, embedding and head in one unit: Automodel's are its own "
-                  "(components/moe), in units of their own");
-    if (p->parallel.expert > 1 && p->parallel.expert == p->cluster.world_size / p->parallel.pipeline)
-        notes_add(notes, "distributed.ep_size: experts that a rank has alone are in no FSDP unit of Automodel's: the plan gathers a second copy of them, which is "
-                  "more memory than that");
-}
-
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     static const char *const strategies[] = { "fsdp2", "ddp", NULL };
@@ -614,7 +601,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     automodel_put_attention(f, p, notes);
     if (!ddp)
         p->fsdp.root_units = root_units_of_automodel(p);
-    note_experts(p, notes);
+    automodel_note_costs(f, p, notes);
     if (!ddp && p->fsdp.root_units != ROOT_TOGETHER)
         notes_add(notes, "fsdp.root_units \"embed-head\": units of their own since 27 August 2026; for an earlier release set \"together\"");
     return trains == 0 || trains == p->model.trainable ? 0

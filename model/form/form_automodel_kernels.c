@@ -4,9 +4,11 @@
 
 #include <string.h>
 
+#include "model/arch/training.h"
 #include "model/family/family.h"
 #include "model/plan/attention.h"
 #include "model/plan/liger.h"
+#include "model/plan/modules_apart.h"
 
 /* _transformers/registry.py, of the families that a plan can have. */
 static const char *const own_dense[] = { "llama", "qwen2", "qwen3", "ministral3" };
@@ -134,4 +136,113 @@ void automodel_put_attention(const struct form_file *f, struct plan *p, struct n
         notes_add(notes, "%s%s: Automodel takes flash attention 2%s where it is installed, as in its image", key, said ? "" : ": not given",
                   forced ? " for packed samples" : "");
     form_put_attention(p, key, word, notes);
+}
+
+void automodel_recompute_modules(struct plan *p)
+{
+    if (p->recompute == RECOMPUTE_FULL && p->model.experts == 0 && modules_apart_fit(&p->model))
+        p->recompute = RECOMPUTE_MODULES;
+}
+
+/* ---- what costs something, and is not in the plan ---- */
+
+static double in_gb(double bytes) { return bytes * 1e-9; }
+static double tokens_of(const struct plan *p) { return (double)(p->micro_batch * plan_rank_seq(p)); }
+
+/* parallelizer.py, apply_fsdp2_sharding_recursively(): `enum_id < len(flat_layer_items) - 1`. */
+static void note_last_block(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    double numel = 0;
+
+    if (p->strategy != STRAT_FSDP || p->parallel.expert > 1 || p->parallel.pipeline > 1 || form_value(f->doc, "distributed.reshard_after_forward"))
+        return;
+    for (int t = 0; t < p->model.ntensors; t++)
+        numel += p->model.tensors[t].block == p->model.layers - 1 && p->model.tensors[t].packed == BASE_PLAIN ? (double)p->model.tensors[t].numel : 0;
+    notes_add(notes, "distributed.reshard_after_forward: not given: the last block stays gathered until backward: up to %.2g GB more than is planned, and a gather less "
+              "in each micro-step", in_gb(2 * numel / (double)p->parallel.tensor));
+}
+
+/* moe/parallelizer.py, apply_ac(): the router's product in 16 bits, and topk()'s values and places in 8 bytes, are saved. */
+static void note_routers(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    const json_t *again = form_value(f->doc, "distributed.moe.ignore_router_for_ac");
+    double routers = 0;
+
+    for (int t = 0; t < p->model.ntensors; t++)
+        routers += p->model.tensors[t].role == ROLE_ROUTER && !p->model.tensors[t].is_bias;
+    if (routers > 0 && p->recompute == RECOMPUTE_FULL && own_mixture(f, &p->model) && !json_is_false(again) && !says_true(f, "model.backend.fake_balanced_gate"))
+        notes_add(notes, "distributed.moe.ignore_router_for_ac%s: logits and choices of routers are kept, not recomputed: %.2g GB a micro-batch more than is planned",
+                  again ? "" : " (usual: true)", in_gb(tokens_of(p) * routers * (double)(2 * p->model.experts + 10 * p->model.experts_used)));
+}
+
+/* A second copy in 16 bits; of several micro-steps gradients in fp32 for those of 16 bits. */
+static void note_experts(const struct plan *p, struct notes *notes)
+{
+    int64_t sharing = p->parallel.expert * p->parallel.pipeline;
+    double numel = 0;
+
+    if (p->parallel.expert <= 1)
+        return;
+    notes_add(notes, "distributed.ep_size: routers and experts are planned as torchtitan computes them, embedding and head in one unit: Automodel's are its own "
+              "(components/moe), in units of their own");
+    for (int t = 0; t < p->model.ntensors; t++)
+        numel += role_is_of_experts(p->model.tensors[t].role) && !p->model.tensors[t].is_bias ? (double)p->model.tensors[t].numel : 0;
+    if (sharing == p->cluster.world_size)
+        notes_add(notes, "distributed.ep_size: experts that a rank has alone are in no FSDP unit of Automodel's: the plan gathers a second copy of them and adds up "
+                  "their gradients in fp32: about %.2g GB more than that", in_gb((p->sync_every_micro_step ? 2 : 6) * numel / (double)sharing));
+}
+
+/* A checkpoint is the same tensor, and so is the input that a fused norm keeps. */
+static void note_outputs(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    if (says_true(f, "model.output_hidden_states") && p->recompute == RECOMPUTE_NONE && !p->liger.rms_norm)
+        notes_add(notes, "model.output_hidden_states: every block's output stays until the loss: %.2g GB more than is planned",
+                  in_gb(2 * tokens_of(p) * (double)(p->model.layers * p->model.hidden)));
+}
+
+/* _peft/lora_mlp.py: gate's and up's outputs are kept, the activation and the product made again, where the weights were there when adapters were put in
+ * (install_fused_lora_mlp()): DDP's, and transformers' classes' on one GPU. */
+static bool fuses_adapted_mlp(const struct form_file *f, const struct plan *p)
+{
+    const struct model *m = &p->model;
+    int adapted = 0;
+    bool one = p->cluster.world_size == 1, ddp = json_string_value(form_value(f->doc, "distributed.strategy")) &&
+               !strcmp(json_string_value(form_value(f->doc, "distributed.strategy")), "ddp");
+
+    for (int t = 0; t < m->ntensors; t++)
+        if (m->tensors[t].block == 0 && m->tensors[t].adapter == ADAPTER_LORA_A)
+            adapted += m->tensors[t].role == ROLE_GATE || m->tensors[t].role == ROLE_UP || m->tensors[t].role == ROLE_DOWN;
+    return adapted == 3 && m->act == ACT_SILU && m->experts == 0 && p->train.base == BASE_PLAIN && p->train.dropout <= 0 &&
+           (ddp || (one && !(may_own(f) && IS_AMONG(m->family, own_dense))));
+}
+
+/* _peft/lora.py: A's output is made again in backward; dropout is of B's output, where the plan's is of A's input, of which it keeps a copy. */
+static void note_adapters(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    const json_t *usual = form_value(f->doc, "peft.use_memory_efficient_lora");
+    const char *position = json_string_value(form_value(f->doc, "peft.dropout_position"));
+    double inputs = 0, ranks = 0, blocks = p->recompute == RECOMPUTE_NONE ? 1 : 1 / (double)p->model.layers;
+
+    for (int t = 0; t < p->model.ntensors; t++)
+        if (p->model.tensors[t].adapter == ADAPTER_LORA_A)
+            inputs += (double)p->model.tensors[t].shape[1], ranks += (double)p->model.tensors[t].shape[0];
+    if (p->train.dropout > 0 && (!position || strcmp(position, "pre") != 0))
+        notes_add(notes, "peft.dropout: Automodel applies dropout to what B gives (dropout_position: post): the plan applies it to A's input and keeps a copy of that: "
+                  "about %.2g GB more", in_gb(2 * blocks * inputs * tokens_of(p)));
+    if (p->parallel.tensor > 1 || json_is_false(usual) || p->train.dropout > 0)
+        return;
+    bool fused = fuses_adapted_mlp(f, p);
+    double mlp = fused ? (p->liger.glu_activation ? 2.0 : 4.0) * (double)(p->model.layers * p->model.ffn) : 0;
+    notes_add(notes, "peft.use_memory_efficient_lora%s: A's outputs%s are made again in backward: the plan keeps them: %.2g GB more", usual ? "" : " (usual: true)",
+              fused ? " and the MLP's product" : "", in_gb(blocks * (2 * ranks + mlp) * tokens_of(p)));
+}
+
+void automodel_note_costs(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    note_last_block(f, p, notes);
+    note_routers(f, p, notes);
+    note_experts(p, notes);
+    note_outputs(f, p, notes);
+    if (training_is_lora(&p->train))
+        note_adapters(f, p, notes);
 }

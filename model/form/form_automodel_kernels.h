@@ -15,4 +15,16 @@ void automodel_read_norms(struct form_reading *r, const struct plan *p, const st
 /* The attention, of the finished plan. */
 void automodel_put_attention(const struct form_file *f, struct plan *p, struct notes *notes);
 
+/* Full recompute as the Automodel of April 2026 has it: attention, MLP and norms of any dense class are checkpoints of their own. */
+void automodel_recompute_modules(struct plan *p);
+
+/* What is not in the finished plan, with its size. */
+void automodel_note_costs(const struct form_file *f, const struct plan *p, struct notes *notes);
+
+/* Full recompute as the Automodel of April 2026 has it: attention, MLP and norms of any dense class are checkpoints of their own. */
+void automodel_recompute_modules(struct plan *p);
+
+/* What is not in the finished plan, with its size. */
+void automodel_note_costs(const struct form_file *f, const struct plan *p, struct notes *notes);
+
 #endif

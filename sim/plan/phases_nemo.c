@@ -25,7 +25,7 @@
 
 #include "base/fail.h"
 #include "model/exchange/unread.h"
-#include "model/plan/modules_apart.h"
+#include "model/form/form_automodel_kernels.h"
 #include "sim/plan/named.h"
 
 #define POLICY "policy."
@@ -348,8 +348,8 @@ static int import_worker(struct importing *in, json_t *doc, bool named, struct p
         json_object_set_new(model, "force_hf", json_true());
         rc = import_plan(in, doc, named, p);
     }
-    if (rc == 0 && p->recompute == RECOMPUTE_FULL && p->model.experts == 0 && modules_apart_fit(&p->model))
-        p->recompute = RECOMPUTE_MODULES;
+    if (rc == 0)
+        automodel_recompute_modules(p);
     return rc;
 }
 
