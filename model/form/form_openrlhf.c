@@ -210,6 +210,10 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         return -1;
     p->recompute = said(f, AGAIN) ? RECOMPUTE_FULL : RECOMPUTE_NONE;
     p->recompute_interval = 1;
+    if (!pairs) {                       /* log_probs_from_logits(): flash-attn's cross-entropy of logits in fp32, which the loop's `output` names */
+        p->loss = LOSS_FUSED;
+        p->logits_kept = LOGITS_IN_FP32;
+    }
     const char *attention = json_string_value(said(f, ATTENTION));
     if (attention && !strcmp(attention, "eager"))
         p->kernels = KERNELS_TORCH_EAGER;
