@@ -385,7 +385,8 @@ static int64_t read_adapters(struct form_reading *r, const struct plan *p)
     form_set(r, "lora.alpha", json_real(form_number(r, "peft.alpha", 32)));
     form_set(r, "lora.dropout", json_real(form_number(r, "peft.dropout", 0)));
     form_set(r, "lora.target_modules", adapted(r, &p->model, rank, &trains));
-    form_text(r, "peft.dropout_position", "post");
+    if (form_number(r, "peft.dropout", 0) > 0)
+        form_set(r, "lora.dropout_position", json_string(form_word(r, "peft.dropout_position", (const char *const[]){ "post", "pre", NULL }, 0) ? "pre" : "post"));
     form_true(r, "peft.use_memory_efficient_lora", true);
     if (form_true(r, "quantization.load_in_4bit", false))
         form_set(r, "base_dtype", json_string(form_true(r, "quantization.bnb_4bit_use_double_quant", true) ? "nf4-double" : "nf4"));

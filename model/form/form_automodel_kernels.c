@@ -216,20 +216,16 @@ static bool fuses_adapted_mlp(const struct form_file *f, const struct plan *p)
            (ddp || (one && !(may_own(f) && IS_AMONG(m->family, own_dense))));
 }
 
-/* _peft/lora.py: A's output is made again in backward; dropout is of B's output, where the plan's is of A's input, of which it keeps a copy. */
+/* _peft/lora.py: A's output is made again in backward. */
 static void note_adapters(const struct form_file *f, const struct plan *p, struct notes *notes)
 {
     const json_t *usual = form_value(f->doc, "peft.use_memory_efficient_lora");
-    const char *position = json_string_value(form_value(f->doc, "peft.dropout_position"));
-    double inputs = 0, ranks = 0, blocks = p->recompute == RECOMPUTE_NONE ? 1 : 1 / (double)p->model.layers;
+    double ranks = 0, blocks = p->recompute == RECOMPUTE_NONE ? 1 : 1 / (double)p->model.layers;
 
     for (int t = 0; t < p->model.ntensors; t++)
         if (p->model.tensors[t].adapter == ADAPTER_LORA_A)
-            inputs += (double)p->model.tensors[t].shape[1], ranks += (double)p->model.tensors[t].shape[0];
-    if (p->train.dropout > 0 && (!position || strcmp(position, "pre") != 0))
-        notes_add(notes, "peft.dropout: Automodel applies dropout to what B gives (dropout_position: post): the plan applies it to A's input and keeps a copy of that: "
-                  "about %.2g GB more", in_gb(2 * blocks * inputs * tokens_of(p)));
-    if (p->parallel.tensor > 1 || json_is_false(usual) || p->train.dropout > 0)
+            ranks += (double)p->model.tensors[t].shape[0];
+    if (p->parallel.tensor > 1 || json_is_false(usual))
         return;
     bool fused = fuses_adapted_mlp(f, p);
     double mlp = fused ? (p->liger.glu_activation ? 2.0 : 4.0) * (double)(p->model.layers * p->model.ffn) : 0;
