@@ -398,6 +398,8 @@ int export_torch(const struct plan *p, FILE *to)
         return refuse("lora.target_parameters", "name them in PEFT's LoraConfig by hand");
     if (p->train.dora)
         return refuse("lora.use_dora", "the plan's is torchtune's, and PEFT's is another");
+    if (p->train.dropout_position == DROPOUT_POST)
+        return refuse("lora.dropout_position", "PEFT's dropout is on what adapters read");
     fprintf(to, "import torch\n");
     if (training_is_lora(&p->train))
         print_adapters(&p->train, to);

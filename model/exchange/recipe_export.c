@@ -87,6 +87,8 @@ static int put_adapters(const struct recipe_out *r)
         return refuse(r, "lora.use_dora", "PEFT's DoRA beside adapters in fp32 is not the plan's: torchtune's is");
     if (t->qkv_parts)
         return refuse(r, "lora.qkv_parts", "its adapters are of whole layers");
+    if (t->dropout_position == DROPOUT_POST)
+        return refuse(r, "lora.dropout_position", "its dropout is on what adapters read");
     if (t->target_parameters[0])
         return refuse(r, "lora.target_parameters", "write lora_target_parameters by hand");
     if (!targets)

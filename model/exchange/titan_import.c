@@ -440,7 +440,8 @@ int titan_read(const json_t *config, const char *where, struct plan *p, struct n
     const char *name = json_string_value(json_object_get(config, "config"));
 
     if (rc == 0 && name)
-        notes_add(notes, "config: %.60s's values are those of torchtitan's config_registry.py of April 2026 (0.3.0); later trees changed some", name);
+        notes_add(notes, "config: %.60s's values are those of torchtitan's config_registry.py of April 2026 (0.3.0); in August 2026 losses are taken "
+                  "in eight chunks (ChunkedLossWrapper), which keep less, and attention is flex attention, of documents", name);
     json_decref(whole);
     return rc;
 }

@@ -88,7 +88,7 @@ int form_check(const struct form *form, const struct form_file *f);
 const struct form *form_at(int i);
 
 /* Five lines that a person can check: model, what trains, the batch's arithmetic, who shares what, what decides memory.
- * Lines of at most 120 columns, each ended by '\n', into `out`. */
+ * Lines of at most 120 columns, each ended by '\n', into `out`.  `form` may be NULL: of a file that only a phase plan is made of. */
 void form_summary(const struct form *form, const struct form_file *f, const struct plan *p, char *out, size_t size);
 
 /* ---- the forms, a page each ---- */

@@ -13,8 +13,7 @@
 #include "model/arch/hf_notes.h"
 #include "model/arch/recorded.h"
 #include "model/family/family.h"
-#include "model/form/form_rows.h"
-#include "model/plan/attention.h"
+#include "model/form/form_automodel_kernels.h"
 #include "model/plan/modules_apart.h"
 #include "model/plan/root_units.h"
 
@@ -31,13 +30,13 @@ static const struct form_row rows[] = {
     { "model.config.trust_remote_code", ROW_SILENT, NULL }, { "model.attn_implementation", ROW_READ, NULL },
     { "model.force_hf", ROW_READ, NULL },
     { "model.load_base_model", ROW_SILENT, NULL }, { "model.use_cache", ROW_SILENT, NULL },
-    { "model.use_liger_kernel", ROW_MATTERS, "Liger-Kernel's layers keep less; a plan's liger keys say so" },
-    { "model.output_hidden_states", ROW_MATTERS, "every block's output stays until the loss" },
+    { "model.use_liger_kernel", ROW_READ, NULL },
+    { "model.output_hidden_states", ROW_READ, NULL },
     { "model.num_hidden_layers", ROW_REFUSED, "another number of layers than the model has: give its config.json with --model" },
     { "model.backend.dispatcher", ROW_MATTERS, "another exchange of tokens than torch's all-to-all is not modelled" },
-    { "model.backend.attn", ROW_MATTERS, "attention is planned with PyTorch's kernels" },
+    { "model.backend.attn", ROW_READ, NULL },
     { "model.backend.linear", ROW_MATTERS, "linear layers are planned with PyTorch's kernels" },
-    { "model.backend.rms_norm", ROW_MATTERS, "norms are planned with PyTorch's kernels" },
+    { "model.backend.rms_norm", ROW_READ, NULL },
     { "model.backend.experts", ROW_MATTERS, "experts' products are planned as grouped products" },
     { "model.backend.rope_fusion", ROW_MATTERS, "rotary embedding is planned unfused" },
     { "model.backend.te_fp8.*", ROW_REFUSED, "Transformer Engine's products in 8 bits are not planned of this form" },
@@ -70,7 +69,7 @@ static const struct form_row rows[] = {
     { "distributed.pipeline.round_virtual_stages_to_pp_multiple", ROW_READ, NULL },
     { "distributed.pipeline.patch_inner_model", ROW_SILENT, NULL }, { "distributed.pipeline.patch_causal_lm_model", ROW_READ, NULL },
     { "distributed.moe.reshard_after_forward", ROW_READ, NULL }, { "distributed.moe.wrap_outer_model", ROW_READ, NULL },
-    { "distributed.moe.ignore_router_for_ac", ROW_MATTERS, "routers are not recomputed" },
+    { "distributed.moe.ignore_router_for_ac", ROW_READ, NULL },
     { "distributed.offload_policy._target_", ROW_READ, NULL }, { "distributed.offload_policy.pin_memory", ROW_SILENT, NULL },
     { "parallelizer.activation_checkpointing", ROW_REFUSED, "recompute in the place of older recipes is not read: distributed.activation_checkpointing is" },
     { "loss_fn._target_", ROW_READ, NULL }, { "loss_fn.reduction", ROW_SILENT, NULL }, { "loss_fn.fp32_upcast", ROW_READ, NULL },
@@ -385,12 +384,10 @@ static int64_t read_adapters(struct form_reading *r, const struct plan *p)
     form_set(r, "lora.rank", json_integer(rank));
     form_set(r, "lora.alpha", json_real(form_number(r, "peft.alpha", 32)));
     form_set(r, "lora.dropout", json_real(form_number(r, "peft.dropout", 0)));
-    if (form_number(r, "peft.dropout", 0) > 0 && strcmp(form_text(r, "peft.dropout_position", "post"), "pre"))
-        notes_add(r->notes, "peft.dropout: Automodel applies dropout to what B gives (dropout_position: post): the plan applies it to A's input and keeps a copy of that, which is more");
     form_set(r, "lora.target_modules", adapted(r, &p->model, rank, &trains));
-    if (axis(r, "distributed.tp_size") <= 1 && form_true(r, "peft.use_memory_efficient_lora", true) && form_number(r, "peft.dropout", 0) <= 0)
-        notes_add(r->notes, "peft.use_memory_efficient_lora%s: A's outputs and the MLP's product are made again in backward: the plan keeps them",
-                  form_value(r->file->doc, "peft.use_memory_efficient_lora") ? "" : " (usual: true)");
+    if (form_number(r, "peft.dropout", 0) > 0)
+        form_set(r, "lora.dropout_position", json_string(form_word(r, "peft.dropout_position", (const char *const[]){ "post", "pre", NULL }, 0) ? "pre" : "post"));
+    form_true(r, "peft.use_memory_efficient_lora", true);
     if (form_true(r, "quantization.load_in_4bit", false))
         form_set(r, "base_dtype", json_string(form_true(r, "quantization.bnb_4bit_use_double_quant", true) ? "nf4-double" : "nf4"));
     form_narrow_adapters(r, "Automodel");
@@ -421,17 +418,10 @@ static void read_optimizer(struct form_reading *r)
     form_set(r, "optimizer", json_string(name == 2 ? bits == 24 ? "flash_adamw" : "flash_adamw_32bit" : narrow ? "te_adamw_bf16" : "te_adamw"));
 }
 
-/* Automodel's own classes of dense decoders (_transformers/registry.py), in whose place bitsandbytes' layers and force_hf put
- * transformers', checkpoint attention, MLP and norms each by itself; so does its DDP of several ranks any class. */
+/* Automodel's own classes of dense decoders checkpoint attention, MLP and norms each by itself; so does its DDP of several ranks any class. */
 static bool checkpoints_apart(struct form_reading *r, const struct plan *p, bool ddp)
 {
-    static const char *const own[] = { "llama", "qwen2", "qwen3", "ministral3" };
-    bool is = false;
-
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        is = is || !strcmp(p->model.family, own[i]);
-    is = is && !form_true(r, "model.force_hf", false) && !form_true(r, "quantization.load_in_4bit", false);
-    return p->model.experts == 0 && (is || (ddp && p->cluster.world_size > 1));
+    return p->model.experts == 0 && (automodel_own_dense(r, &p->model) || (ddp && p->cluster.world_size > 1));
 }
 
 static void read_recompute(struct form_reading *r, const struct plan *p, bool ddp)
@@ -547,23 +537,6 @@ static void take_config(struct form_reading *r, json_t *doc, const struct model 
     json_decref(fields);
 }
 
-/* kernel_patches.py: flash attention 2 where it is installed, which caps scores and keeps none. */
-static void read_attention(const struct form_file *f, struct plan *p, struct notes *notes)
-{
-    const char *said = json_string_value(form_value(f->doc, "model.attn_implementation"));
-    const json_t *packed = form_value(f->doc, "packed_sequence.packed_sequence_size");
-    bool packs = json_is_integer(packed) && json_integer_value(packed) > 0;
-
-    if (said && !strcmp(said, "flash_attention_2") && attention_takes(p, ATTENTION_BY_FLASH_2))
-        p->attention = ATTENTION_BY_FLASH_2;
-    else if (packs && p->kernels == KERNELS_TORCH_SDPA && attention_masked(p))
-        notes_add(notes, "packed_sequence_size: Automodel takes flash attention 2 for packed samples, which is handed the window: PyTorch's kernels, which are handed "
-                  "a mask, are planned: an upper bound");
-    if (p->kernels == KERNELS_TORCH_EAGER && !family_for(&p->model)->sinks && (!said || strcmp(said, "eager") != 0))
-        notes_add(notes, "model.attn_implementation%s: Automodel takes flash attention where it is installed, which keeps no scores: PyTorch's own kernels for %s "
-                  "(torch-eager) keep them, which is planned: more memory and time than that", said ? "" : ": not given", p->model.family);
-}
-
 /* MoEParallelizerConfig's own is false; FSDP2Config's, where it is given, goes over it (infrastructure.py). */
 static void read_reshard(struct form_reading *r)
 {
@@ -615,6 +588,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     read_context(&r);
     read_length(&r, p);
     read_kernels(&r);
+    automodel_read_norms(&r, p, &(struct automodel_mesh){ at_least_one(axis(&r, "distributed.tp_size")), at_least_one(axis(&r, "distributed.cp_size")),
+                                                          at_least_one(axis(&r, "distributed.pp_size")) });
     read_recompute(&r, p, ddp);
     read_float8(&r);
     read_compile(&r, ddp);
@@ -624,15 +599,10 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     json_decref(own.doc);
     if (rc < 0)
         return -1;
-    read_attention(f, p, notes);
+    automodel_put_attention(f, p, notes);
     if (!ddp)
         p->fsdp.root_units = root_units_of_automodel(p);
-    if (p->parallel.expert > 1)
-        notes_add(notes, "distributed.ep_size: routers and experts are planned as torchtitan computes them, embedding and head in one unit: Automodel's are its own "
-                  "(components/moe), in units of their own");
-    if (p->parallel.expert > 1 && p->parallel.expert == p->cluster.world_size / p->parallel.pipeline)
-        notes_add(notes, "distributed.ep_size: experts that a rank has alone are in no FSDP unit of Automodel's: the plan gathers a second copy of them, which is "
-                  "more memory than that");
+    automodel_note_costs(f, p, notes);
     if (!ddp && p->fsdp.root_units != ROOT_TOGETHER)
         notes_add(notes, "fsdp.root_units \"embed-head\": units of their own since 27 August 2026; for an earlier release set \"together\"");
     return trains == 0 || trains == p->model.trainable ? 0

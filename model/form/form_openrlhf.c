@@ -19,8 +19,9 @@ static const char *const names[][2] = {
     { "ds.grad_accum_dtype", "grad_accum_dtype" }, { "model.gradient_checkpointing_enable", "gradient_checkpointing" },
     { "max_norm", "max_norm" }, { "ds.lora.rank", "lora_rank" }, { "ds.lora.alpha", "lora_alpha" }, { "ds.lora.target_modules", "target_modules" },
     { "ds.lora.dropout", "lora_dropout" }, { "ds.load_in_4bit", "load_in_4bit" }, { "bf16", "bf16" },
+    { "ds.attn_implementation", "attn_implementation" },
 };
-enum { MODEL, LENGTH, BATCH, MICRO, STAGE, DTYPE, OFFLOAD, OVERLAP, HPZ, GRAD_DTYPE, AGAIN, CLIP, RANK, ALPHA, TARGETS, DROPOUT, FOUR, BF16 };
+enum { MODEL, LENGTH, BATCH, MICRO, STAGE, DTYPE, OFFLOAD, OVERLAP, HPZ, GRAD_DTYPE, AGAIN, CLIP, RANK, ALPHA, TARGETS, DROPOUT, FOUR, BF16, ATTENTION };
 
 /* Both spellings of what is read, then the rest. */
 static const struct form_row rows[] = {
@@ -49,7 +50,7 @@ static const struct form_row rows[] = {
     { "data.dataset_probs", ROW_SILENT, NULL }, { "data.num_workers", ROW_SILENT, NULL }, { "lr_scheduler", ROW_SILENT, NULL },
     { "lr_warmup_ratio", ROW_SILENT, NULL }, { "min_lr_ratio", ROW_SILENT, NULL }, { "train.max_epochs", ROW_SILENT, NULL },
     { "train.seed", ROW_SILENT, NULL }, { "local_rank", ROW_SILENT, NULL }, { "use_ms", ROW_SILENT, NULL },
-    { "ds.packing_samples", ROW_SILENT, NULL }, { "ds.attn_implementation", ROW_SILENT, NULL },
+    { "ds.packing_samples", ROW_SILENT, NULL }, { "ds.attn_implementation", ROW_READ, NULL },
     { "ds.use_universal_ckpt", ROW_SILENT, NULL }, { "model.beta", ROW_SILENT, NULL }, { "model.label_smoothing", ROW_SILENT, NULL },
     { "model.ipo_enable", ROW_SILENT, NULL }, { "model.nll_loss_coef", ROW_SILENT, NULL },
     { "model.pretrain_mode_enable", ROW_SILENT, NULL }, { "model.gradient_checkpointing_reentrant", ROW_SILENT, NULL },
@@ -59,7 +60,7 @@ static const struct form_row rows[] = {
     { "learning_rate", ROW_SILENT, NULL }, { "dataset", ROW_SILENT, NULL }, { "dataset_split", ROW_SILENT, NULL },
     { "input_key", ROW_SILENT, NULL }, { "output_key", ROW_SILENT, NULL }, { "input_template", ROW_SILENT, NULL },
     { "max_samples", ROW_SILENT, NULL }, { "packing_samples", ROW_SILENT, NULL }, { "flash_attn", ROW_SILENT, NULL },
-    { "attn_implementation", ROW_SILENT, NULL }, { "apply_chat_template", ROW_SILENT, NULL }, { "beta", ROW_SILENT, NULL },
+    { "attn_implementation", ROW_READ, NULL }, { "apply_chat_template", ROW_SILENT, NULL }, { "beta", ROW_SILENT, NULL },
     { "use_wandb", ROW_SILENT, NULL }, { "chosen_key", ROW_SILENT, NULL }, { "rejected_key", ROW_SILENT, NULL },
     { "seed", ROW_SILENT, NULL }, { "l2", ROW_SILENT, NULL }, { "adam_betas", ROW_SILENT, NULL },
 };
@@ -209,8 +210,19 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         return -1;
     p->recompute = said(f, AGAIN) ? RECOMPUTE_FULL : RECOMPUTE_NONE;
     p->recompute_interval = 1;
+    if (!pairs) {                       /* log_probs_from_logits(): flash-attn's cross-entropy of logits in fp32, which the loop's `output` names */
+        p->loss = LOSS_FUSED;
+        p->logits_kept = LOGITS_IN_FP32;
+    }
+    const char *attention = json_string_value(said(f, ATTENTION));
+    if (attention && !strcmp(attention, "eager"))
+        p->kernels = KERNELS_TORCH_EAGER;
     form_list_rest(f, rows, FORM_COUNT(rows), notes);
+    p->ds.zero_init = p->strategy == STRAT_ZERO3;       /* HfDeepSpeedConfig (models/actor.py, models/model.py) */
+    if (training_is_all(&p->train) && p->strategy != STRAT_DDP && !deepspeed_groups_beside(p))
+        p->ds.decay_groups = true;                      /* get_optimizer_grouped_parameters() */
     plan_resolve(p);
+    form_put_attention(p, names[ATTENTION][0], attention ? attention : "flash_attention_2", notes);
     return plan_check(p, f->path);
 }
 

@@ -10,8 +10,8 @@
 #include "base/fail.h"
 #include "model/exchange/unread.h"
 #include "model/form/form_bound.h"
+#include "model/arch/training.h"
 #include "model/form/form_rows.h"
-#include "model/plan/attention.h"
 #include "model/plan/root_units.h"
 
 static const struct form_row rows[] = {
@@ -200,15 +200,9 @@ static const char *const attentions[] = { "auto", "flash_attention_2", "flash_at
 /* trainer/model.py, resolve_auto_attn(): by compute capability.  Of the finished plan. */
 static void put_attention(struct plan *p, int said, struct notes *notes)
 {
-    static const enum attention_by by[] = { ATTENTION_BY_SDPA, ATTENTION_BY_FLASH_2, ATTENTION_BY_FLASH_3, ATTENTION_BY_FLASH_4 };
     int arch = p->cluster.gpu.sm_arch;
 
-    if (said == 0)
-        said = arch == 100 ? 3 : arch == 90 ? 2 : 1;
-    if (attention_takes(p, by[said]))
-        p->attention = by[said];
-    else
-        notes_add(notes, "model.attn: %s is planned with PyTorch's kernels here", attentions[said]);
+    form_put_attention(p, "model.attn", attentions[said > 0 ? said : arch == 100 ? 3 : arch == 90 ? 2 : 1], notes);
 }
 
 /* The base's weights and the adapters are in optimization_dtype both (lora.py: apply_lora_to_model()). */
@@ -247,17 +241,30 @@ static void read_optimizer(struct form_reading *r)
         form_set(r, "fsdp.optimizer_offload", json_true());
 }
 
-/* The head's products come in chunks of tokens and of the vocabulary, forward and again in backward: no logits are kept. */
+/* models/layers/lm_head.py: products of 8192 tokens with 8192 columns, forward and again in backward, each followed by passes over logits in fp32: as
+ * verl's chunks of 512 tokens with all columns are, which are planned.  A ring has no such plan: cut cross-entropy's kernel, which is faster. */
 static void read_head(struct form_reading *r)
 {
-    const char *chunk = json_string_value(form_value(r->file->doc, "model.fused_lm_head_token_chunk_size"));
-    bool vanilla = chunk && !strcmp(chunk, "disabled");
+    static const char key[] = "model.fused_lm_head_token_chunk_size";
+    const char *chunk = json_string_value(form_value(r->file->doc, key)), *method = json_string_value(form_value(r->plan, "parallel.context_method"));
+    bool vanilla = chunk && !strcmp(chunk, "disabled"), ring = method && !strcmp(method, "all-gather");
 
     if (!vanilla)
-        form_count(r, "model.fused_lm_head_token_chunk_size", 8192);
-    form_set(r, "loss", json_string(vanilla ? "fp32" : "cut-cross-entropy"));
-    if (!vanilla)
-        notes_add(r->notes, "model.fused_lm_head_token_chunk_size: chunks of the head are planned as cut cross-entropy, which keeps no logits either");
+        form_count(r, key, 8192);
+    form_set(r, "loss", json_string(vanilla ? "fp32" : ring ? "cut-cross-entropy" : "actor-chunks"));
+    if (!vanilla && ring)
+        notes_add(r->notes, "%s: chunks of the head are planned as cut cross-entropy, whose kernel keeps no logits and passes over none: a lower bound of the head's "
+                  "memory and time", key);
+}
+
+/* Gradients of the head's weight by chunk: prime-rl makes them of 8192 columns at a time, and of a frozen head none. */
+static void note_head(const struct plan *p, struct notes *notes)
+{
+    double bytes = training_is_lora(&p->train) ? 6 : 4;
+
+    if (p->loss == LOSS_ACTOR_CHUNKS)
+        notes_add(notes, "model.fused_lm_head_token_chunk_size: chunks of the head are planned as verl's (actor-chunks), which take as many passes and up to %.2g GB more",
+                  1e-9 * bytes * (double)(p->model.vocab * p->model.hidden));
 }
 
 /* setup_fsdp() (trainer/model.py): an untied embedding is a unit, head and last norm are another, which stays gathered; else
@@ -319,6 +326,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         return -1;
     set_units(p, notes);
     put_attention(p, attention, notes);
+    note_head(p, notes);
     double beside = expert_adapters(&r, p);
     return beside > 0 ? form_bound(f, p, beside, "model.lora: adapters of experts, whose time is not in the step either,", notes) : 0;
 }

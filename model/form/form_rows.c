@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "model/exchange/unread.h"
+#include "model/plan/attention.h"
 #include "model/plan/knob.h"
 
 void form_fail(struct form_reading *r, const char *fmt, ...)
@@ -155,6 +156,38 @@ void form_narrow_adapters(struct form_reading *r, const char *whose)
     else if (strategy && !strcmp(strategy, "ddp"))          /* under FSDP2 adapters of packed weights are in 16 bits anyway */
         notes_add(r->notes, "adapters: %s keeps them in the model's 16 bits and computes without autocast; beside packed weights the plan keeps them "
                   "in fp32 under autocast, as PEFT does: an upper bound", whose);
+}
+
+/* A kernel of the hub goes by the package that it was made of: "kernels-community/vllm-flash-attn3". */
+static bool flash_of(const char *word, enum attention_by *by)
+{
+    static const struct { const char *in; enum attention_by by; } packages[] = {
+        { "attention_2", ATTENTION_BY_FLASH_2 }, { "attn2", ATTENTION_BY_FLASH_2 }, { "attention_3", ATTENTION_BY_FLASH_3 },
+        { "attn3", ATTENTION_BY_FLASH_3 }, { "attention_4", ATTENTION_BY_FLASH_4 }, { "attn4", ATTENTION_BY_FLASH_4 },
+    };
+
+    for (size_t i = 0; strstr(word, "flash") && i < sizeof packages / sizeof *packages; i++)
+        if (strstr(word, packages[i].in)) {
+            *by = packages[i].by;
+            return true;
+        }
+    return false;
+}
+
+void form_put_attention(struct plan *p, const char *key, const char *word, struct notes *notes)
+{
+    enum attention_by by = ATTENTION_BY_SDPA;
+    bool flash = flash_of(word, &by);
+
+    if (flash && attention_takes(p, by))
+        p->attention = by;
+    else if (flash && p->kernels == KERNELS_TORCH_EAGER)
+        notes_add(notes, "%s: %.40s keeps no scores; PyTorch's own kernels for %s (torch-eager) keep them, which is planned: an upper bound of memory and time", key,
+                  word, p->model.family);
+    else if (flash && attention_masked(p))
+        notes_add(notes, "%s: %.40s is handed the window; PyTorch's kernels, which are handed a mask, are planned: an upper bound", key, word);
+    else if (flash || (strcmp(word, "sdpa") != 0 && strcmp(word, "eager") != 0))
+        notes_add(notes, "%s: %.40s is planned with PyTorch's kernels here", key, word);
 }
 
 /* ---- rows ---- */

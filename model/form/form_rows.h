@@ -69,6 +69,9 @@ void form_set(struct form_reading *r, const char *key, json_t *value);
 /* `whose` adapters are in the model's 16 bits, without autocast (lora.narrow); after strategy and base_dtype are set.  Beside packed weights on
  * one GPU the plan's are PEFT's, in fp32 under autocast, with a note. */
 void form_narrow_adapters(struct form_reading *r, const char *whose);
+/* The attention that `word` names as transformers does ("flash_attention_2"), into the finished plan; `key` says whose word it is.  One that is not planned of
+ * this plan is a note.  The modelling code's own ("eager") is kernels "torch-eager", set before. */
+void form_put_attention(struct plan *p, const char *key, const char *word, struct notes *notes);
 /* The reading fails, with one line. */
 void form_fail(struct form_reading *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

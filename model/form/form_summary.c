@@ -131,14 +131,17 @@ static void add_memory(struct lines *l, const struct plan *p)
     add(l, ", %s", knob_words("optimizer")[p->optimizer]);
     if (knob_find("", "optimizer_form", knob_cell(p)))
         add(l, " (%s)", knob_words("optimizer_form")[p->optimizer_form]);
-    add(l, ", loss %s, kernels %s%s\n", knob_words("loss")[p->loss], kernels_name(p->kernels),
+    add(l, ", loss %s, kernels %s%s", knob_words("loss")[p->loss], kernels_name(p->kernels),
         p->liger.rope || p->liger.rms_norm || p->liger.glu_activation ? ", Liger-Kernel's" : "");
+    if (p->attention != ATTENTION_BY_SDPA)
+        add(l, ", attention %s", knob_words("attention")[p->attention]);
+    add(l, "\n");
 }
 
 void form_summary(const struct form *form, const struct form_file *f, const struct plan *p, char *out, size_t size)
 {
     struct lines l = { out, size, 0 };
-    const char *named = form->model(f);
+    const char *named = form ? form->model(f) : NULL;
 
     out[0] = '\0';
     add(&l, "model     %.60s, %s parameters", p->model.name, count_text(p->model.params).s);

@@ -303,6 +303,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     }
     if (form_end(&r, p) < 0)
         return -1;
+    if (!alone && strstr(f->path, "single_device"))
+        notes_add(notes, "torchtune's single-device recipes run on one GPU: the plan has the %lld of --cluster", (long long)p->cluster.world_size);
     note_copies(p, notes);
     return 0;
 }

@@ -10,14 +10,14 @@
 #include "base/fail.h"
 #include "model/arch/recorded.h"
 #include "model/exchange/unread.h"
-#include "model/family/family.h"
 #include "model/form/form_verl.h"
 #include "model/plan/liger.h"
 
 #define MEGATRON VERL_ACTOR "megatron."
+#define VERL_ATTENTION "actor_rollout_ref.model.override_config.attn_implementation"
 
 static const struct form_row rows[] = {
-    { "actor_rollout_ref.model.path", ROW_READ, NULL }, { "actor_rollout_ref.model.enable_gradient_checkpointing", ROW_READ, NULL },
+    { "actor_rollout_ref.model.path", ROW_READ, NULL }, { VERL_ATTENTION, ROW_READ, NULL }, { "actor_rollout_ref.model.enable_gradient_checkpointing", ROW_READ, NULL },
     { "actor_rollout_ref.model.lora_rank", ROW_READ, NULL }, { "actor_rollout_ref.model.lora_alpha", ROW_READ, NULL },
     { "actor_rollout_ref.model.target_modules", ROW_READ, NULL },
     { "actor_rollout_ref.model.lora_adapter_path", ROW_READ, NULL },
@@ -366,10 +366,41 @@ static void read_rest(struct form_reading *r, const struct plan *p)
     read_loss(r);
     verl_read_liger(r, p, "actor_rollout_ref.model.use_liger");
     note_ranks(r, p);
-    if (family_for(&p->model)->sinks)
-        notes_add(r->notes, "model: flash attention keeps no scores of gpt-oss's attention: the plan's kernels (torch-eager) keep them");
     if (strncmp(config, "ppo_trainer", 11) != 0)
         notes_add(r->notes, "config_name: %.60s.yaml is not read: what it sets is not in the plan", config);
+}
+
+/* apply_fsdp2(): one word for blocks and root, which PyTorch frees after forward from 2.9 on; an untied embedding is a unit. */
+void verl_read_units(struct form_reading *r, const struct plan *p, bool reshards)
+{
+    form_set(r, "fsdp.root_reshard_after_forward", json_boolean(reshards));
+    if (!reshards)
+        form_set(r, "fsdp.reshard_after_forward", json_false());
+    if (!p->model.tied)
+        form_set(r, "fsdp.root_units", json_string("embed"));
+}
+
+static void read_sharing(struct form_reading *r, const struct plan *p, bool two, int64_t sharing)
+{
+    int64_t group = json_integer_value(form_value(r->file->doc, FSDP "fsdp_size"));
+
+    if (!two) {
+        form_set(r, "fsdp.use_orig_params", json_boolean(form_true(r, FSDP "use_orig_params", false)));
+        form_set(r, "fsdp.forward_prefetch", json_boolean(form_true(r, FSDP "forward_prefetch", false)));
+    } else if (form_true(r, FSDP "offload_policy", false)) {
+        form_set(r, "fsdp.cpu_offload", json_true());
+    }
+    if (two && sharing > 1)             /* FSDP1 has no other */
+        form_set(r, "parallel.context_method", json_string("ulysses"));
+    if (two)
+        verl_read_units(r, p, form_true(r, FSDP "reshard_after_forward", true));
+    if (group > 0 && group < p->cluster.world_size) {
+        if (group % sharing)
+            form_fail(r, FSDP "fsdp_size: %lld is not a multiple of the %lld ranks that share positions", (long long)group, (long long)sharing);
+        form_set(r, "shard_group", json_integer(group));
+        if (!two)
+            form_set(r, "fsdp.sharding_strategy", json_string("HYBRID_SHARD"));
+    }
 }
 
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
@@ -383,8 +414,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         return verl_read_megatron(&r, p);
     }
     bool two = form_word(&r, ACTOR "strategy", strategies, 0) == 1, narrow = form_word(&r, FSDP "model_dtype", dtypes, 0) > 1;
-    const json_t *size = form_value(f->doc, FSDP "fsdp_size"), *rank = form_value(f->doc, "actor_rollout_ref.model.lora_rank");
-    int64_t sharing = read_ulysses(&r, p), group = json_integer_value(size);
+    const json_t *rank = form_value(f->doc, "actor_rollout_ref.model.lora_rank");
+    int64_t sharing = read_ulysses(&r, p);
     form_set(&r, "strategy", json_string("fsdp"));
     form_set(&r, "dialect", json_string(two ? "torch" : "torch-fsdp1"));
     form_set(&r, "precision", json_string("bf16"));
@@ -393,23 +424,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     form_set(&r, "reduce_dtype", json_string(form_word(&r, FSDP "mixed_precision.reduce_dtype", dtypes, 0) > 1 ? "bf16" : "fp32"));
     if (narrow || (json_is_integer(rank) && json_integer_value(rank) > 0))       /* beside adapters bf16 may be usual */
         form_set(&r, "fsdp.model_dtype", json_string(narrow ? "bf16" : "fp32"));
-    if (!two) {
-        form_set(&r, "fsdp.use_orig_params", json_boolean(form_true(&r, FSDP "use_orig_params", false)));
-        form_set(&r, "fsdp.forward_prefetch", json_boolean(form_true(&r, FSDP "forward_prefetch", false)));
-    } else if (form_true(&r, FSDP "offload_policy", false)) {
-        form_set(&r, "fsdp.cpu_offload", json_true());
-    }
-    if (two && sharing > 1)             /* FSDP1 has no other */
-        form_set(&r, "parallel.context_method", json_string("ulysses"));
-    if (two && !form_true(&r, FSDP "reshard_after_forward", true))
-        form_set(&r, "fsdp.reshard_after_forward", json_false());
-    if (group > 0 && group < p->cluster.world_size) {
-        if (group % sharing)
-            form_fail(&r, FSDP "fsdp_size: %lld is not a multiple of the %lld ranks that share positions", (long long)group, (long long)sharing);
-        form_set(&r, "shard_group", json_integer(group));
-        if (!two)
-            form_set(&r, "fsdp.sharding_strategy", json_string("HYBRID_SHARD"));
-    }
+    read_sharing(&r, p, two, sharing);
     form_set(&r, "clip", json_real(form_number(&r, ACTOR "grad_clip", 1)));
     if (form_true(&r, "actor_rollout_ref.model.enable_gradient_checkpointing", true))
         form_set(&r, "recompute", json_string("full"));
@@ -419,8 +434,14 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     else if (form_value(f->doc, "actor_rollout_ref.model.lora_adapter_path"))
         form_fail(&r, "actor_rollout_ref.model.lora_adapter_path: adapters train, and what they are is in that folder: give lora_rank and target_modules");
     read_rest(&r, p);
+    const char *attention = form_text(&r, VERL_ATTENTION, "flash_attention_2");     /* fsdp_workers.py, workers/config/model.py */
+    if (!strcmp(attention, "eager"))
+        form_set(&r, "kernels", json_string("torch-eager"));
     notes_add(notes, "the plan is the actor's update alone: generation, log-probabilities, rewards and the engine's share of the memory are not in it");
-    return form_end(&r, p);
+    if (form_end(&r, p) < 0)
+        return -1;
+    form_put_attention(p, VERL_ATTENTION, attention, notes);
+    return 0;
 }
 
 const struct form form_verl = {

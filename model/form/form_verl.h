@@ -21,6 +21,9 @@ void verl_refuse_entropy(struct form_reading *r);
 /* Liger-Kernel's layers, where the file asks for them at `path`. */
 void verl_read_liger(struct form_reading *r, const struct plan *p, const char *path);
 
+/* The units of verl's FSDP2. */
+void verl_read_units(struct form_reading *r, const struct plan *p, bool reshards);
+
 /* Samples of a micro-step of one data-parallel rank, `sharing` ranks, and how many micro-steps an update has; `context` of them share positions. */
 struct verl_batch { int64_t seq, micro, steps; };
 struct verl_batch verl_batch_of(struct form_reading *r, const struct plan *p, int64_t sharing, int64_t context);

@@ -72,9 +72,10 @@ static bool read_ulysses(struct form_reading *r, const struct plan *p, bool two)
 
 static void read_batch(struct form_reading *r, const struct plan *p)
 {
-    int64_t old = form_count(r, "data.micro_batch_size", 0), micro = form_count(r, "data.micro_batch_size_per_gpu", old > 0 ? old : 4);
+    int64_t micro = p->micro_batch > 0 ? p->micro_batch : form_count(r, "data.micro_batch_size_per_gpu", 4);
 
-    micro = p->micro_batch > 0 ? p->micro_batch : micro;
+    if (form_count(r, "data.micro_batch_size", 0) > 0)
+        notes_add(r->notes, "data.micro_batch_size: verl's trainer reads data.micro_batch_size_per_gpu alone (4 where it is not given)");
     form_set(r, "seq", json_integer(form_count(r, "data.max_length", 1024)));
     form_set(r, "micro_batch", json_integer(micro));
     if (p->accumulation == 0)
@@ -105,7 +106,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     form_set(&r, "precision", json_string("bf16"));
     form_set(&r, "reduce_dtype", json_string("fp32"));
     if (two)
-        form_set(&r, "fsdp.root_reshard_after_forward", json_true());
+        verl_read_units(&r, p, true);
     if (narrow || adapts)                       /* beside adapters bf16 may be usual */
         form_set(&r, "fsdp.model_dtype", json_string(narrow ? "bf16" : "fp32"));
     if (adapts && !two)
@@ -120,13 +121,14 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     verl_read_liger(&r, p, "model.use_liger");
     form_set(&r, "optimizer_form", json_string("foreach"));
     form_set(&r, "clip", json_real(form_number(&r, "optim.clip_grad", 1)));
-    if (two && !p->model.tied)
-        form_set(&r, "fsdp.root_units", json_string("embed"));
     if (!shares)
         notes_add(notes, "loss: a copy of the logits without each sample's last is not in the plan: %.3g GB in bf16",
                   2 * (double)(p->micro_batch > 0 ? p->micro_batch : form_count(&r, "data.micro_batch_size_per_gpu", 4)) * (double)form_count(&r, "data.max_length", 1024) *
                   (double)p->model.vocab / 1e9);
-    return form_end(&r, p);
+    if (form_end(&r, p) < 0)
+        return -1;
+    form_put_attention(p, "attention", "flash_attention_2", notes);     /* fsdp_sft_trainer.py asks for no other */
+    return 0;
 }
 
 const struct form form_verl_sft = {

@@ -269,6 +269,8 @@ static const struct knob rows[] = {
       NOT_ACCELERATE(0), .about = "litgpt's adapters of a layer that is q, k and v in one: A for each of these parts, B for their columns; layer: one of the whole layer, as PEFT has it" },
     { "lora", "use_dora", BOOL(train.dora, false), .cells = DDP_TORCH | FSDP2, IDLE(narrow), .label = ", DoRA",
       NOT_ACCELERATE(false), .about = "torchtune's DoRA, with lora.narrow: a magnitude for each output beside A and B, and the norm of each row of W + B A" },
+    { "lora", "dropout_position", WORD(train.dropout_position, position_words, DROPOUT_PRE), .cells = DDP_TORCH | FSDP2, IDLE(lora), .label = ", dropout %s",
+      NOT_ACCELERATE(DROPOUT_PRE), .about = "dropout on what adapters read (pre), as PEFT has it, or on what they add (post), as NeMo Automodel has it" },
     { "lora", "dropout_position", WORD(train.dropout_position, position_words, DROPOUT_PRE), .cells = MEGATRON, IDLE(lora),
       .about = "dropout on what adapters read (pre), or on what they add (post)" },
     { "lora", "a2a_experimental", BOOL(train.a2a_experimental, false), .cells = MEGATRON, IDLE(lora),

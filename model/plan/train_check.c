@@ -301,6 +301,8 @@ int train_check(const struct plan *p, const char *where)
         return fail("%s: train: a first block without a window before others that have one is not supported yet", where);
     if (p->train.dropout >= 1)
         return fail("%s: lora.dropout: must be below 1", where);
+    if (p->train.dropout_position == DROPOUT_POST && (p->train.dora || p->train.qkv_parts))
+        return fail("%s: lora.dropout_position: post is planned without DoRA and without parts of a layer (lora.qkv_parts)", where);
     if (check_base(p, where) < 0)
         return -1;
     return p->kernels == KERNELS_DPX ? check_own_train(p, where) : 0;

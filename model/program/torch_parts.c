@@ -301,8 +301,9 @@ static var add_adapter(struct torch_model *b, var result, var x, int64_t n, int6
     if (b->p->train.dora)
         return add_dora(b, result, x, n, k, role, packed);
     int64_t rank = tensor_at(b, b->block, a)->shape[0];
+    bool behind = b->p->train.dropout_position == DROPOUT_POST;         /* NeMo Automodel's LinearLoRA */
     var in = packed ? tape_hold(t, x) : op_cast(t, x, b->adapter_dt);
-    var y = op_dropout(t, "adapter dropout", in, b->p->train.dropout);
+    var y = behind ? tape_hold(t, in) : op_dropout(t, "adapter dropout", in, b->p->train.dropout);
     if (!packed && b->adapter_dt != b->param_dt)
         y = tmp(t, y, op_cast(t, y, b->param_dt));
     y = tmp(t, y, half_adapter(b, GEMM("adapter A"), y, rank, k, role, ADAPTER_LORA_A));
@@ -311,6 +312,8 @@ static var add_adapter(struct torch_model *b, var result, var x, int64_t n, int6
         y = tmp(t, y, add_parts(b, y, n, &parts));
     else
         y = tmp(t, y, half_adapter(b, GEMM("adapter B"), y, n, rank, role, ADAPTER_LORA_B));
+    if (behind)
+        y = tmp(t, y, op_dropout(t, "adapter dropout", y, b->p->train.dropout));
     y = tmp(t, y, op_mul_const(t, "adapter scale", y, 0));
     var sum = op_add(t, "adapter add", result, y);
     tape_drop(t, y);

@@ -73,7 +73,7 @@ static void say(const struct phases *p, const char *path)
         return;
     const struct form *form = form_of_quietly(&f);
     form_summary(form, &f, trained(p), lines, sizeof lines);
-    notes_say("dpx: %s: read as %s (told by %s)", path, form->name, form->sign);
+    notes_say("dpx: %s: read as %s (told by %s)", path, form ? form->name : "NeMo-RL", form ? form->sign : "policy with grpo, ppo, dpo, sft or rm");
     for (char *at = lines, *end; (end = strchr(at, '\n')); at = end + 1) {
         *end = '\0';
         notes_say("    %s", at);

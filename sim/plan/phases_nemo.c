@@ -25,6 +25,7 @@
 
 #include "base/fail.h"
 #include "model/exchange/unread.h"
+#include "model/form/form_automodel_kernels.h"
 #include "sim/plan/named.h"
 
 #define POLICY "policy."
@@ -274,6 +275,18 @@ static json_t *peft(const json_t *doc)
     return out;
 }
 
+/* models/automodel/setup.py: flash attention 2 for packed samples alone; Liger-Kernel's layers where they are asked for. */
+static void put_kernels(struct importing *in, json_t *model)
+{
+    bool packs = import_flag(in, POLICY "sequence_packing.enabled", false) && import_count(in, CFG "context_parallel_size", 1, 1) == 1;
+
+    json_object_set_new(model, "attn_implementation", json_string(packs ? "flash_attention_2" : "sdpa"));
+    json_object_set_new(model, "use_liger_kernel", json_false());
+    put(model, "attn_implementation", in->f->doc, CFG "automodel_kwargs.attn_implementation");
+    put(model, "use_liger_kernel", in->f->doc, CFG "automodel_kwargs.use_liger_kernel");
+    put(model, "force_hf", in->f->doc, CFG "automodel_kwargs.force_hf");
+}
+
 /* As Automodel's recipe says it; `sequences` of a sample. */
 static json_t *as_automodel(struct importing *in, int64_t sequences)
 {
@@ -297,11 +310,47 @@ static json_t *as_automodel(struct importing *in, int64_t sequences)
     out = json_pack("{s:{s:I, s:I}, s:{s:s, s:s, s:s}, s:o, s:{s:I}, s:o, s:{s:f}}", "step_scheduler", "global_batch_size",
                     (json_int_t)(sequences * import_count(in, POLICY "train_global_batch_size", 1, 1)), "local_batch_size", (json_int_t)(sequences * micro), "model",
                     "_target_", "nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained", "pretrained_model_name_or_path",
-                    import_text(in, POLICY "model_name", ""), "torch_dtype", "float32", "distributed", distributed, "packed_sequence", "packed_sequence_size",
+                    import_text(in, POLICY "model_name", ""), "torch_dtype", "float32", "distributed", distributed, "dataset", "seq_length",
                     (json_int_t)seq, "optimizer", optimizer, "clip_grad_norm", "max_norm", import_number(in, POLICY "max_grad_norm", 1));
     if (import_flag(in, CFG "lora_cfg.enabled", false))
         json_object_set_new(out, "peft", peft(doc));
+    put_kernels(in, json_object_get(out, "model"));
     return out;
+}
+
+/* Automodel's own classes that cannot hand their weights over one by one: transformers' are taken (_maybe_set_force_hf()). */
+static bool is_handed_over_whole(const struct model *m)
+{
+    static const char *const families[] = { "llama", "qwen2", "qwen3" };
+    bool is = false;
+
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        is = is || !strcmp(m->family, families[i]);
+    return is;
+}
+
+/* As the worker builds it; blocks' modules are checkpoints of their own whatever the class (the Automodel of April 2026 that NeMo-RL pins). */
+static int import_worker(struct importing *in, json_t *doc, bool named, struct plan *p)
+{
+    json_t *model = json_object_get(doc, "model"), *said = json_array(), *before = notes_divert(said), *line;
+    int rc = import_plan(in, doc, named, p);
+    bool again = rc == 0 && is_handed_over_whole(&p->model) && !json_object_get(model, "force_hf");
+    size_t i;
+
+    notes_divert(before);
+    json_array_foreach(said, i, line)
+        if (!again)
+            notes_say("%s", json_string_value(line));
+    json_decref(said);
+    if (again) {
+        plan_free(p);
+        *p = (struct plan){ .seq = 0 };
+        json_object_set_new(model, "force_hf", json_true());
+        rc = import_plan(in, doc, named, p);
+    }
+    if (rc == 0)
+        automodel_recompute_modules(p);
+    return rc;
 }
 
 static int read_policy(struct importing *in, int64_t sequences)
@@ -313,7 +362,7 @@ static int read_policy(struct importing *in, int64_t sequences)
         return nemo_megatron(in, samples, sequences * micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), false, &in->actor);
     }
     json_t *doc = as_automodel(in, sequences);
-    int rc = in->failed ? -1 : import_actor(in, doc);
+    int rc = in->failed ? -1 : import_worker(in, doc, false, &in->actor);
     json_decref(doc);
     return rc;
 }
@@ -357,7 +406,7 @@ static int critic_plan(struct importing *in, struct plan *p)
     if (nemo_is_megatron(in))
         return nemo_megatron(in, import_count(in, POLICY "train_global_batch_size", 1, 1), micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), true, p);
     json_t *doc = as_automodel(in, 1);
-    int rc = in->failed ? -1 : import_plan(in, doc, true, p);
+    int rc = in->failed ? -1 : import_worker(in, doc, true, p);
     json_decref(doc);
     return rc;
 }

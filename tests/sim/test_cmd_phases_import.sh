@@ -233,6 +233,13 @@ nemo() {
     holds "0 <= role['policy']['params_bytes'] - 1543714304 * 4 / 8 <= 65536 and role['policy']['between'] == 'host' and role['policy']['empties_cache']"
     # attention, MLP and norms each in a checkpoint_wrapper (nemo_rl/models/dtensor/parallelize.py)
     holds "plan['policy']['train']['recompute'] == 'modules' and plan['policy']['train']['accumulation'] == 8 and plan['engine']['sleep'] == 1"
+    # flash attention of packed samples alone; transformers' own Qwen2, without Liger-Kernel (nemo_rl/models/automodel/setup.py)
+    holds "plan['policy']['train']['attention'] == 'flash-2' and not any(plan['policy']['train']['liger'].values())"
+    ask "$tmp/base.yaml" 0 --response 200,400 --set policy.sequence_packing.enabled=false policy.dtensor_cfg.activation_checkpointing=false
+    holds "plan['policy']['train']['attention'] == 'sdpa' and not any(plan['policy']['train']['liger'].values())"
+    ask "$tmp/base.yaml" 0 --response 200,400 --set policy.model_name=mistralai/Mistral-7B-v0.1
+    holds "plan['policy']['train']['recompute'] == 'modules' and not any(plan['policy']['train']['liger'].values())"
+    ask "$tmp/base.yaml" 0 --response 200,400
     # vLLM is in the worker's own process, and where it has several ranks Ray starts them
     holds "plan['engine']['driven'] == 'within' and d['generation']['gpu_s'] <= d['generation']['decode_s']"
     ask "$tmp/base.yaml" 0 --response 200,400 --set policy.generation.vllm_cfg.tensor_parallel_size=2 policy.generation.vllm_cfg.async_engine=true
@@ -312,6 +319,13 @@ nemo() {
     says 'colocated.resources' "$tmp/apart.yaml" --set policy.generation.colocated.resources.gpus_per_node=8
     says 'train_micro_batch_size' "$tmp/base.yaml" --set policy.train_micro_batch_size=some
     says 'defaults: .*none.yaml' "$tmp/apart.yaml" --set defaults=none.yaml
+    # import writes the phase plan of each, too, though no plan of one step is made of these files
+    for of in base megatron apart dpo sft rm ppo; do
+        responses=; case $of in dpo | sft | rm) ;; *) responses='--response 200,400' ;; esac
+        # shellcheck disable=SC2086
+        "$dpxplan" import "$tmp/$of.yaml" --cluster 8xh100 $responses -o "$tmp/plan.json" >"$tmp/out" 2>"$tmp/err" || { echo "import $of: exit $?"; cat "$tmp/err"; }
+        grep -q 'read as NeMo-RL' "$tmp/err" && "$dpxplan" phases "$tmp/plan.json" >"$tmp/out" || echo "import $of"
+    done
 }
 check 'NeMo-RL: GRPO, DPO, SFT and reward models, with defaults and references to other keys' "$(nemo)"
 

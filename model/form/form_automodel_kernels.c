@@ -1,0 +1,244 @@
+/* form_automodel_kernels.c -- see form_automodel_kernels.h.  NeMo Automodel of August 2026, as its image has it (docker/Dockerfile): with flash-attn,
+ * Transformer Engine and Liger-Kernel. */
+#include "model/form/form_automodel_kernels.h"
+
+#include <string.h>
+
+#include "model/arch/training.h"
+#include "model/family/family.h"
+#include "model/plan/attention.h"
+#include "model/plan/liger.h"
+#include "model/plan/modules_apart.h"
+
+/* _transformers/registry.py, of the families that a plan can have. */
+static const char *const own_dense[] = { "llama", "qwen2", "qwen3", "ministral3" };
+static const char *const norms_fused[] = { "llama", "qwen2" };
+static const char *const own_mixtures[] = { "qwen3_moe", "deepseek_v3", "glm4_moe", "gpt_oss" };
+
+#define IS_AMONG(name, list) is_among(name, list, sizeof (list) / sizeof *(list))
+
+static bool is_among(const char *name, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(name, list[i]))
+            return true;
+    return false;
+}
+
+static bool says_true(const struct form_file *f, const char *path) { return json_is_true(form_value(f->doc, path)); }
+
+static bool may_own(const struct form_file *f) { return !says_true(f, "model.force_hf") && !says_true(f, "quantization.load_in_4bit"); }
+
+static bool is_gpt2(const struct form_file *f)
+{
+    const char *target = json_string_value(form_value(f->doc, "model._target_"));
+
+    return target && strstr(target, "build_gpt2_model");
+}
+
+bool automodel_own_dense(struct form_reading *r, const struct model *m) { return may_own(r->file) && IS_AMONG(m->family, own_dense); }
+
+static bool own_mixture(const struct form_file *f, const struct model *m) { return may_own(f) && IS_AMONG(m->family, own_mixtures); }
+
+/* initialize_rms_norm_module(): "torch_fp32" is compiled, "torch" PyTorch's fused norm, "te" and "quack" are fused: each keeps its input and a number a row,
+ * as Liger-Kernel's does.  Qwen3's and Ministral 3's classes have norms of transformers' operations. */
+static bool fuses_norms(struct form_reading *r, const struct model *m)
+{
+    return (automodel_own_dense(r, m) && IS_AMONG(m->family, norms_fused)) || own_mixture(r->file, m);
+}
+
+/* _apply_preload_overrides(): not beside tp_size and cp_size. */
+static void read_liger(struct form_reading *r, const struct plan *p, bool staged)
+{
+    static const char key[] = "model.use_liger_kernel";
+    struct liger_options of;
+    enum loss_kind loss;
+    const char *lacks;
+    bool stated = form_value(r->file->doc, key);
+
+    if (!form_true(r, key, true) || !liger_usual(&p->model, &of, &loss, &lacks))
+        return;
+    if (staged) {
+        notes_add(r->notes, "%s%s: Automodel puts Liger-Kernel's layers into transformers' class where it is installed, as in its image: in stages they are "
+                  "planned as transformers', which keep more", key, stated ? "" : ": not given");
+        return;
+    }
+    if (of.rope || of.rms_norm || of.glu_activation || lacks)
+        notes_add(r->notes, "%s%s: Automodel puts Liger-Kernel's layers into transformers' class where it is installed, as in its image%s%s%s", key,
+                  stated ? "" : ": not given", lacks ? "; its " : "", lacks ? lacks : "", lacks ? " are not modelled: taken as transformers', which keep more" : "");
+    form_set(r, "liger.rope", json_boolean(of.rope));
+    form_set(r, "liger.rms_norm", json_boolean(of.rms_norm));
+    form_set(r, "liger.glu_activation", json_boolean(of.glu_activation));
+}
+
+void automodel_read_norms(struct form_reading *r, const struct plan *p, const struct automodel_mesh *mesh)
+{
+    bool planned = mesh->tensor == 1 && mesh->pipeline == 1;        /* liger_check() */
+
+    if (is_gpt2(r->file))
+        return;
+    if (!fuses_norms(r, &p->model)) {
+        if (mesh->tensor == 1 && mesh->context == 1 && !automodel_own_dense(r, &p->model))
+            read_liger(r, p, mesh->pipeline > 1);
+    } else if (planned && family_for(&p->model)->liger.norm == LIGER_HAS) {
+        form_set(r, "liger.rms_norm", json_true());
+        notes_add(r->notes, "model.backend.rms_norm: Automodel's own class has fused norms: planned as Liger-Kernel's, which keep the same");
+    } else {
+        notes_add(r->notes, "model.backend.rms_norm: Automodel's own class has fused norms, which keep their input alone: planned with transformers', which keep "
+                  "a copy of it in fp32, too: an upper bound");
+    }
+}
+
+/* resolve_sdpa_method(): beside recompute PyTorch's attention is FlashAttention-2, for cuDNN's may not be taken again in backward. */
+static void without_cudnn(struct plan *p)
+{
+    if (p->recompute != RECOMPUTE_NONE && attention_takes(p, ATTENTION_BY_FLASH_2))
+        p->attention = ATTENTION_BY_FLASH_2;
+}
+
+/* Packed samples and those of that collater are one row of documents, for which own classes have Transformer Engine's attention (qkv_format "thd"). */
+static bool rows_of_documents(const struct form_file *f, bool packs)
+{
+    const char *strategy = json_string_value(form_value(f->doc, "packed_sequence.packing_strategy"));
+    const char *collate = json_string_value(form_value(f->doc, "dataloader.collate_fn"));
+
+    return (packs && (!strategy || strcmp(strategy, "neat") != 0)) || (collate && strstr(collate, "packed_sequence_thd_collater"));
+}
+
+/* Own mixtures have backend.attn: Transformer Engine's where it is installed, whose choice is cuDNN's from Hopper on as PyTorch's is.  All else has
+ * attn_implementation; _apply_preload_overrides() makes it flash attention for packed samples of transformers' classes, and sdpa beside cp_size. */
+void automodel_put_attention(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    static const char key[] = "model.attn_implementation";
+    const char *said = json_string_value(form_value(f->doc, key)), *backend = json_string_value(form_value(f->doc, "model.backend.attn"));
+    const json_t *packed = form_value(f->doc, "packed_sequence.packed_sequence_size");
+    bool packs = json_is_integer(packed) && json_integer_value(packed) > 0;
+
+    if (is_gpt2(f))
+        return;
+    if (own_mixture(f, &p->model)) {
+        if (backend && !strcmp(backend, "sdpa"))
+            without_cudnn(p);
+        return;
+    }
+    if (p->parallel.context > 1) {
+        if (attention_flash(p) == FLASH_CUDNN)
+            notes_add(notes, "distributed.cp_size: Automodel leaves cuDNN's attention out beside it: on this GPU attention takes longer than planned");
+        return;
+    }
+    bool own = may_own(f) && IS_AMONG(p->model.family, own_dense), forced = packs && !own && said && strncmp(said, "flash", 5) != 0;
+    if (own && rows_of_documents(f, packs))
+        return;
+    const char *word = !said || forced ? "flash_attention_2" : said;
+    if (!strcmp(word, "sdpa"))
+        without_cudnn(p);
+    if (!said || forced)
+        notes_add(notes, "%s%s: Automodel takes flash attention 2%s where it is installed, as in its image", key, said ? "" : ": not given",
+                  forced ? " for packed samples" : "");
+    form_put_attention(p, key, word, notes);
+}
+
+void automodel_recompute_modules(struct plan *p)
+{
+    if (p->recompute == RECOMPUTE_FULL && p->model.experts == 0 && modules_apart_fit(&p->model))
+        p->recompute = RECOMPUTE_MODULES;
+}
+
+/* ---- what costs something, and is not in the plan ---- */
+
+static double in_gb(double bytes) { return bytes * 1e-9; }
+static double tokens_of(const struct plan *p) { return (double)(p->micro_batch * plan_rank_seq(p)); }
+
+/* parallelizer.py, apply_fsdp2_sharding_recursively(): `enum_id < len(flat_layer_items) - 1`. */
+static void note_last_block(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    double numel = 0;
+
+    if (p->strategy != STRAT_FSDP || p->parallel.expert > 1 || p->parallel.pipeline > 1 || form_value(f->doc, "distributed.reshard_after_forward"))
+        return;
+    for (int t = 0; t < p->model.ntensors; t++)
+        numel += p->model.tensors[t].block == p->model.layers - 1 && p->model.tensors[t].packed == BASE_PLAIN ? (double)p->model.tensors[t].numel : 0;
+    notes_add(notes, "distributed.reshard_after_forward: not given: the last block stays gathered until backward: up to %.2g GB more than is planned, and a gather less "
+              "in each micro-step", in_gb(2 * numel / (double)p->parallel.tensor));
+}
+
+/* moe/parallelizer.py, apply_ac(): the router's product in 16 bits, and topk()'s values and places in 8 bytes, are saved. */
+static void note_routers(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    const json_t *again = form_value(f->doc, "distributed.moe.ignore_router_for_ac");
+    double routers = 0;
+
+    for (int t = 0; t < p->model.ntensors; t++)
+        routers += p->model.tensors[t].role == ROLE_ROUTER && !p->model.tensors[t].is_bias;
+    if (routers > 0 && p->recompute == RECOMPUTE_FULL && own_mixture(f, &p->model) && !json_is_false(again) && !says_true(f, "model.backend.fake_balanced_gate"))
+        notes_add(notes, "distributed.moe.ignore_router_for_ac%s: logits and choices of routers are kept, not recomputed: %.2g GB a micro-batch more than is planned",
+                  again ? "" : " (usual: true)", in_gb(tokens_of(p) * routers * (double)(2 * p->model.experts + 10 * p->model.experts_used)));
+}
+
+/* A second copy in 16 bits; of several micro-steps gradients in fp32 for those of 16 bits. */
+static void note_experts(const struct plan *p, struct notes *notes)
+{
+    int64_t sharing = p->parallel.expert * p->parallel.pipeline;
+    double numel = 0;
+
+    if (p->parallel.expert <= 1)
+        return;
+    notes_add(notes, "distributed.ep_size: routers and experts are planned as torchtitan computes them, embedding and head in one unit: Automodel's are its own "
+              "(components/moe), in units of their own");
+    for (int t = 0; t < p->model.ntensors; t++)
+        numel += role_is_of_experts(p->model.tensors[t].role) && !p->model.tensors[t].is_bias ? (double)p->model.tensors[t].numel : 0;
+    if (sharing == p->cluster.world_size)
+        notes_add(notes, "distributed.ep_size: experts that a rank has alone are in no FSDP unit of Automodel's: the plan gathers a second copy of them and adds up "
+                  "their gradients in fp32: about %.2g GB more than that", in_gb((p->sync_every_micro_step ? 2 : 6) * numel / (double)sharing));
+}
+
+/* A checkpoint is the same tensor, and so is the input that a fused norm keeps. */
+static void note_outputs(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    if (says_true(f, "model.output_hidden_states") && p->recompute == RECOMPUTE_NONE && !p->liger.rms_norm)
+        notes_add(notes, "model.output_hidden_states: every block's output stays until the loss: %.2g GB more than is planned",
+                  in_gb(2 * tokens_of(p) * (double)(p->model.layers * p->model.hidden)));
+}
+
+/* _peft/lora_mlp.py: gate's and up's outputs are kept, the activation and the product made again, where the weights were there when adapters were put in
+ * (install_fused_lora_mlp()): DDP's, and transformers' classes' on one GPU. */
+static bool fuses_adapted_mlp(const struct form_file *f, const struct plan *p)
+{
+    const struct model *m = &p->model;
+    int adapted = 0;
+    bool one = p->cluster.world_size == 1, ddp = json_string_value(form_value(f->doc, "distributed.strategy")) &&
+               !strcmp(json_string_value(form_value(f->doc, "distributed.strategy")), "ddp");
+
+    for (int t = 0; t < m->ntensors; t++)
+        if (m->tensors[t].block == 0 && m->tensors[t].adapter == ADAPTER_LORA_A)
+            adapted += m->tensors[t].role == ROLE_GATE || m->tensors[t].role == ROLE_UP || m->tensors[t].role == ROLE_DOWN;
+    return adapted == 3 && m->act == ACT_SILU && m->experts == 0 && p->train.base == BASE_PLAIN && p->train.dropout <= 0 &&
+           (ddp || (one && !(may_own(f) && IS_AMONG(m->family, own_dense))));
+}
+
+/* _peft/lora.py: A's output is made again in backward. */
+static void note_adapters(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    const json_t *usual = form_value(f->doc, "peft.use_memory_efficient_lora");
+    double ranks = 0, blocks = p->recompute == RECOMPUTE_NONE ? 1 : 1 / (double)p->model.layers;
+
+    for (int t = 0; t < p->model.ntensors; t++)
+        if (p->model.tensors[t].adapter == ADAPTER_LORA_A)
+            ranks += (double)p->model.tensors[t].shape[0];
+    if (p->parallel.tensor > 1 || json_is_false(usual))
+        return;
+    bool fused = fuses_adapted_mlp(f, p);
+    double mlp = fused ? (p->liger.glu_activation ? 2.0 : 4.0) * (double)(p->model.layers * p->model.ffn) : 0;
+    notes_add(notes, "peft.use_memory_efficient_lora%s: A's outputs%s are made again in backward: the plan keeps them: %.2g GB more", usual ? "" : " (usual: true)",
+              fused ? " and the MLP's product" : "", in_gb(blocks * (2 * ranks + mlp) * tokens_of(p)));
+}
+
+void automodel_note_costs(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    note_last_block(f, p, notes);
+    note_routers(f, p, notes);
+    note_experts(p, notes);
+    note_outputs(f, p, notes);
+    if (training_is_lora(&p->train))
+        note_adapters(f, p, notes);
+}
