@@ -63,7 +63,8 @@ static void read_row(const struct table *t, struct row *r)
     r->ep = (int64_t)number(t, "ep"), r->etp = (int64_t)number(t, "etp");
     r->paper = r->hidden > 0;
     r->fp8 = !strcmp(get(t, "precision"), "fp8");
-    r->flash = strstr(r->source, "v24.11.1") && (strstr(r->model, "175B") || strstr(r->model, "340B"));
+    r->flash = (strstr(r->source, "v24.11.1") && (strstr(r->model, "175B") || strstr(r->model, "340B")))
+            || (r->ep > 0 && !strstr(r->source, "v25.05.05"));
     r->full = !strncmp(get(t, "recompute"), "full", 4);
     r->selective = strstr(get(t, "recompute"), "selective") != NULL;
     r->step_s = number(t, "step_s");
@@ -172,7 +173,7 @@ static int plan_of(const struct row *r, int64_t micro_batch, struct plan *p)
     p->recompute = r->full ? RECOMPUTE_FULL : r->selective ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE;
     p->megatron.overlap_grad_reduce = p->megatron.overlap_param_gather = !r->paper;
     p->parallel.tensor = r->tp, p->parallel.context = r->cp, p->parallel.pipeline = r->pp, p->parallel.virtual_stages = r->vp;
-    p->megatron.tp_comm_overlap = r->tp > 1 && !r->paper && (r->ep == 0 || strstr(r->source, "v25.05.05"));
+    p->megatron.tp_comm_overlap = r->tp > 1 && !r->paper;
     if (r->ep > 0) {
         p->megatron.moe_expert_capacity_factor = 1;
         p->megatron.moe_pad_expert_input_to_capacity = true;
