@@ -17,8 +17,9 @@
  *
  * Grok-1's rows (tests/accuracy/experts.csv; grok1_314b.yaml of v24.11.1): eight experts of which a token takes two, experts that the
  * tensor-parallel ranks cut (expert_tensor_parallel_size is theirs; v25.05.05 states it: ETP, 1 on H100), average_in_collective,
- * the vocabulary of Llama-3-70B's tokenizer, a capacity factor of 1 with padding (MegatronTokenDropCallback), no ub_tp_comm_overlap before
- * v25.05.05, whose recipe has it (pretrain_grok1_314b.py at NeMo 6f2c6fda: MegatronCommOverlapCallback(tp_comm_overlap=True)).  Its
+ * the vocabulary of Llama-3-70B's tokenizer, a capacity factor of 1 with padding (MegatronTokenDropCallback).  grok1/configure.sh of v24.11.1 and
+ * v25.02 overrides the yaml: ub_tp_comm_overlap=true, fp8_params where fp8, and NVTE_FUSED_ATTN=0; v25.05.05's recipe has the overlap, too
+ * (pretrain_grok1_314b.py at NeMo 6f2c6fda: MegatronCommOverlapCallback(tp_comm_overlap=True)).  Its
  * auxiliary loss (a sum of 8 numbers a layer) dpx leaves out, and where a rank has several experts they run one after
  * the other (moe_grouped_gemm false).
  *
@@ -127,6 +128,22 @@ static int model_of(const struct row *r, struct model *out)
     return rc;
 }
 
+/* optim.name of the configs is distributed_fused_adam, Apex's, of which NeMo 24.09 says (megatron_gpt_model.py, setup_optimization()): moments in
+ * optim.dtype, fp32 where it is not stated; beside parameters in bf16 not a copy in fp32 but what they lack of it, beside fp8_params a copy. */
+static bool is_apex(const struct row *r)
+{
+    return strstr(r->source, "v24.11.1") ? r->ep == 0 : strstr(r->source, "v25.02") && r->ep == 0 && !r->adapters[0] && !strstr(r->model, "Nemotron");
+}
+
+static void keep_states(const struct row *r, struct plan *p)
+{
+    if (!is_apex(r) || r->fp8)
+        return;
+    p->megatron.use_precision_aware_optimizer = p->megatron.store_param_remainders = true;
+    if (strstr(r->model, "340B"))       /* nemotron4-340b-synth.yaml: dtype: bf16: 4 bytes, planned as 6; in fp8 as 12 */
+        p->megatron.exp_avg_dtype = p->megatron.exp_avg_sq_dtype = ADAM_BF16;
+}
+
 /* Beside frozen weights. */
 static int adapt(const struct row *r, struct plan *p)
 {
@@ -180,6 +197,7 @@ static int plan_of(const struct row *r, int64_t micro_batch, struct plan *p)
     }
     p->megatron.cuda_graph_impl = !strcmp(r->gpu, "gb200") && !strstr(r->model, "405B") ? GRAPHS_LOCAL : GRAPHS_NONE;
     p->megatron.ddp_average_in_collective = r->ep > 0;
+    keep_states(r, p);
     p->parallel.expert = r->ep > 0 ? r->ep : 1;
     p->parallel.expert_tensor = r->ep > 0 ? r->etp : 1;
     p->parallel.sequence = r->tp > 1 && (!r->paper || r->selective);
