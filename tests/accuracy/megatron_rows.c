@@ -252,7 +252,7 @@ static int predict_with(struct row *r, int64_t micro_batch)
 /* The same plan, published again. */
 static bool same_plan(const struct row *a, const struct row *b)
 {
-    return !strcmp(a->model, b->model) && !strcmp(a->gpu, b->gpu) && a->paper == b->paper && a->fp8 == b->fp8 && a->flash == b->flash && a->layers == b->layers && a->gpus == b->gpus &&
+    return !strcmp(a->model, b->model) && !strcmp(a->gpu, b->gpu) && a->paper == b->paper && a->fp8 == b->fp8 && a->flash == b->flash && is_apex(a) == is_apex(b) && a->layers == b->layers && a->gpus == b->gpus &&
            a->tp == b->tp && a->cp == b->cp && a->ep == b->ep && a->etp == b->etp && a->pp == b->pp && a->vp == b->vp && a->dp == b->dp && a->seq == b->seq && a->batch == b->batch &&
            a->micro_batch == b->micro_batch && !strcmp(a->adapters, b->adapters) && a->full == b->full && a->selective == b->selective && (a->step_s > 0) == (b->step_s > 0);
 }
