@@ -103,6 +103,20 @@ static int nemotron(bool large, struct model *out)
         "tie_word_embeddings", 0), large ? "nemotron-4-340b" : "nemotron-4-15b", out);
 }
 
+/* "Llama3.1 405B uses the GPT2BPETokenizer as a proxy" (README_405b.md of v24.11.1; configure.sh of v25.02: megatron-gpt2-345m), so its vocabulary
+ * is 50,257, rounded up to make_vocab_size_divisible_by times the tensor-parallel ranks: VOCAB. */
+static int llama_of_gpt2_words(struct model *out)
+{
+    return from_config(json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:b}", "model_type", "llama", "num_hidden_layers", 126, "hidden_size",
+        16384, "intermediate_size", 53248, "num_attention_heads", 128, "num_key_value_heads", 8, "vocab_size", VOCAB, "max_position_embeddings",
+        131072, "rms_norm_eps", 1e-5, "tie_word_embeddings", 0), "llama-3.1-405b", out);
+}
+
+static bool has_gpt2_words(const struct row *r)
+{
+    return strstr(r->model, "405B") && (strstr(r->source, "v24.11.1") || strstr(r->source, "v25.02"));
+}
+
 static int grok(const struct row *r, struct model *out)
 {
     return from_config(json_pack("{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b}", "model_type", "mixtral", "num_hidden_layers",
@@ -120,8 +134,9 @@ static int model_of(const struct row *r, struct model *out)
         return grok(r, out);
     if (!strncmp(r->model, "Nemotron", 8))
         return nemotron(strstr(r->model, "340") != NULL, out);
-    if (model_load(strstr(r->model, "175B") ? "gpt3-175b" : strstr(r->model, "405B") ? "llama-3.1-405b" : strstr(r->model, "70B") ? "llama-3.1-70b"
-                   : "llama-3.1-8b", &whole) < 0)
+    const char *name = strstr(r->model, "175B") ? "gpt3-175b" : strstr(r->model, "405B") ? "llama-3.1-405b"
+                     : strstr(r->model, "70B") ? "llama-3.1-70b" : "llama-3.1-8b";
+    if ((has_gpt2_words(r) ? llama_of_gpt2_words(&whole) : model_load(name, &whole)) < 0)
         return -1;
     int rc = model_with_layers(&whole, r->layers > 0 ? r->layers : whole.layers, out);
     model_free(&whole);
@@ -252,7 +267,7 @@ static int predict_with(struct row *r, int64_t micro_batch)
 /* The same plan, published again. */
 static bool same_plan(const struct row *a, const struct row *b)
 {
-    return !strcmp(a->model, b->model) && !strcmp(a->gpu, b->gpu) && a->paper == b->paper && a->fp8 == b->fp8 && a->flash == b->flash && is_apex(a) == is_apex(b) && a->layers == b->layers && a->gpus == b->gpus &&
+    return !strcmp(a->model, b->model) && !strcmp(a->gpu, b->gpu) && a->paper == b->paper && a->fp8 == b->fp8 && a->flash == b->flash && is_apex(a) == is_apex(b) && has_gpt2_words(a) == has_gpt2_words(b) && a->layers == b->layers && a->gpus == b->gpus &&
            a->tp == b->tp && a->cp == b->cp && a->ep == b->ep && a->etp == b->etp && a->pp == b->pp && a->vp == b->vp && a->dp == b->dp && a->seq == b->seq && a->batch == b->batch &&
            a->micro_batch == b->micro_batch && !strcmp(a->adapters, b->adapters) && a->full == b->full && a->selective == b->selective && (a->step_s > 0) == (b->step_s > 0);
 }
