@@ -17,8 +17,9 @@
  *
  * Grok-1's rows (tests/accuracy/experts.csv; grok1_314b.yaml of v24.11.1): eight experts of which a token takes two, experts that the
  * tensor-parallel ranks cut (expert_tensor_parallel_size is theirs; v25.05.05 states it: ETP, 1 on H100), average_in_collective,
- * the vocabulary of Llama-3-70B's tokenizer, a capacity factor of 1 with padding (MegatronTokenDropCallback), no ub_tp_comm_overlap before
- * v25.05.05, whose recipe has it (pretrain_grok1_314b.py at NeMo 6f2c6fda: MegatronCommOverlapCallback(tp_comm_overlap=True)).  Its
+ * the vocabulary of Llama-3-70B's tokenizer, a capacity factor of 1 with padding (MegatronTokenDropCallback).  grok1/configure.sh of v24.11.1 and
+ * v25.02 overrides the yaml: ub_tp_comm_overlap=true, fp8_params where fp8, and NVTE_FUSED_ATTN=0; v25.05.05's recipe has the overlap, too
+ * (pretrain_grok1_314b.py at NeMo 6f2c6fda: MegatronCommOverlapCallback(tp_comm_overlap=True)).  Its
  * auxiliary loss (a sum of 8 numbers a layer) dpx leaves out, and where a rank has several experts they run one after
  * the other (moe_grouped_gemm false).
  *
@@ -63,7 +64,8 @@ static void read_row(const struct table *t, struct row *r)
     r->ep = (int64_t)number(t, "ep"), r->etp = (int64_t)number(t, "etp");
     r->paper = r->hidden > 0;
     r->fp8 = !strcmp(get(t, "precision"), "fp8");
-    r->flash = strstr(r->source, "v24.11.1") && (strstr(r->model, "175B") || strstr(r->model, "340B"));
+    r->flash = (strstr(r->source, "v24.11.1") && (strstr(r->model, "175B") || strstr(r->model, "340B")))
+            || (r->ep > 0 && !strstr(r->source, "v25.05.05"));
     r->full = !strncmp(get(t, "recompute"), "full", 4);
     r->selective = strstr(get(t, "recompute"), "selective") != NULL;
     r->step_s = number(t, "step_s");
@@ -101,6 +103,20 @@ static int nemotron(bool large, struct model *out)
         "tie_word_embeddings", 0), large ? "nemotron-4-340b" : "nemotron-4-15b", out);
 }
 
+/* "Llama3.1 405B uses the GPT2BPETokenizer as a proxy" (README_405b.md of v24.11.1; configure.sh of v25.02: megatron-gpt2-345m), so its vocabulary
+ * is 50,257, rounded up to make_vocab_size_divisible_by times the tensor-parallel ranks: VOCAB. */
+static int llama_of_gpt2_words(struct model *out)
+{
+    return from_config(json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:b}", "model_type", "llama", "num_hidden_layers", 126, "hidden_size",
+        16384, "intermediate_size", 53248, "num_attention_heads", 128, "num_key_value_heads", 8, "vocab_size", VOCAB, "max_position_embeddings",
+        131072, "rms_norm_eps", 1e-5, "tie_word_embeddings", 0), "llama-3.1-405b", out);
+}
+
+static bool has_gpt2_words(const struct row *r)
+{
+    return strstr(r->model, "405B") && (strstr(r->source, "v24.11.1") || strstr(r->source, "v25.02"));
+}
+
 static int grok(const struct row *r, struct model *out)
 {
     return from_config(json_pack("{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b}", "model_type", "mixtral", "num_hidden_layers",
@@ -118,12 +134,29 @@ static int model_of(const struct row *r, struct model *out)
         return grok(r, out);
     if (!strncmp(r->model, "Nemotron", 8))
         return nemotron(strstr(r->model, "340") != NULL, out);
-    if (model_load(strstr(r->model, "175B") ? "gpt3-175b" : strstr(r->model, "405B") ? "llama-3.1-405b" : strstr(r->model, "70B") ? "llama-3.1-70b"
-                   : "llama-3.1-8b", &whole) < 0)
+    const char *name = strstr(r->model, "175B") ? "gpt3-175b" : strstr(r->model, "405B") ? "llama-3.1-405b"
+                     : strstr(r->model, "70B") ? "llama-3.1-70b" : "llama-3.1-8b";
+    if ((has_gpt2_words(r) ? llama_of_gpt2_words(&whole) : model_load(name, &whole)) < 0)
         return -1;
     int rc = model_with_layers(&whole, r->layers > 0 ? r->layers : whole.layers, out);
     model_free(&whole);
     return rc;
+}
+
+/* optim.name of the configs is distributed_fused_adam, Apex's, of which NeMo 24.09 says (megatron_gpt_model.py, setup_optimization()): moments in
+ * optim.dtype, fp32 where it is not stated; beside parameters in bf16 not a copy in fp32 but what they lack of it, beside fp8_params a copy. */
+static bool is_apex(const struct row *r)
+{
+    return strstr(r->source, "v24.11.1") ? r->ep == 0 : strstr(r->source, "v25.02") && r->ep == 0 && !r->adapters[0] && !strstr(r->model, "Nemotron");
+}
+
+static void keep_states(const struct row *r, struct plan *p)
+{
+    if (!is_apex(r) || r->fp8)
+        return;
+    p->megatron.use_precision_aware_optimizer = p->megatron.store_param_remainders = true;
+    if (strstr(r->model, "340B"))       /* nemotron4-340b-synth.yaml: dtype: bf16: 4 bytes, planned as 6; in fp8 as 12 */
+        p->megatron.exp_avg_dtype = p->megatron.exp_avg_sq_dtype = ADAM_BF16;
 }
 
 /* Beside frozen weights. */
@@ -172,13 +205,14 @@ static int plan_of(const struct row *r, int64_t micro_batch, struct plan *p)
     p->recompute = r->full ? RECOMPUTE_FULL : r->selective ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE;
     p->megatron.overlap_grad_reduce = p->megatron.overlap_param_gather = !r->paper;
     p->parallel.tensor = r->tp, p->parallel.context = r->cp, p->parallel.pipeline = r->pp, p->parallel.virtual_stages = r->vp;
-    p->megatron.tp_comm_overlap = r->tp > 1 && !r->paper && (r->ep == 0 || strstr(r->source, "v25.05.05"));
+    p->megatron.tp_comm_overlap = r->tp > 1 && !r->paper;
     if (r->ep > 0) {
         p->megatron.moe_expert_capacity_factor = 1;
         p->megatron.moe_pad_expert_input_to_capacity = true;
     }
     p->megatron.cuda_graph_impl = !strcmp(r->gpu, "gb200") && !strstr(r->model, "405B") ? GRAPHS_LOCAL : GRAPHS_NONE;
     p->megatron.ddp_average_in_collective = r->ep > 0;
+    keep_states(r, p);
     p->parallel.expert = r->ep > 0 ? r->ep : 1;
     p->parallel.expert_tensor = r->ep > 0 ? r->etp : 1;
     p->parallel.sequence = r->tp > 1 && (!r->paper || r->selective);
@@ -233,7 +267,7 @@ static int predict_with(struct row *r, int64_t micro_batch)
 /* The same plan, published again. */
 static bool same_plan(const struct row *a, const struct row *b)
 {
-    return !strcmp(a->model, b->model) && !strcmp(a->gpu, b->gpu) && a->paper == b->paper && a->fp8 == b->fp8 && a->flash == b->flash && a->layers == b->layers && a->gpus == b->gpus &&
+    return !strcmp(a->model, b->model) && !strcmp(a->gpu, b->gpu) && a->paper == b->paper && a->fp8 == b->fp8 && a->flash == b->flash && is_apex(a) == is_apex(b) && has_gpt2_words(a) == has_gpt2_words(b) && a->layers == b->layers && a->gpus == b->gpus &&
            a->tp == b->tp && a->cp == b->cp && a->ep == b->ep && a->etp == b->etp && a->pp == b->pp && a->vp == b->vp && a->dp == b->dp && a->seq == b->seq && a->batch == b->batch &&
            a->micro_batch == b->micro_batch && !strcmp(a->adapters, b->adapters) && a->full == b->full && a->selective == b->selective && (a->step_s > 0) == (b->step_s > 0);
 }

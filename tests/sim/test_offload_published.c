@@ -76,7 +76,7 @@ static void a_paper_s_steps_are_predicted_within_five_percent(void **state)
     assert_int_equal(s.paper, 9);
     assert_int_equal(s.inside, 9);
     assert_int_equal(s.host, 6);
-    assert_int_equal(s.host_inside, 5);         /* 228 ms at 1980 MHz are beside 229 to 273 */
+    assert_int_equal(s.host_inside, 6);
     assert_int_equal(s.b200, 5);
     assert_int_equal(s.b200_inside, 5);
     assert_true(s.worst < .05);
