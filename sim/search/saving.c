@@ -11,6 +11,23 @@
 #include "sim/search/ranking.h"
 #include "sim/search/search_internal.h"
 
+/* What its step takes at least; the last plan with the same kernels, as many micro-steps and the same framework has the same bound. */
+static double bound_of(struct work *w, const struct plan *p, int program)
+{
+    bool same = w->bounding && w->bounded.program == program && knob_cell(&w->bounded.plan) == knob_cell(p) &&
+                w->bounded.plan.accumulation == p->accumulation;
+
+    if (!w->bounding)
+        w->bounding = cost_cache_new(p);
+    if (!same) {
+        cost_cache_use(w->bounding, p);
+        w->bounded.s = bounds_step_s(p, w->programs.of[program].program, w->bounding);
+        w->bounded.plan = *p;
+        w->bounded.program = program;
+    }
+    return w->bounded.s;
+}
+
 /* A plan that needs more than this share of what there is may be refused by the allocator. */
 #define FULL 0.9
 
@@ -69,6 +86,23 @@ static bool has_fitting(const struct work *w, int64_t n, const struct plan *p, b
     return false;
 }
 
+/* Are all variants too slow that move data?  None has fewer kernels than the same plan without recompute. */
+static bool none_may_be_fast(struct work *w, const struct plan *base)
+{
+    struct plan p = *base;
+
+    if (w->slow_s == INFINITY)
+        return false;
+    p.recompute = RECOMPUTE_NONE;
+    p.recompute_interval = 1;
+    p = enumerate_in_place(&p);
+    int program = programs_of(&w->programs, &p, 0);
+    if (program < 0)
+        return false;
+    w->programs.of[program].used = true;
+    return bound_of(w, &p, program) > w->slow_s;
+}
+
 /* Appends the variants that save memory of the runs of one micro-batch that lack it: of the plan nearest to the
  * defaults, or where none of those fits of the one that needs least; of that one without offload where only offload
  * helped the other. */
@@ -89,7 +123,7 @@ static int append_saving(struct work *w, int64_t n, int64_t micro_batch, bool le
         const struct found *usual = &w->found[of[0]], *smallest = &w->found[of[1]];
         struct plan base = !least ? usual->plan : smallest->at_least ? w->least[smallest->program] : smallest->plan;
         if (!least || (memcmp(&base, &usual->plan, sizeof base) && !has_fitting(w, n, &base, true)))
-            rc = enumerate_saving(w->o, &base, w->o->in_place || (least && has_fitting(w, n, &base, false)), search_take, w);
+            rc = enumerate_saving(w->o, &base, w->o->in_place || (least && has_fitting(w, n, &base, false)) || none_may_be_fast(w, &base), search_take, w);
     }
     return rc;
 }
@@ -157,19 +191,9 @@ void saving_limit(struct work *w, const struct found *grid, int64_t n)
 
 bool saving_is_slow(struct work *w, const struct plan *p, int program)
 {
-    bool same = w->bounding && w->bounded.program == program && knob_cell(&w->bounded.plan) == knob_cell(p) &&
-                w->bounded.plan.accumulation == p->accumulation;
     struct plan in_place = enumerate_in_place(p);
 
     if (w->first_later < 0 || w->slow_s == INFINITY || enumerate_same_place(p, &in_place))
         return false;
-    if (!w->bounding)
-        w->bounding = cost_cache_new(p);
-    if (!same) {
-        cost_cache_use(w->bounding, p);
-        w->bounded.s = bounds_step_s(p, w->programs.of[program].program, w->bounding);
-        w->bounded.plan = *p;
-        w->bounded.program = program;
-    }
-    return w->bounded.s > w->slow_s;
+    return bound_of(w, p, program) > w->slow_s;
 }
