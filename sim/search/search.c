@@ -27,7 +27,7 @@
 #include "sim/search/grid.h"
 #include "sim/search/nearest.h"
 #include "sim/search/ranking.h"
-#include "sim/search/unpriced.h"
+#include "sim/search/worth.h"
 
 /* Plans with equal kernels follow each other as they are enumerated; variants that save memory may have any before. */
 static int program_for(struct work *w, const struct plan *p)
@@ -406,7 +406,7 @@ static void run_by_time(struct work *w)
 {
     char why[256];
     struct fail_sink before = fail_divert(why, sizeof why);
-    int rc = by_time_run(&(struct by_time){ w, w->found, w->next, w->n, &w->programs, w->o->threads, look, learn }, &w->best_s);
+    int rc = by_time_run(&(struct by_time){ w, w->found, w->next, w->n, &w->programs, w->o->threads, look, learn, NULL }, &w->best_s);
 
     fail_restore(before);
     if (rc < 0 && !w->stopped && atomic_fetch_add(&w->failed, 1) == 0)
@@ -506,23 +506,98 @@ static int find_fastest(struct work *w)
     return rc;
 }
 
+/* Plans are looked at by their bounds of time while these are within a limit: of what may be a tie with the fastest, which is known or, for all
+ * that is allocated, not; once the grids are known, of the ideas that are shown, too. */
+struct by_need { struct work *w; const struct found *grid; int64_t ngrid; bool shown; };
+
+static double limit(void *by_need)
+{
+    const struct by_need *b = by_need;
+    const struct work *w = b->w;
+    double best_s = w->best_s;
+
+    for (int64_t i = 0; i < w->n && w->best_s == INFINITY; i++)
+        best_s = w->found[i].fits && w->found[i].step_s < best_s ? w->found[i].step_s : best_s;
+    double shown_s = b->shown ? worth_ideas_s(w->found, w->n, b->grid, b->ngrid, w->o->ideas > 0 ? w->o->ideas : SEARCH_IDEAS) : 0;
+    return b->shown && w->best_s == INFINITY ? INFINITY : fmax(SEARCH_NEAR * SEARCH_NEAR * best_s, shown_s);
+}
+
+static int look_needed(void *by_need, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo)
+{
+    return look(((struct by_need *)by_need)->w, i, s, cache, memo);
+}
+
+static struct by_time by_need(struct by_need *b)
+{
+    return (struct by_time){ b, b->w->found, 0, b->w->n, &b->w->programs, b->w->o->threads, look_needed, NULL, limit };
+}
+
+static int64_t assessed(const struct work *w)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < w->n; i++)
+        n += w->found[i].assessed;
+    return n;
+}
+
+/* The fastest in device memory that the allocator does not refuse: where it refuses some, more are looked at. */
+static int look_for_fastest(struct by_need *b)
+{
+    struct work *w = b->w;
+    struct by_time all = by_need(b);
+    int64_t before;
+    int rc;
+
+    do {
+        before = assessed(w);
+        if ((rc = by_time_run(&all, &w->best_s)) < 0 || w->failed || w->stopped)
+            break;
+        w->best_s = INFINITY;
+        rc = find_fastest(w);
+    } while (rc == 0 && assessed(w) > before);
+    return rc;
+}
+
+enum { MORE = 16 };
+
+/* What else the answer needs; the rest is too slow. */
+static int look_for_more(struct by_need *b)
+{
+    struct work *w = b->w;
+    struct by_time all = by_need(b);
+    int64_t at[MORE], n;
+    int rc;
+
+    b->shown = true;
+    rc = by_time_run(&all, &w->best_s);
+    while (rc == 0 && w->best_s < INFINITY && !w->failed && !w->stopped && (n = worth_more(w->found, w->n, MORE, at)) > 0)
+        rc = by_time_look(&all, at, n);
+    for (int64_t i = 0; i < w->n && rc == 0 && !w->stopped; i++)
+        w->found[i].too_slow |= !w->found[i].at_least && !w->found[i].assessed;
+    w->next = w->n;
+    return rc;
+}
+
 /* Grids, whose steps to beat are those of data parallelism in device memory; where nothing fits there they come later. */
 static int look_beside(struct work *w, struct grid **beside)
 {
-    const struct found *grid = NULL;
-    int64_t n = 0;
+    struct by_need b = { .w = w };
+    bool all = w->o->exhaustive || w->o->answer_only;
 
-    if (!w->o->answer_only && find_fastest(w) < 0)
+    if ((all && !w->o->answer_only && find_fastest(w) < 0) || (!all && look_for_fastest(&b) < 0))
         return -1;
-    if (w->best_s == INFINITY)
-        return 0;
-    if (beside && grid_beside(w->o, &w->best_s, beside) < 0)
+    if (w->best_s < INFINITY && !w->failed && !w->stopped && beside) {
+        if (grid_beside(w->o, &w->best_s, beside) < 0)
+            return -1;
+        b.grid = grid_found(*beside, &b.ngrid);
+        if (grid_stopped(*beside))
+            w->stopped = 1;
+    }
+    if (!all && !w->failed && !w->stopped && look_for_more(&b) < 0)
         return -1;
-    if (beside)
-        grid = grid_found(*beside, &n);
-    if (beside && grid_stopped(*beside))
-        w->stopped = 1;
-    saving_limit(w, grid, n);
+    if (w->best_s < INFINITY)
+        saving_limit(w, b.grid, b.ngrid);
     return 0;
 }
 
@@ -551,7 +626,8 @@ int search_data(const struct search_options *o, struct grid **beside, struct sea
              "batch and precision");
         goto out;
     }
-    search_run_all(&w);
+    if (o->exhaustive || o->answer_only)
+        search_run_all(&w);
     if (!w.failed && !w.stopped && look_beside(&w, beside) < 0)
         goto out;
     if (!w.failed && saving_look(&w) < 0)
