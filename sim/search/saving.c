@@ -10,6 +10,7 @@
 #include "sim/search/enumerate.h"
 #include "sim/search/ranking.h"
 #include "sim/search/search_internal.h"
+#include "sim/search/worth.h"
 
 /* What its step takes at least; the last plan with the same kernels, as many micro-steps and the same framework has the same bound. */
 static double bound_of(struct work *w, const struct plan *p, int program)
@@ -91,7 +92,7 @@ static bool none_may_be_fast(struct work *w, const struct plan *base)
 {
     struct plan p = *base;
 
-    if (w->slow_s == INFINITY)
+    if (w->slow_s == INFINITY || !worth_is_in_place(w->found, w->n, base))
         return false;
     p.recompute = RECOMPUTE_NONE;
     p.recompute_interval = 1;
@@ -193,7 +194,7 @@ bool saving_is_slow(struct work *w, const struct plan *p, int program)
 {
     struct plan in_place = enumerate_in_place(p);
 
-    if (w->first_later < 0 || w->slow_s == INFINITY || enumerate_same_place(p, &in_place))
+    if (w->first_later < 0 || w->slow_s == INFINITY || enumerate_same_place(p, &in_place) || !worth_is_in_place(w->found, w->n, p))
         return false;
     return bound_of(w, p, program) > w->slow_s;
 }

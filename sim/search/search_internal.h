@@ -48,8 +48,8 @@ void search_run_all(struct work *w);
 /* Looks at the variants that save memory of all runs that lack it, smaller micro-batches first.  0, or -1 reported. */
 int  saving_look(struct work *w);
 
-/* From which time on what moves data is not looked at: where so many ideas as are asked for keep all in device memory, grids (n of them)
- * among them, what can be no tie with the fastest.  Before that, best_s is known. */
+/* From which time on what moves data is not looked at, of strategies and dialects that have a plan that fits without: where so many ideas as
+ * are asked for keep all in device memory, grids (n of them) among them, what can be no tie with the fastest.  Before that, best_s is known. */
 void saving_limit(struct work *w, const struct found *grid, int64_t n);
 
 /* Does the variant keep data elsewhere, and take longer than all that matters (slow_s) by its bound of time? */

@@ -52,19 +52,43 @@ double worth_ideas_s(const struct found *f, int64_t n, const struct found *grid,
     return s;
 }
 
-/* Is it known to be neither the fastest of its strategy and dialect, nor the smallest that is worth its time? */
-static bool is_known(const struct found *all, int64_t n, const struct found *f)
-{
-    bool cell = false, small = ranking_deprecated(&f->plan) != NULL;
+/* What is known: the fastest of each strategy and dialect, and the front of memory against time of what its framework has not deprecated. */
+struct known { double cell_s[NSTRATEGY][NDIALECT]; const struct found **front; int64_t nfront; };
 
-    for (int64_t i = 0; i < n && !(cell && small); i++) {
-        const struct found *x = &all[i];
-        if (!is_sure(x) || x->elsewhere)
+static void learn(struct known *k, const struct found *all, int64_t n)
+{
+    int64_t m = 0, least = INT64_MAX;
+
+    for (int s = 0; s < NSTRATEGY; s++)
+        for (int d = 0; d < NDIALECT; d++)
+            k->cell_s[s][d] = INFINITY;
+    k->front = room_new((size_t)n + 1, sizeof *k->front);
+    k->nfront = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (!is_sure(&all[i]))
             continue;
-        cell |= x->plan.strategy == f->plan.strategy && x->plan.dialect == f->plan.dialect && x->step_s <= f->bound_s;
-        small |= !ranking_deprecated(&x->plan) && x->needed <= f->needed;
+        double *cell = &k->cell_s[all[i].plan.strategy][all[i].plan.dialect];
+        *cell = fmin(*cell, all[i].step_s);
+        if (!ranking_deprecated(&all[i].plan))
+            k->front[m++] = &all[i];
     }
-    return cell && small;
+    if (m > 1)
+        sort_stable(k->front, (size_t)m, sizeof *k->front, by_step);
+    for (int64_t i = 0; i < m; i++)
+        if (k->front[i]->needed < least) {
+            least = k->front[i]->needed;
+            k->front[k->nfront++] = k->front[i];
+        }
+}
+
+/* Is it neither the fastest of its strategy and dialect, nor on the front?  By its bounds. */
+static bool is_beaten(const struct known *k, const struct found *f)
+{
+    bool beaten = false;
+
+    for (int64_t i = 0; i < k->nfront && k->front[i]->step_s <= f->bound_s; i++)
+        beaten |= k->front[i]->needed <= f->needed;
+    return beaten && k->cell_s[f->plan.strategy][f->plan.dialect] <= f->bound_s;
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -77,11 +101,14 @@ static int by_bytes(const void *a, const void *b)
 int64_t worth_more(const struct found *all, int64_t n, int64_t most, int64_t *out)
 {
     const struct found **of = room_new((size_t)n + 1, sizeof *of);
+    struct known k;
     int64_t m = 0;
 
+    learn(&k, all, n);
     for (int64_t i = 0; i < n; i++)
-        if (!all[i].at_least && !all[i].assessed && !is_known(all, n, &all[i]))
+        if (!all[i].at_least && !all[i].assessed && !is_beaten(&k, &all[i]))
             of[m++] = &all[i];
+    free(k.front);
     if (m > 1)
         sort_stable(of, (size_t)m, sizeof *of, by_bytes);
     m = m < most ? m : most;
@@ -89,4 +116,12 @@ int64_t worth_more(const struct found *all, int64_t n, int64_t most, int64_t *ou
         out[i] = of[i] - all;
     free(of);
     return m;
+}
+
+bool worth_is_in_place(const struct found *all, int64_t n, const struct plan *p)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (all[i].fits && !all[i].elsewhere && all[i].plan.strategy == p->strategy && all[i].plan.dialect == p->dialect)
+            return true;
+    return false;
 }
