@@ -70,8 +70,9 @@ struct request_report {
 
 /* `emptied`: the script calls torch.cuda.empty_cache() between init and the first step.
  * Bytes of cuBLAS's workspace, `workspace`: allocated once for forward and once for backward (the autograd
- * engine has a thread and a handle of its own) where `kept`, else around each product.  0: none.  `statics`: graphs_static_bytes(); `logits`: loss_kept_bytes(), there from the first head on. */
-struct request_options { int64_t workspace; bool workspace_kept, emptied; int64_t statics, logits; };
+ * engine has a thread and a handle of its own) where `kept`, else around each product.  0: none.  `statics`: graphs_static_bytes(); `logits`: loss_kept_bytes(), there from the first head on.
+ * `proven`: no iteration is left out by a rule of measurement (requests_again.c). */
+struct request_options { int64_t workspace; bool workspace_kept, emptied; int64_t statics, logits; bool proven; };
 
 void requests_walk(const struct plan *p, const struct schedules *s, struct request_options o,
                    const struct request_target *t, struct request_report *out);

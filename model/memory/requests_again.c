@@ -10,6 +10,11 @@
  * compared with the one after `apart` more: the trails say when to look, the states decide.  No address is handed out twice by a device: what
  * an iteration that asked it for memory leaves is the state itself, as one number.
  *
+ * Long pipelines hardly ever come back to a state: many requests choose among equal free blocks, and there the address decides.  So a repeat
+ * that asked nothing of the device for long enough, twice as many micro-steps as can be under way and at least QUIET iterations, is taken to
+ * ask nothing to its end, where all but addresses is what it was an iteration before.  That is a rule by measurement
+ * (tests/model/test_quiet.c), no proof.
+ *
  * Micro-steps that name the same buffers mostly leave the state that they found, the first or the second of them: the state is compared at
  * each of the first ends.  With streams that are recorded it has what they wait for: events count by how many were recorded since, and one
  * that is done by no more than that. */
@@ -23,7 +28,7 @@
 
 /* Iterations for which it is worth while, trails that are kept at most, and equal ones, or `apart`, before a state is written down; micro-steps
  * after each of which one is. */
-enum { LEAST = 8, TRAILS = 1 << 16, ALIKE = 4, EACH = 4 };
+enum { LEAST = 8, TRAILS = 1 << 16, ALIKE = 4, EACH = 4, QUIET = 8 };
 
 struct state {
     int64_t *of, n, room;
@@ -41,6 +46,9 @@ struct past {
     int64_t apart, alike;       /* the last `alike` iterations left the trails of `apart` before; 0: none did */
     int64_t patience;           /* no state is written down before this iteration */
     int64_t calls;              /* of the device, when the iteration began */
+    int64_t quiet, enough;      /* iterations in a row that asked it for nothing and left as much as they found; and so many of them are long enough */
+    int64_t live;               /* bytes that are allocated, when it began */
+    bool anywhere;              /* a state is taken without the allocator's, and says nothing of where blocks are */
     bool micro;
     bool waits;                 /* for the iteration whose state is compared with `then` */
     struct state then, now;
@@ -128,6 +136,15 @@ static void set_down(struct past *p)
     p->now = room;
 }
 
+/* Iterations of so many micro-steps each. */
+static int64_t quiet_enough(const struct plan *p, int64_t steps)
+{
+    int64_t under_way = 2 * p->parallel.pipeline * p->parallel.virtual_stages, each = steps > 1 ? steps : 1;
+    int64_t n = 2 * ((under_way + each - 1) / each);
+
+    return n > QUIET ? n : QUIET;
+}
+
 struct past *requests_past_new(struct walk *w, int open)
 {
     bool micro = w->t->state && w->s->ops[open].u.repeat.n > 1 && is_micro_step(w->s, open);
@@ -142,6 +159,8 @@ struct past *requests_past_new(struct walk *w, int open)
     p->trail = room_new((size_t)p->ntrails, sizeof *p->trail);
     p->latest = room_new((size_t)p->ntrails, sizeof *p->latest);
     p->calls = requests_device_calls(w->t->stats);
+    p->enough = quiet_enough(w->p, steps);
+    p->live = w->t->stats->allocated.now;
     w->trail = HASH_BEGIN;
     w->pasts++;
     if (micro && take_state(p, w, 0))
@@ -196,7 +215,10 @@ static void put(struct past *p, int64_t number)
     p->now.of[p->now.n++] = number;
 }
 
-static void put_block(struct past *p, const struct walk *w, int block) { put(p, block == NONE ? NONE : w->t->number(w->t->of, block)); }
+static void put_block(struct past *p, const struct walk *w, int block)
+{
+    put(p, block == NONE ? NONE : p->anywhere ? 0 : w->t->number(w->t->of, block));
+}
 
 /* Events of a stream that something waits for: what is done needs no waiting. */
 static void put_events(struct past *p, const struct walk *w, const int64_t of[NSTREAM])
@@ -278,7 +300,8 @@ static void put_instances(struct past *p, const struct walk *w, int64_t iteratio
 
 static bool take_state(struct past *p, const struct walk *w, int64_t iterations)
 {
-    if (!put_target(p, w))
+    p->now.n = 0;
+    if (!p->anywhere && !put_target(p, w))
         return false;
     put_tensors(p, w, iterations);
     put_instances(p, w, iterations);
@@ -362,6 +385,31 @@ static int64_t leave_out(struct past *p, struct walk *w, int64_t left)
     return times * p->apart;
 }
 
+/* Iteration i has ended; so many are left out if they are to be expected to ask the device for nothing. */
+static int64_t skip_quiet(struct past *p, struct walk *w, int64_t i)
+{
+    int64_t left = p->iterations - (i + 1), skipped = 0;
+    bool alike = requests_device_calls(w->t->stats) == p->calls && w->t->stats->allocated.now == p->live;
+
+    p->quiet = alike ? p->quiet + 1 : 0;
+    p->live = w->t->stats->allocated.now;
+    if (p->micro || w->o.proven || p->quiet < p->enough || left < 1)
+        return 0;
+    p->anywhere = true;
+    p->waits = false;
+    if (p->quiet == p->enough) {
+        if (take_state(p, w, i + 1))
+            set_down(p);
+    } else if (is_again(p, w, i + 1)) {
+        p->apart = 1;
+        skipped = leave_out(p, w, left);
+    } else {
+        p->quiet = 0;
+    }
+    p->anywhere = false;
+    return skipped;
+}
+
 /* One of the first micro-steps has ended. */
 static int64_t skip_alike(struct past *p, struct walk *w, int64_t i)
 {
@@ -391,6 +439,10 @@ int64_t requests_past_skip(struct past *p, struct walk *w, int64_t i)
 {
     int64_t left = p->iterations - (i + 1);
 
+    int64_t quiet = skip_quiet(p, w, i);
+
+    if (quiet > 0)
+        return quiet;
     note_trail(p, i, trail_of(p, w, i + 1));
     w->trail = HASH_BEGIN;
     if (p->micro && i < EACH && left > 0)

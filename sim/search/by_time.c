@@ -50,7 +50,7 @@ static int64_t order(const struct by_time *b, int64_t *out)
     int64_t m = 0;
 
     for (int64_t i = b->from; i < b->n; i++)
-        if (!b->found[i].at_least) {
+        if (!b->found[i].at_least && !b->found[i].assessed) {
             b->found[i].bound_s = bound_of(b, &b->found[i], m ? &b->found[all[m - 1].at] : NULL, &cache);
             all[m++] = (struct bounded){ b->found[i].bound_s, i };
         }
@@ -91,29 +91,58 @@ static int run_wave(struct wave *v, double *best_s)
     }
     if (n > 1)
         sort_stable(fits, (size_t)n, sizeof *fits, by_seconds);
-    for (int64_t i = 0; i < n && rc == 0; i++)
+    for (int64_t i = 0; i < n && rc == 0 && v->b->learn; i++)
         rc = v->b->learn(v->b->of, fits[i].at, best_s);
     return rc;
 }
 
-int by_time_run(const struct by_time *b, double *best_s)
+static struct wave *wave_new(const struct by_time *b)
 {
-    int64_t *at = room_new((size_t)(b->n - b->from) + 1, sizeof *at), n = order(b, at), from = 0;
     struct wave *v = room_new(1, sizeof *v);
-    int rc = 0;
 
     v->b = b;
-    while (rc == 0 && from < n && b->found[at[from]].bound_s <= BY_TIME_FAR * *best_s) {
-        v->at = at + from;
-        for (v->n = 0; v->n < WAVE && from < n && b->found[at[from]].bound_s <= BY_TIME_FAR * *best_s; v->n++)
-            from++;
-        rc = run_wave(v, best_s);
-    }
-    for (; rc == 0 && from < n; from++)
-        b->found[at[from]].too_slow = true;
+    return v;
+}
+
+static void wave_free(struct wave *v)
+{
     for (int i = 0; i < SLOTS; i++)
         cost_cache_free(v->desk[i].cache);
     free(v);
+}
+
+static double limit_of(const struct by_time *b, const double *best_s) { return b->limit ? b->limit(b->of) : BY_TIME_FAR * *best_s; }
+
+int by_time_run(const struct by_time *b, double *best_s)
+{
+    int64_t *at = room_new((size_t)(b->n - b->from) + 1, sizeof *at), n = order(b, at), from = 0;
+    struct wave *v = wave_new(b);
+    double limit;
+    int rc = 0;
+
+    while (rc == 0 && from < n && b->found[at[from]].bound_s <= (limit = limit_of(b, best_s))) {
+        v->at = at + from;
+        for (v->n = 0; v->n < WAVE && from < n && b->found[at[from]].bound_s <= limit; v->n++)
+            from++;
+        rc = run_wave(v, best_s);
+    }
+    for (; rc == 0 && !b->limit && from < n; from++)
+        b->found[at[from]].too_slow = true;
+    wave_free(v);
     free(at);
+    return rc;
+}
+
+int by_time_look(const struct by_time *b, const int64_t *at, int64_t n)
+{
+    struct wave *v = wave_new(b);
+    int rc = 0;
+
+    for (int64_t from = 0; from < n && rc == 0; from += v->n) {
+        v->at = at + from;
+        v->n = n - from < WAVE ? n - from : WAVE;
+        rc = run_wave(v, NULL);
+    }
+    wave_free(v);
     return rc;
 }

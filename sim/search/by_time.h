@@ -25,11 +25,16 @@ struct by_time {
     int           threads;
     /* Fills in plan i: by any thread. */
     int (*look)(void *of, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo);
-    /* Is plan i, which was looked at and fits, the fastest so far?  One after the other, of a wave the fastest first. */
+    /* Is plan i, which was looked at and fits, the fastest so far?  One after the other, of a wave the fastest first.  NULL: nobody asks. */
     int (*learn)(void *of, int64_t i, double *best_s);
+    /* Asked before each wave: plans whose bound is above that are not looked at, and not marked as too slow.  NULL: BY_TIME_FAR times
+     * *best_s, and they are. */
+    double (*limit)(void *of);
 };
 
-/* 0, or -1 after a look() or learn() that returned less than 0. */
+/* Those that were not assessed.  0, or -1 after a look() or learn() that returned less than 0. */
 int by_time_run(const struct by_time *b, double *best_s);
+/* Looks at n of them in this order. */
+int by_time_look(const struct by_time *b, const int64_t *at, int64_t n);
 
 #endif

@@ -54,6 +54,7 @@ struct grid {
     int     first_program;          /* of one cell, tensor, context, micro-batch and recompute */
     struct cost_cache *cache;       /* of the time bounds */
     int64_t from, end;              /* of the wave */
+    int64_t evaluated;              /* of those in question, beside data parallelism */
     struct desk { struct cost_cache *cache; struct coll_memo memo; } desk[WAVE];
     double  best_s;                 /* the fastest that fits, when the wave began */
     pthread_t   caller;             /* who called grid_search(), and may be asked whether to go on */
@@ -602,31 +603,15 @@ bool grid_is_usual(const struct search_options *o)
     return beside_data(o) && o->kernels != KERNELS_DPX && !o->cluster->is_host && o->cluster->world_size > 1;
 }
 
-/* The fastest that does not wait for memory: what others are compared with (ranking.h).  Of the fittest few; INFINITY: none of these. */
-static int incumbent(struct search_result *r, double *best_s)
-{
-    *best_s = INFINITY;
-    for (int64_t i = 0; i < r->nfit && i < SEARCH_LOOKS && *best_s == INFINITY; i++) {
-        struct found *f = &r->found[i];
-        if (!f->looked_at)
-            continue;
-        if (found_learn_waits(f) < 0)
-            return -1;
-        if (!f->waits)
-            *best_s = f->step_s;
-    }
-    return 0;
-}
-
 /* Those of which all is known join the others. */
-static void join(struct grid *g, int64_t evaluated, struct search_result *out)
+static void join(struct grid *g, struct search_result *out)
 {
-    struct found *all = room_new((size_t)(out->n + evaluated) + 1, sizeof *all);
+    struct found *all = room_new((size_t)(out->n + g->evaluated) + 1, sizeof *all);
     int64_t n = out->nfit;
 
     if (out->nfit > 0)
         memcpy(all, out->found, (size_t)out->nfit * sizeof *all);
-    for (int64_t i = 0; i < evaluated; i++)
+    for (int64_t i = 0; i < g->evaluated; i++)
         if (g->found[i].fits && g->found[i].looked_at) {
             all[n] = g->found[i];
             all[n++].order += out->considered;
@@ -640,31 +625,49 @@ static void join(struct grid *g, int64_t evaluated, struct search_result *out)
     out->found = all;
 }
 
-int grid_search_beside(const struct search_options *o, struct search_result *out)
+int grid_beside(const struct search_options *o, double *best_s, struct grid **out)
 {
-    struct grid g = { .o = o, .beside = true, .caller = pthread_self(), .dialects = beside_data(o) };
-    int64_t evaluated = 0;
-    int rc = incumbent(out, &g.best_s);
+    struct grid *g = room_new(1, sizeof *g);
+    int rc;
 
-    if (rc == 0)
-        rc = take_cells(&g);
-    if (rc == 0 && g.n > 0)
-        rc = (evaluated = run_all(&g)) < 0 ? -1 : 0;
-    out->partial = g.stopped && o->keeps;
-    if (out->partial)
-        rc = 0;
-    if (rc == 0) {
-        join(&g, evaluated, out);
-        out->considered += g.considered;
-        tell_looked(&g, out);
-        out->grid = g.shared;
-        out->too_long = g.too_long;
-        out->cut += cut_by_memory(&g);
-        out->cut_by_time += g.n - evaluated;
-        out->lowered += evaluated;
-    } else {
-        search_free(out);
+    *g = (struct grid){ .o = o, .beside = true, .best_s = *best_s, .caller = pthread_self(), .dialects = beside_data(o) };
+    if ((rc = take_cells(g)) == 0 && g->n > 0)
+        rc = (g->evaluated = run_all(g)) < 0 ? -1 : 0;
+    if (rc < 0 && !(g->stopped && o->keeps)) {
+        grid_drop(g);
+        return -1;
     }
-    grid_free(&g);
-    return rc;
+    g->evaluated = g->evaluated < 0 ? 0 : g->evaluated;
+    *best_s = g->best_s;
+    *out = g;
+    return 0;
+}
+
+bool grid_stopped(const struct grid *g) { return g->stopped; }
+
+const struct found *grid_found(const struct grid *g, int64_t *n)
+{
+    *n = g->evaluated;
+    return g->found;
+}
+
+void grid_join(struct grid *g, struct search_result *out)
+{
+    join(g, out);
+    out->partial |= g->stopped && g->o->keeps;
+    out->considered += g->considered;
+    tell_looked(g, out);
+    out->grid = g->shared;
+    out->too_long = g->too_long;
+    out->cut += cut_by_memory(g);
+    out->cut_by_time += g->n - g->evaluated;
+    out->lowered += g->evaluated;
+    grid_drop(g);
+}
+
+void grid_drop(struct grid *g)
+{
+    if (g)
+        grid_free(g);
+    free(g);
 }

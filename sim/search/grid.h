@@ -26,9 +26,16 @@ int grid_search(const struct search_options *o, struct search_result *out);
  * place if it has one that fits, or where there was none at all.  0, or -1 with `why` reported. */
 int grid_search_next(const struct search_options *o, int rc, const char *why, struct search_result *out);
 
-/* Beside data parallelism alone, whose answer is *out with plans that fit: adds those of dialects torch and megatron, and of a mixture deepspeed's,
- * that are as fast as its fastest for all that SEARCH_NEAR says, so that their ranking is one.  0, or -1 with the reason reported. */
-int grid_search_beside(const struct search_options *o, struct search_result *out);
+/* Beside data parallelism alone: looks at those of dialects torch and megatron, and of a mixture deepspeed's, that may be as fast as
+ * *best_s for all that SEARCH_NEAR says; then that is the fastest of both that fits and does not wait.  0, or -1 with the reason reported
+ * and nothing in *out. */
+int  grid_beside(const struct search_options *o, double *best_s, struct grid **out);
+/* Those that were evaluated; and were they stopped by go_on()? */
+const struct found *grid_found(const struct grid *g, int64_t *n);
+bool grid_stopped(const struct grid *g);
+/* Adds those of which all is known to the answer of data parallelism, so that their ranking is one; frees the grid, as grid_drop() does. */
+void grid_join(struct grid *g, struct search_result *out);
+void grid_drop(struct grid *g);
 
 /* Whether that is done where nothing else was asked: on GPUs, with kernels of PyTorch, where such a dialect is among what may run. */
 bool grid_is_usual(const struct search_options *o);

@@ -1,5 +1,5 @@
 /* search.c -- candidates in waves on all cores: bounds first, then lowering, then the clock, then the fastest kept. */
-#include "sim/search/search.h"
+#include "sim/search/search_internal.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -27,31 +27,7 @@
 #include "sim/search/grid.h"
 #include "sim/search/nearest.h"
 #include "sim/search/ranking.h"
-#include "sim/search/unpriced.h"
-
-struct work {
-    const struct search_options *o;
-    struct found *found;
-    int64_t n, room, seen, twice, cut;  /* twice: of those seen, left out and then looked at after all */
-    struct programs programs;
-    struct plan *full; int64_t nfull, full_room;        /* the smallest of each run that keeps too much, whatever the micro-batch */
-    struct plan *least; int64_t nleast, least_room;     /* of each that stands for plans that a bound left out, the one whose bound is least */
-    const struct found *whole;          /* plans are taken that a bound left out, of this one's run; NULL: those that no bound
-                                         * leaves out */
-    atomic_llong next;              /* the candidate that the next free thread takes */
-    atomic_int   failed, stopped;
-    pthread_t    caller;
-    uint64_t     looked;        /* dialects that had a candidate */
-    char         why[256];      /* of the thread that failed first */
-    int64_t      first_later;           /* of the candidates, the first variant that saves memory; -1: none yet */
-    int64_t      later;                 /* its number in the order of enumeration */
-    double       best_s;                /* the fastest that fits and does not wait for memory, of those known */
-    atomic_int   refused;               /* of these, how many could not be planned, */
-    int64_t      first_refused;         /* the first of them */
-    char         why_refused[256];      /* and why it could not */
-    pthread_mutex_t lock;               /* of reasons */
-    struct unpriced unpriced;
-};
+#include "sim/search/worth.h"
 
 /* Plans with equal kernels follow each other as they are enumerated; variants that save memory may have any before. */
 static int program_for(struct work *w, const struct plan *p)
@@ -59,8 +35,7 @@ static int program_for(struct work *w, const struct plan *p)
     return programs_of(&w->programs, p, w->first_later < 0 ? INT_MAX : 0);
 }
 
-/* As enumerated, plans that differ only in buckets, units, prefetch and such follow each other. */
-static bool same_run(const struct plan *a, const struct plan *b)
+bool search_same_run(const struct plan *a, const struct plan *b)
 {
     return knob_cell(a) == knob_cell(b) && a->micro_batch == b->micro_batch && a->recompute == b->recompute &&
            a->recompute_interval == b->recompute_interval;
@@ -84,7 +59,7 @@ static void leave_out(struct work *w, const struct plan *p, int64_t least)
 {
     struct found *f = w->n ? &w->found[w->n - 1] : NULL;
 
-    if (w->first_later < 0 && f && f->at_least && same_run(&f->plan, p)) {
+    if (w->first_later < 0 && f && f->at_least && search_same_run(&f->plan, p)) {
         f->stands_for++;
         w->seen++;
         if (least < f->needed) {
@@ -159,11 +134,11 @@ static void cannot(struct work *w, int64_t i, const char why[256])
     pthread_mutex_unlock(&w->lock);
 }
 
-static int take(const struct plan *p, void *arg)
+int search_take(const struct plan *p, void *arg)
 {
     struct work *w = arg;
 
-    if (w->whole && !same_run(&w->whole->plan, p))
+    if (w->whole && !search_same_run(&w->whole->plan, p))
         return 0;
     w->looked |= UINT64_C(1) << p->dialect;
     int program = program_for(w, p);
@@ -183,6 +158,7 @@ static int take(const struct plan *p, void *arg)
     } else {
         struct found *f = push(w, p, program);
         w->programs.of[program].used = true;
+        f->too_slow = !w->whole && saving_is_slow(w, p, program);
         f->over = over ? found_short_by(least, found_limit(p)) : 0;
         f->needed = least;
         if (w->first_later >= 0 && !w->o->exhaustive && unpriced_is(&w->unpriced, p, g, why))
@@ -276,12 +252,12 @@ static int look_after_all(struct work *w, const struct found *one, struct schedu
     int rc;
 
     w->whole = one;
-    rc = one->elsewhere ? take(&one->plan, w) : enumerate(w->o, take, w);
+    rc = one->elsewhere ? search_take(&one->plan, w) : enumerate(w->o, search_take, w);
     if (rc == 0)
         rc = need(w, from, s, least, &of, &any);
     from = w->n;
     if (rc == 0 && any && !one->elsewhere)
-        rc = enumerate_saving(w->o, &of, true, take, w);
+        rc = enumerate_saving(w->o, &of, true, search_take, w);
     if (rc == 0)
         rc = need(w, from, s, least, &of, &any);
     w->whole = NULL;
@@ -295,7 +271,7 @@ static void were_looked_at(struct work *w, int64_t n, int64_t i)
 
     for (int64_t k = 0; k < n; k++) {
         struct found *f = &w->found[k];
-        bool beside = one.order < w->later && f->order < w->later && same_run(&f->plan, &one.plan);
+        bool beside = one.order < w->later && f->order < w->later && search_same_run(&f->plan, &one.plan);
         if (!f->at_least || f->refused || (k != i && !beside))
             continue;
         f->refused = true;
@@ -354,7 +330,7 @@ static void ask_on(struct work *w)
 static void one(struct work *w, int64_t from, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo,
                 const char why[256])
 {
-    if (!w->found[i].at_least && !w->found[i].refused && assess(w, from, i, s, cache, memo) < 0)
+    if (!w->found[i].at_least && !w->found[i].refused && !w->found[i].too_slow && assess(w, from, i, s, cache, memo) < 0)
         cannot(w, i, why);
     w->found[i].assessed = true;
     ask_on(w);
@@ -430,7 +406,7 @@ static void run_by_time(struct work *w)
 {
     char why[256];
     struct fail_sink before = fail_divert(why, sizeof why);
-    int rc = by_time_run(&(struct by_time){ w, w->found, w->next, w->n, &w->programs, w->o->threads, look, learn }, &w->best_s);
+    int rc = by_time_run(&(struct by_time){ w, w->found, w->next, w->n, &w->programs, w->o->threads, look, learn, NULL }, &w->best_s);
 
     fail_restore(before);
     if (rc < 0 && !w->stopped && atomic_fetch_add(&w->failed, 1) == 0)
@@ -438,7 +414,7 @@ static void run_by_time(struct work *w)
     w->next = w->n;
 }
 
-static void run_all(struct work *w)
+void search_run_all(struct work *w)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int n = w->o->threads > 0 ? w->o->threads : cores > 0 ? (int)cores : 1;
@@ -465,117 +441,6 @@ static void run_all(struct work *w)
     free(threads);
 }
 
-/* ---- what lacks memory, with less of it ---- */
-
-/* A plan that needs more than this share of what there is may be refused by the allocator. */
-#define FULL 0.9
-
-static bool lacks(const struct found *f)
-{
-    return f->at_least || !f->fits || (double)f->needed > FULL * (double)f->available;
-}
-
-/* The run from `i` on; *usual, *least: of its plans the nearest to the defaults, and the one that needs least; -1
- * where one of them has room. */
-static int64_t run_from(const struct work *w, int64_t i, int64_t *usual, int64_t *least)
-{
-    int64_t first = i;
-    int fewest = INT_MAX;
-    bool room = false;
-
-    *usual = *least = i;
-    for (; i < w->n && same_run(&w->found[first].plan, &w->found[i].plan); i++) {
-        const struct found *f = &w->found[i];
-        int departures = ranking_departures(&f->plan);
-        room |= f->too_slow || !lacks(f);           /* what saves memory is not faster */
-        if (departures < fewest) {
-            fewest = departures;
-            *usual = i;
-        }
-        if (!f->at_least && (w->found[*least].at_least || f->needed < w->found[*least].needed))
-            *least = i;
-    }
-    if (room)
-        *usual = *least = -1;
-    return i;
-}
-
-/* Where no variant of a smaller micro-batch fits, with as much recompute, none of this one does. */
-static bool hopeless(const struct work *w, int64_t n, const struct plan *p)
-{
-    bool any = false;
-
-    for (int64_t i = n; i < w->n; i++) {
-        const struct plan *q = &w->found[i].plan;
-        if (knob_cell(q) != knob_cell(p) || q->recompute != p->recompute || q->recompute_interval != p->recompute_interval ||
-            q->micro_batch >= p->micro_batch)
-            continue;
-        if (w->found[i].fits || w->found[i].too_slow)
-            return false;
-        any = true;
-    }
-    return any;
-}
-
-static bool has_fitting(const struct work *w, int64_t n, const struct plan *p, bool in_place)
-{
-    for (int64_t i = n; i < w->n; i++)
-        if (w->found[i].fits && !(in_place && w->found[i].elsewhere) && same_run(&w->found[i].plan, p))
-            return true;
-    return false;
-}
-
-/* Appends the variants that save memory of the runs of one micro-batch that lack it: of the plan nearest to the
- * defaults, or where none of those fits of the one that needs least; of that one without offload where only offload
- * helped the other. */
-static int append_saving(struct work *w, int64_t n, int64_t micro_batch, bool least)
-{
-    int rc = 0;
-
-    for (int64_t i = 0, next, of[2]; i < n && !rc; i = next) {
-        int64_t all = w->n;
-        next = i + 1;
-        if (w->found[i].plan.micro_batch != micro_batch)
-            continue;
-        w->n = n;                       /* the run is among the first */
-        next = run_from(w, i, &of[0], &of[1]);
-        w->n = all;
-        if (of[0] < 0 || hopeless(w, n, &w->found[i].plan))
-            continue;
-        const struct found *usual = &w->found[of[0]], *smallest = &w->found[of[1]];
-        struct plan base = !least ? usual->plan : smallest->at_least ? w->least[smallest->program] : smallest->plan;
-        if (!least || (memcmp(&base, &usual->plan, sizeof base) && !has_fitting(w, n, &base, true)))
-            rc = enumerate_saving(w->o, &base, w->o->in_place || (least && has_fitting(w, n, &base, false)), take, w);
-    }
-    return rc;
-}
-
-/* Looks at the variants that save memory of all runs that lack it, smaller micro-batches first. */
-static int look_later(struct work *w)
-{
-    int64_t n = w->n, done = 0;
-    int rc = 0;
-
-    w->first_later = n;
-    w->later = w->seen;
-    while (!rc && !w->failed && !w->stopped) {
-        int64_t least = INT64_MAX;
-        for (int64_t i = 0; i < n; i++)
-            if (w->found[i].plan.micro_batch > done && w->found[i].plan.micro_batch < least)
-                least = w->found[i].plan.micro_batch;
-        if (least == INT64_MAX)
-            break;
-        done = least;
-        for (int k = 0; k < 2 && !rc; k++) {
-            w->next = w->n;
-            rc = append_saving(w, n, least, k > 0);
-            if (!rc)
-                run_all(w);
-        }
-    }
-    return rc;
-}
-
 /* ---- the top of the ranking ---- */
 
 struct looks { struct work *w; const int64_t *at; };
@@ -599,17 +464,147 @@ static int rank(struct work *w, int64_t n)
     do {
         if (n > 1)
             sort_stable(w->found, (size_t)n, sizeof *w->found, found_by_rank);
-        more = found_at_the_top(w->found, n, w->o->answer_only, at);
+        more = found_at_the_top(w->found, n, w->o->answer_only, SEARCH_NEAR * SEARCH_NEAR * w->best_s, at);
         rc = parallel_each(more, w->o->threads, look_at_one, &(struct looks){ w, at });
     } while (more > 0 && rc == 0);
     free(at);
     return rc;
 }
 
-/* Every rank has all of the model's blocks. */
-int search_data(const struct search_options *o, struct search_result *out)
+/* ---- between what keeps all in device memory and what does not ---- */
+
+/* Plans whose allocator is replayed at once, whatever the number of threads. */
+enum { TOGETHER = 4 };
+
+static int by_rank(const void *a, const void *b) { return found_by_rank(*(struct found *const *)a, *(struct found *const *)b); }
+
+/* The fastest that fits, by PyTorch's allocator, and does not wait: into best_s.  Of the first few. */
+static int find_fastest(struct work *w)
 {
-    struct work w = { .o = o, .first_later = -1, .best_s = INFINITY, .caller = pthread_self(), .lock = PTHREAD_MUTEX_INITIALIZER };
+    struct found **of = room_new((size_t)w->n + 1, sizeof *of);
+    int64_t at[TOGETHER], more = 0, waiting = 0;
+    int rc = 0;
+
+    for (int64_t i = 0; i < w->n; i++)
+        of[i] = &w->found[i];
+    do {
+        if (w->n > 1)
+            sort_stable(of, (size_t)w->n, sizeof *of, by_rank);
+        more = 0;
+        for (int64_t i = waiting; more < TOGETHER && i < w->n && of[i]->fits && !(of[i]->looked_at && !more); i++)
+            if (!of[i]->looked_at)
+                at[more++] = of[i] - w->found;
+        rc = parallel_each(more, w->o->threads, look_at_one, &(struct looks){ w, at });
+        if (rc == 0 && more == 0 && waiting < w->n && of[waiting]->fits) {
+            rc = found_learn_waits(of[waiting]);
+            if (rc == 0 && !of[waiting]->waits)
+                w->best_s = of[waiting]->step_s;
+            more = ++waiting < SEARCH_LOOKS && w->best_s == INFINITY;
+        }
+    } while (more > 0 && rc == 0);
+    free(of);
+    return rc;
+}
+
+/* Plans are looked at by their bounds of time while these are within a limit: of what may be a tie with the fastest, which is known or, for all
+ * that is allocated, not; once the grids are known, of the ideas that are shown, too. */
+struct by_need { struct work *w; const struct found *grid; int64_t ngrid; bool shown; };
+
+static double limit(void *by_need)
+{
+    const struct by_need *b = by_need;
+    const struct work *w = b->w;
+    double best_s = w->best_s;
+
+    for (int64_t i = 0; i < w->n && w->best_s == INFINITY; i++)
+        best_s = w->found[i].fits && w->found[i].step_s < best_s ? w->found[i].step_s : best_s;
+    double shown_s = b->shown ? worth_ideas_s(w->found, w->n, b->grid, b->ngrid, w->o->ideas > 0 ? w->o->ideas : SEARCH_IDEAS) : 0;
+    return b->shown && w->best_s == INFINITY ? INFINITY : fmax(SEARCH_NEAR * SEARCH_NEAR * best_s, shown_s);
+}
+
+static int look_needed(void *by_need, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo)
+{
+    return look(((struct by_need *)by_need)->w, i, s, cache, memo);
+}
+
+static struct by_time by_need(struct by_need *b)
+{
+    return (struct by_time){ b, b->w->found, 0, b->w->n, &b->w->programs, b->w->o->threads, look_needed, NULL, limit };
+}
+
+static int64_t assessed(const struct work *w)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < w->n; i++)
+        n += w->found[i].assessed;
+    return n;
+}
+
+/* The fastest in device memory that the allocator does not refuse: where it refuses some, more are looked at. */
+static int look_for_fastest(struct by_need *b)
+{
+    struct work *w = b->w;
+    struct by_time all = by_need(b);
+    int64_t before;
+    int rc;
+
+    do {
+        before = assessed(w);
+        if ((rc = by_time_run(&all, &w->best_s)) < 0 || w->failed || w->stopped)
+            break;
+        w->best_s = INFINITY;
+        rc = find_fastest(w);
+    } while (rc == 0 && assessed(w) > before);
+    return rc;
+}
+
+enum { MORE = 16 };
+
+/* What else the answer needs; the rest is too slow. */
+static int look_for_more(struct by_need *b)
+{
+    struct work *w = b->w;
+    struct by_time all = by_need(b);
+    int64_t at[MORE], n;
+    int rc;
+
+    b->shown = true;
+    rc = by_time_run(&all, &w->best_s);
+    while (rc == 0 && w->best_s < INFINITY && !w->failed && !w->stopped && (n = worth_more(w->found, w->n, MORE, at)) > 0)
+        rc = by_time_look(&all, at, n);
+    for (int64_t i = 0; i < w->n && rc == 0 && !w->stopped; i++)
+        w->found[i].too_slow |= !w->found[i].at_least && !w->found[i].assessed;
+    w->next = w->n;
+    return rc;
+}
+
+/* Grids, whose steps to beat are those of data parallelism in device memory; where nothing fits there they come later. */
+static int look_beside(struct work *w, struct grid **beside)
+{
+    struct by_need b = { .w = w };
+    bool all = w->o->exhaustive || w->o->answer_only;
+
+    if ((all && !w->o->answer_only && find_fastest(w) < 0) || (!all && look_for_fastest(&b) < 0))
+        return -1;
+    if (w->best_s < INFINITY && !w->failed && !w->stopped && beside) {
+        if (grid_beside(w->o, &w->best_s, beside) < 0)
+            return -1;
+        b.grid = grid_found(*beside, &b.ngrid);
+        if (grid_stopped(*beside))
+            w->stopped = 1;
+    }
+    if (!all && !w->failed && !w->stopped && look_for_more(&b) < 0)
+        return -1;
+    if (w->best_s < INFINITY)
+        saving_limit(w, b.grid, b.ngrid);
+    return 0;
+}
+
+/* Every rank has all of the model's blocks. */
+int search_data(const struct search_options *o, struct grid **beside, struct search_result *out)
+{
+    struct work w = { .o = o, .first_later = -1, .best_s = INFINITY, .slow_s = INFINITY, .caller = pthread_self(), .lock = PTHREAD_MUTEX_INITIALIZER };
     int64_t fit = 0;
     int rc = -1;
 
@@ -624,15 +619,18 @@ int search_data(const struct search_options *o, struct search_result *out)
     if (each > most * (o->micro_batch ? o->micro_batch : most))
         return fail("--global-batch %lld is more than %lld micro-batches on each of %lld ranks",
                     (long long)o->global_batch, (long long)most, (long long)o->cluster->world_size);
-    if (enumerate_runs(o, take_run, take, &w) < 0)
+    if (enumerate_runs(o, take_run, search_take, &w) < 0)
         goto out;
     if (w.n == 0) {
         fail("nothing to search: no strategy of the chosen frameworks and dialects accepts this model, "
              "batch and precision");
         goto out;
     }
-    run_all(&w);
-    if (!w.failed && look_later(&w) < 0)
+    if (o->exhaustive || o->answer_only)
+        search_run_all(&w);
+    if (!w.failed && !w.stopped && look_beside(&w, beside) < 0)
+        goto out;
+    if (!w.failed && saving_look(&w) < 0)
         goto out;
     if (w.stopped && o->keeps && !w.failed)
         w.n = found_keep_assessed(w.found, w.n, &fit);
@@ -676,6 +674,7 @@ failed:
     if (w.failed)
         fail("a candidate that passed the checks could not be planned: %s", w.why);
 out:
+    cost_cache_free(w.bounding);
     unpriced_free(&w.unpriced);
     programs_free(&w.programs);
     free(w.full);

@@ -14,7 +14,9 @@
  *
  * Where no plan of a strategy, micro-batch and recompute fits with room, its variants that save device memory are looked
  * at, too: with AdamW's fused form, and with states, parameters or activations elsewhere (knobs from KNOB_SAVES on), of
- * the one nearest to the framework's defaults, or where none of those fits of the one that needs least.
+ * the one nearest to the framework's defaults, or where none of those fits of the one that needs least.  Data elsewhere is for where it
+ * is needed: once as many ideas as are asked for keep all in device memory, grids among them, it is looked at only where it may be as
+ * fast as the fastest.
  *
  * The order is that of step time, then of memory, then of enumeration: the same
  * for any number of threads.  Two plans whose schedules are equal, entry for entry
@@ -49,6 +51,7 @@ struct search_options {
     bool         in_place;                  /* no variants that keep data elsewhere than in device memory */
     int          threads;                   /* 0: as many as cores */
     enum grid_use grid;
+    int64_t      ideas;                     /* so many are shown (ranking.h); 0: SEARCH_IDEAS */
     bool         exhaustive;                /* no bound leaves a plan out: for tests */
     bool         answer_only;               /* only whether a plan fits, and the first of the ranking: where none does, what lacks least is
                                              * not sought; the best of each strategy and the smallest are not replayed; what is too slow to
@@ -106,7 +109,7 @@ struct found {
     int     program;            /* of its kernels, while the search runs; -1: none was kept */
 };
 
-enum { SEARCH_LOOKS = 8, SEARCH_FRONT = 8 };
+enum { SEARCH_LOOKS = 8, SEARCH_FRONT = 8, SEARCH_IDEAS = 10 };
 /* A plan that saves less memory than this against a faster one is not worth a line. */
 #define SEARCH_WORTH .98
 /* How much slower than the fastest a tie may be, however wide the prediction's error. */
@@ -137,8 +140,10 @@ struct search_result {
  * divide, no cell of the table is left), or go_on() said no. */
 int  search(const struct search_options *o, struct search_result *out);
 
-/* The same of data parallelism alone. */
-int  search_data(const struct search_options *o, struct search_result *out);
+/* The same of data parallelism alone.  `beside`, unless NULL: once it is known what fits in device memory, grids are looked at as well
+ * (grid_beside); NULL in it where nothing does.  For grid_join() or grid_drop(), whatever is returned. */
+struct grid;
+int  search_data(const struct search_options *o, struct grid **beside, struct search_result *out);
 /* The order of struct found: what fits first, by time, then by memory, then as enumerated.  For qsort(). */
 int  found_by_rank(const void *a, const void *b);
 void search_free(struct search_result *r);

@@ -1,5 +1,6 @@
 /* What is too slow is not looked at where only the first plan is asked for: the same plan comes first as in the whole search, whatever the
- * number of threads; and the bound of time is below the step. */
+ * number of threads; and the bound of time is below the step.  The ideas of a whole search are those of one that leaves nothing out, but for
+ * slower ones that keep data elsewhere than in device memory. */
 #include "tests/model/plans.h"
 
 #include <math.h>
@@ -104,6 +105,74 @@ static void the_first_plan_is_that_of_the_whole_search(void **state)
     print_message("%d of %d fit; %d plans not looked at\n", (int)fitting, PROBLEMS, (int)cut);
 }
 
+enum { IDEAS = 10 };
+
+static int64_t ideas_of(struct problem *p, bool exhaustive, struct search_result *r, struct ranked of[IDEAS], int64_t *tied)
+{
+    p->o.exhaustive = exhaustive;
+    p->o.answer_only = false;
+    assert_int_equal(search(&p->o, r), 0);
+    return r->nfit ? ranking(r, of, IDEAS, tied) : 0;
+}
+
+/* Can it be on a front: in device memory, not deprecated, and with so much room that the allocator hardly refuses it? */
+static bool counts(const struct found *f)
+{
+    return f->fits && !f->elsewhere && !ranking_deprecated(&f->plan) && (double)f->needed <= .9 * (double)f->available;
+}
+
+/* What no plan in device memory is both faster and smaller than was looked at; how many there are. */
+static int64_t assert_front(const struct search_result *all, const struct search_result *r)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < all->nfit; i++) {
+        const struct found *f = &all->found[i];
+        bool beaten = !counts(f) || !plan_is_data_parallel(&f->plan), there = false;     /* of grids only what may be fast is looked at */
+        for (int64_t k = 0; k < i && !beaten; k++)      /* by time */
+            beaten = counts(&all->found[k]) && all->found[k].needed <= f->needed;
+        for (int64_t k = 0; k < r->nfit && !beaten && !there; k++)
+            there = r->found[k].needed == f->needed && fabs(r->found[k].step_s - f->step_s) <= 1e-12 * f->step_s;
+        assert_true(beaten || there);
+        n += !beaten;
+    }
+    return n;
+}
+
+/* Ties are the same; behind them the same plans come in the same order, but that an idea with data elsewhere may be missing. */
+static void the_ideas_are_those_of_an_exhaustive_search(void **state)
+{
+    int64_t missing = 0, ties = 0, fewer = 0, front = 0;
+
+    (void)state;
+    for (int i = 0; i < PROBLEMS; i++) {
+        struct problem p;
+        struct search_result r[2];
+        struct ranked all[IDEAS], of[IDEAS];
+        int64_t tied[2] = { 0, 0 }, k = 0;
+        problem_init(&p);
+        int64_t n = ideas_of(&p, true, &r[0], all, &tied[0]), m = ideas_of(&p, false, &r[1], of, &tied[1]);
+        assert_int_equal(n > 0, m > 0);
+        assert_int_equal(tied[0], tied[1]);
+        for (int64_t j = 0; j < n && k < m; j++) {
+            if (j >= tied[0] && all[j].found->elsewhere && !ranking_same_idea(&all[j].found->plan, &of[k].found->plan)) {
+                missing++;
+                continue;
+            }
+            assert_same(&of[k++], &all[j]);
+        }
+        front += assert_front(&r[0], &r[1]);
+        ties += tied[0];
+        fewer += r[0].lowered - r[1].lowered;
+        search_free(&r[0]);
+        search_free(&r[1]);
+        model_free(&p.m);
+    }
+    assert_true(fewer > 0 && ties > PROBLEMS / 2);
+    print_message("%d ties and %d plans of fronts; %d plans less looked at, %d slow ideas with data elsewhere are missing\n", (int)ties,
+                  (int)front, (int)fewer, (int)missing);
+}
+
 /* Every seventh of the data-parallel plans. */
 static int below(const struct plan *p, void *arg)
 {
@@ -155,7 +224,8 @@ static void no_step_is_faster_than_its_bound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(no_step_is_faster_than_its_bound),
-                                        cmocka_unit_test(the_first_plan_is_that_of_the_whole_search) };
+                                        cmocka_unit_test(the_first_plan_is_that_of_the_whole_search),
+                                        cmocka_unit_test(the_ideas_are_those_of_an_exhaustive_search) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -422,7 +422,7 @@ check 'Ctrl-C gives what was found so far' "$(
 check 'what was measured with dpx is for plans of its kernels, on GPUs that have a calibration, too' "$(
     export XDG_DATA_HOME="$tmp/none" DPX_MEASURED="$PWD/calib/measured"
     for gpu in h100 h200; do
-        "$B/dpxplan" search --all --model llama-3.1-8b --cluster 8x$gpu --seq 8192 --global-batch 64 --top 1 >"$tmp/said" 2>&1 || cat "$tmp/said"
+        "$B/dpxplan" search --all --model llama-3.1-70b --cluster 8x$gpu --seq 8192 --global-batch 64 --top 1 >"$tmp/said" 2>&1 || cat "$tmp/said"
         says 'with offload were not tried'
         says 'how fast .*disk'
         "$B/dpxplan" eval demo/8b-fsdp.json --set gpu=$gpu >"$tmp/said" 2>&1 || cat "$tmp/said"
