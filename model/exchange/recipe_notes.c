@@ -87,10 +87,17 @@ static void note_kernels(const struct recipe_about *of, const struct plan *p, st
 
 /* PEFT's prepare_model_for_kbit_training() makes what is not in codes fp32, of which axolotl makes embed_tokens, lm_head and norms narrow again
  * (loaders/model.py, _convert_embedding_modules_dtype()): not GPT-J's wte, which no head shares. */
+static bool stays_wide(const struct model *m)
+{
+    int table = model_next_tensor(m, TENSOR_EMBED, -1);
+
+    return !m->tied && table >= 0 && strstr(m->tensors[table].name, "wte");
+}
+
 static void note_widened(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
-    if (of->adapts && p->train.base != BASE_PLAIN && p->strategy == STRAT_DDP && !strcmp(p->model.family, "gptj"))
-        notes_add(notes, "axolotl keeps the embedding of gptj (wte) in fp32 beside weights in codes: %.3g GB more than planned",
+    if (of->adapts && p->train.base != BASE_PLAIN && p->strategy == STRAT_DDP && stays_wide(&p->model))
+        notes_add(notes, "axolotl keeps the embedding of %s (wte) in fp32 beside weights in codes: %.3g GB more than planned", p->model.family,
                   (double)p->model.vocab * (double)p->model.hidden * 2 / 1e9);
 }
 
