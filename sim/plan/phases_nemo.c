@@ -204,38 +204,6 @@ static int refuses(struct importing *in)
     return in->failed ? -1 : 0;
 }
 
-/* Keys of the sections that decide, as examples/configs has them; another one may be misspelt. */
-static const struct { const char *section, *keys; } known[] = {
-    { "policy", " model_name tokenizer hf_config_overrides train_global_batch_size train_micro_batch_size generation_batch_size logprob_batch_size "
-                "max_total_sequence_length precision logprob_chunk_size offload_optimizer_for_logprob dtensor_cfg megatron_cfg draft dynamic_batching sequence_packing "
-                "make_sequence_length_divisible_by max_grad_norm optimizer scheduler generation reward_model_cfg activation_checkpointing_enabled quantization router_replay "
-                "weights_path value " },
-    { "policy.dtensor_cfg", " _v2 enabled cpu_offload sequence_parallel activation_checkpointing tensor_parallel_size context_parallel_size expert_parallel_size "
-                            "dp_replicate_size custom_parallel_plan automodel_kwargs lora_cfg env_vars clear_cache_every_n_steps defer_fsdp_grad_sync moe_parallelizer checkpoint " },
-    { "policy.generation.vllm_cfg", " async_engine precision kv_cache_dtype logprobs_mode tensor_parallel_size pipeline_parallel_size expert_parallel_size "
-                                    "gpu_memory_utilization max_model_len enforce_eager use_tqdm use_deep_gemm num_last_layers_in_bf16 num_first_layers_in_bf16 "
-                                    "is_mx quantization_ignored_layer_kws pow2_weight_scaling_factors pow2_activation_scaling_factors enable_vllm_metrics_logger vllm_metrics_logger_interval http_refit_api_key_env_var reset_encoder_cache_after_weight_update "
-                                    "http_refit_server_port zmq_refit_server_port expose_http_server skip_tokenizer_init load_format http_server_serving_chat_kwargs " },
-};
-
-static void tell_unknown(struct importing *in)
-{
-    const char *key;
-    json_t *v;
-
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        json_object_foreach((json_t *)(uintptr_t)form_value(in->f->doc, known[i].section), key, v) {
-            char word[80];
-            snprintf(word, sizeof word, " %.70s ", key);
-            if (!strstr(known[i].keys, word))
-                notes_add(in->notes, "%s.%s: not known: is it spelt right?", known[i].section, key);
-        }
-    if (form_value(in->f->doc, POLICY "logprob_chunk_size"))
-        notes_add(in->notes, POLICY "logprob_chunk_size: log-probabilities in chunks keep less than the plan counts");
-    if (import_flag(in, CFG "enabled", false) && !import_flag(in, CFG "_v2", false))
-        notes_add(in->notes, CFG "_v2: the older worker is planned as the newer one: both shard with FSDP2 from weights in fp32");
-}
-
 /* ---- the policy ---- */
 
 /* A micro-step of packed or grouped samples takes so many tokens. */
@@ -301,7 +269,8 @@ static json_t *as_automodel(struct importing *in, int64_t sequences)
     put(distributed, "dp_replicate_size", doc, CFG "dp_replicate_size");
     put(distributed, "sequence_parallel", doc, CFG "sequence_parallel");
     put(distributed, "activation_checkpointing", doc, CFG "activation_checkpointing");
-    put(distributed, "defer_fsdp_grad_sync", doc, CFG "defer_fsdp_grad_sync");
+    /* Its loop calls loss.backward() of each micro-batch and nothing that puts the reduction off (models/automodel/train.py): Automodel's recipes do. */
+    json_object_set_new(distributed, "defer_fsdp_grad_sync", json_false());
     if (import_flag(in, CFG "cpu_offload", false))
         json_object_set_new(distributed, "offload_policy", json_pack("{s:s}", "_target_", "torch.distributed.fsdp.CPUOffloadPolicy"));
     put(optimizer, "_target_", doc, POLICY "optimizer.name");
@@ -507,6 +476,7 @@ static void add_engine(struct importing *in, const struct cluster *all, int64_t 
         json_object_set_new(engine, "quantization", json_string("fp8-block"));
     if (most)
         json_object_set_new(engine, "max_num_seqs", json_integer(most));
+    import_positive(engine, "max_num_batched_tokens", import_count(in, GEN "vllm_kwargs.max_num_batched_tokens", 1, 1));
     if (apart)
         json_object_set_new(engine, "cluster", phases_part_of(all, apart));
     import_role(in, "engine", engine);
@@ -652,7 +622,7 @@ static json_t *planned(struct importing *in)
     struct cluster all;
     json_t *part = NULL;
 
-    if (a < 0 || refuses(in) < 0)
+    if (a < 0 || refuses(in) < 0 || nemo_refuses_beside(in) < 0)
         return NULL;
     if (!in->a->plan.cluster && !in->a->plan.cluster_doc) {
         fail("%s: say on which GPUs all of it runs: --cluster 8xh100", in->f->path);
@@ -664,7 +634,7 @@ static json_t *planned(struct importing *in)
     int64_t apart = generates ? engine_gpus(in, &all) : 0;
     if (apart < 0)
         return NULL;
-    tell_unknown(in);
+    nemo_tell_unknown(in);
     if (all.nodes > 1 && !strncmp(all.gpu.name, "gb", 2))
         notes_add(in->notes, "--cluster: a network joins these nodes; where NVLink does (NVL72), write %" PRId64 "x%s", all.world_size, all.gpu.name);
     unread_ranks(in->notes, "cluster", import_count(in, "cluster.gpus_per_node", 1, 0) * import_count(in, "cluster.num_nodes", 1, 1), all.world_size);

@@ -231,6 +231,8 @@ nemo() {
     holds "phase['update']['times'] == 2 and phase['log-probs']['times'] == 10 and phase['reference']['times'] == 10"
     holds "plan['policy']['unpadded'] and plan['policy']['packed'] and d['plan']['phases'][0]['overlapped']"
     holds "0 <= role['policy']['params_bytes'] - 1543714304 * 4 / 8 <= 65536 and role['policy']['between'] == 'host' and role['policy']['empties_cache']"
+    # a plain loss.backward() of each micro-batch (nemo_rl/models/automodel/train.py), whatever the key for Automodel's recipes says
+    holds "plan['policy']['train']['sync_every_micro_step']"
     # attention, MLP and norms each in a checkpoint_wrapper (nemo_rl/models/dtensor/parallelize.py)
     holds "plan['policy']['train']['recompute'] == 'modules' and plan['policy']['train']['accumulation'] == 8 and plan['engine']['sleep'] == 1"
     # flash attention of packed samples alone; transformers' own Qwen2, without Liger-Kernel (nemo_rl/models/automodel/setup.py)
@@ -248,6 +250,16 @@ nemo() {
     ask "$tmp/base.yaml" 0 --response 200,400 --set policy.generation.vllm_cfg.precision=fp8 policy.generation.vllm_cfg.pipeline_parallel_size=2 policy.generation.vllm_cfg.async_engine=true
     holds "plan['engine']['quantization'] == 'fp8-block' and plan['engine']['pipeline'] == 2 and role['engine']['quantization'] == 'fp8-block'"
     says 'num_last_layers_in_bf16: layers that stay' "$tmp/base.yaml" --set policy.generation.vllm_cfg.precision=fp8 policy.generation.vllm_cfg.num_last_layers_in_bf16=1
+    ask "$tmp/base.yaml" 0 --response 200,400 --set policy.generation.vllm_kwargs.max_num_batched_tokens=4096 policy.generation.vllm_kwargs.moe_backend=triton
+    holds "plan['engine']['max_num_batched_tokens'] == 4096"
+    for given in generation.real_quant=true generation.quant_cfg=NVFP4 quant_cfg=NVFP4 generation.vllm_kwargs.kv_cache_memory_bytes=20e9; do
+        says "policy.${given%%=*}: " "$tmp/base.yaml" --set "policy.$given"
+    done
+    # a key that NeMo-RL has not is told, in each section that decides
+    for section in policy policy.dtensor_cfg policy.generation policy.generation.vllm_cfg policy.generation.colocated grpo loss_fn; do
+        "$dpxplan" phases "$tmp/base.yaml" --cluster 8xh100 --response 200,400 --set "$section.zzz=1" 2>"$tmp/err" >/dev/null
+        grep -q "$section.zzz: not known" "$tmp/err" || echo "$section.zzz: not told"
+    done
     says 'expert 4: qwen2.5-1.5b has 0 experts' "$tmp/base.yaml" --set policy.generation.vllm_cfg.expert_parallel_size=4
     # what differs is over what is in the file of "defaults": 4 GPUs train, in micro-steps of 8; 39 rows of 8 x 512
     ask "$tmp/apart.yaml" 0 --response 200,400
