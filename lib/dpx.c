@@ -36,7 +36,7 @@ _Static_assert((int)DPX_DONE == (int)EXIT_DONE && (int)DPX_FAILED == (int)EXIT_F
 struct call {
     json_t *request, *kept;
     const struct dpx_watch *watch;
-    int64_t before, done, total;        /* plans of parts of a search that are over; of this part */
+    int64_t before, done, total, most;  /* plans of parts of a search that are over; of this part; the most that were told of */
     bool    cancelled;
 };
 typedef int answer_fn(struct call *c, json_t **doc);
@@ -48,11 +48,12 @@ static bool go_on(void *of, int64_t done, int64_t total)
     struct call *c = of;
 
     if (total > 0) {
-        c->before += done < c->done ? c->total : 0;
+        c->before += done < c->done || total < c->total ? c->done : 0;
         c->done = done;
         c->total = total;
+        c->most = c->before + total > c->most ? c->before + total : c->most;
     }
-    c->cancelled = c->watch->progress(c->watch->data, c->before + c->done, c->before + c->total) != 0;
+    c->cancelled = c->watch->progress(c->watch->data, c->before + c->done, c->most) != 0;
     return !c->cancelled;
 }
 
