@@ -108,7 +108,8 @@ static const struct form_row rows[] = {
     { "data.return_raw_chat", ROW_SILENT, NULL }, { "data.val_batch_size", ROW_SILENT, NULL }, { "data.image_key", ROW_REFUSED, "training on pictures is not planned" RECORDED_WAY },
     { "data.video_key", ROW_REFUSED, "training on pictures is not planned" RECORDED_WAY },
     { "data.reward_fn_key", ROW_SILENT, NULL }, { "data.seed", ROW_SILENT, NULL },
-    { "critic.model.path", ROW_MATTERS, "the critic's update is a phase of its own" },
+    { "critic.model.path", ROW_MATTERS, "the critic's update is a phase of its own; meanwhile FSDP keeps 12 bytes a parameter of it on the GPUs together, but for what "
+                                        "param_offload and optimizer_offload of critic.model.fsdp_config send to the host: dpxplan phases counts it" },
     { "critic.strategy", ROW_SILENT, NULL }, { "critic.enable", ROW_SILENT, NULL }, { "critic.rollout_n", ROW_SILENT, NULL },
     { "critic.ppo_mini_batch_size", ROW_SILENT, NULL }, { "critic.ppo_micro_batch_size", ROW_SILENT, NULL },
     { "critic.ppo_micro_batch_size_per_gpu", ROW_SILENT, NULL }, { "critic.use_dynamic_bsz", ROW_SILENT, NULL },
