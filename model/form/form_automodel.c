@@ -292,6 +292,8 @@ static void read_length(struct form_reading *r, const struct plan *p)
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const json_t *v = form_value(r->file->doc, keys[i]);
+        if (v && !json_is_integer(v))
+            form_fail(r, "%s: expected a whole number", keys[i]);
         if (json_is_integer(v) && json_integer_value(v) > 0) {
             form_set(r, "seq", json_integer(form_count(r, keys[i], 1)));
             return;
@@ -573,8 +575,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     if (form_word(&r, "distributed.mp_policy.param_dtype", policies, 0) > 2)
         form_fail(&r, "distributed.mp_policy.param_dtype: compute in fp32 is not read");
     if (family_for(&p->model)->sinks)
-        notes_add(notes, "model.backend.attn: Automodel computes gpt-oss's attention with flex attention or TE, which keep no scores: the plan's kernels (torch-eager) "
-                         "keep them: an upper bound of memory and time");
+        notes_add(notes, "model%s: Automodel computes gpt-oss's attention with flex attention or TE, which keep no scores: the plan's kernels (torch-eager) "
+                         "keep them: an upper bound of memory and time", form_value(f->doc, "model.backend.attn") ? ".backend.attn" : "");
     bool ddp = strategy == 1 || p->cluster.world_size == 1;
     form_set(&r, "strategy", json_string(ddp ? "ddp" : "fsdp"));
     form_set(&r, "dialect", json_string("torch"));
