@@ -80,6 +80,7 @@ static const struct { const char *name, *why; } matters[] = {
     { "overlap_p2p_communication_warmup_flush", "a pipeline's fill and drain are planned with each receive in its turn: it issues them a pass ahead, waits less, and holds "
       "one more receive buffer" },
     { "overlap_param_gather_with_optimizer_step", "the first chunk's parameters are gathered after the optimizer's whole step, not beside the rest of it" },
+    { "log_max_attention_logit", "each attention gives its heads' largest logits, too, and each step waits for those of every layer" },
     { "tp_comm_overlap_cfg", "how userbuffers cut each product, and on how many multiprocessors, is Transformer Engine's default" },
 };
 
@@ -106,7 +107,8 @@ static const char *const known[] = {
     "moe_router_padding_for_quantization", "moe_router_padding_for_fp8", "moe_aux_loss_coeff", "moe_router_load_balancing_type",
     "expert_model_parallel_size", "expert_tensor_parallel_size", "enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl",
     "cuda_graph_scope", "cuda_graph_modules", "moe_pad_experts_for_cuda_graph_inference", "main_grads_dtype", "main_params_dtype", "exp_avg_dtype",
-    "exp_avg_sq_dtype", "use_precision_aware_optimizer", "accumulate_allreduce_grads_in_fp32", "no_store_param_remainders", NULL
+    "exp_avg_sq_dtype", "use_precision_aware_optimizer", "accumulate_allreduce_grads_in_fp32", "no_store_param_remainders",
+    "log_params_norm", "log_num_zeros_in_grad", NULL
 };
 
 /* Those of them without a value. */
@@ -119,6 +121,7 @@ static const char *const flags[] = {
     "moe_router_padding_for_fp8", "multi_latent_attention", "quick_geglu", "no_bias_dropout_fusion",
     "use_precision_aware_optimizer", "accumulate_allreduce_grads_in_fp32", "no_store_param_remainders",
     "moe_router_enable_expert_bias", "enable_cuda_graph", "external_cuda_graph", "moe_pad_experts_for_cuda_graph_inference",
+    "log_params_norm", "log_num_zeros_in_grad",
 };
 
 static bool one_of(const char *name, const char *const *list, size_t n)
@@ -172,6 +175,17 @@ bool megatron_knows(const char *name)
     return one_of(name, known, sizeof known / sizeof *known - 1) || lack_of(name) >= 0 || is_told(name) || megatron_is_beside(name);
 }
 
+/* training.py's train() and clip_grads.py's count_zeros_fp32(): a pass over all tensors, whose result the host reads. */
+static void say_logs(const struct import *in)
+{
+    bool norm = import_has(in, "log_params_norm"), zeros = import_has(in, "log_num_zeros_in_grad");
+
+    if (norm || zeros)
+        notes_say("%s: %s%s%s %s not in the plan: each step waits for it: it may lengthen each step by some 10 ms (%s)", in->where, norm ? "log_params_norm" : "",
+                  norm && zeros ? " and " : "", zeros ? "log_num_zeros_in_grad" : "", norm && zeros ? "are" : "is",
+                  norm ? "Megatron's own figure" : "Megatron's own figure of log_params_norm, which is alike");
+}
+
 int megatron_check_names(const struct import *in)
 {
     const char *name;
@@ -199,6 +213,7 @@ int megatron_check_names(const struct import *in)
         if (n < sizeof rest)
             n += (size_t)snprintf(rest + n, sizeof rest - n, "%s%s", n ? ", " : "", name);
     }
+    say_logs(in);
     if (n)
         notes_say("%s: not looked at, whether or not Megatron-LM has such options: %s", in->where, rest);
     return 0;

@@ -595,7 +595,7 @@ static bool loads_narrow(const struct import *in)
 
     if (dtype && !strcmp(dtype, "auto"))
         notes_add(in->notes, "dtype auto: the checkpoint's own, taken as 16 bits");
-    return dtype && strcmp(dtype, "float32") != 0;
+    return recipe_asks_checkpoint(in->config, in->form) || (dtype && strcmp(dtype, "float32") != 0);
 }
 
 /* A model that is loaded in fp32 stays so beside adapters: by TRL's dtype or without it (ModelConfig.dtype, trainer/utils.py), and by PEFT's
@@ -604,7 +604,7 @@ static bool loads_wide(const struct import *in)
 {
     const char *dtype = get_text(in, SAYS_DTYPE);
 
-    return in->form == RECIPE_TRL && in->p->train.base == BASE_PLAIN && (!dtype || !strcmp(dtype, "float32"));
+    return in->form == RECIPE_TRL && in->p->train.base == BASE_PLAIN && (dtype ? !strcmp(dtype, "float32") : !recipe_asks_checkpoint(in->config, in->form));
 }
 
 static void keep_wide(const struct import *in)

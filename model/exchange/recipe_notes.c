@@ -1,6 +1,7 @@
 /* recipe_notes.c -- see recipe_notes.h.  TRL 1.9 (trainer/sft_trainer.py), LLaMA-Factory (model/adapter.py), axolotl (utils/schemas/config.py). */
 #include "model/exchange/recipe_notes.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -207,6 +208,26 @@ static void note_packed(const struct recipe_about *of, const struct plan *p, str
                   trl ? "packing" : "sample_packing", (long long)(trl ? p->micro_batch * p->seq : p->seq), (long long)(trl ? 2 * p->micro_batch : 2));
 }
 
+bool recipe_asks_checkpoint(const json_t *config, enum recipe_form form)
+{
+    return form == RECIPE_TRL && json_is_null(json_object_get(config, recipe_key(config, form, SAYS_DTYPE)));
+}
+
+/* DeepSpeed's weights are of its own precision, and FSDP's that train are widened by accelerate, whatever they were loaded in. */
+static void note_null(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    bool differs = p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH && p->ddp.model_dtype >= 0 && p->train.base == BASE_PLAIN;
+    char size[160] = "";
+
+    if (!recipe_asks_checkpoint(of->config, of->form))
+        return;
+    if (differs)
+        snprintf(size, sizeof size, ", %.3g GB more on each GPU%s", 2e-9 * (double)p->model.params,
+                 training_is_all(&p->train) ? ", and as much of gradients and of each state of AdamW" : "");
+    notes_add(notes, "%s null: the checkpoint's own since transformers 5, taken as 16 bits; transformers 4 loads weights in fp32%s",
+              recipe_key(of->config, of->form, SAYS_DTYPE), size);
+}
+
 /* Losses weighted by entropies: LLaMA-Factory's (train/trainer_utils.py) copies the logits that count, in fp32; axolotl's (monkeypatch/loss/eaft.py) has
  * whole logits in 16 bits. */
 static void note_entropies(const struct recipe_about *of, const struct plan *p, struct notes *notes)
@@ -246,6 +267,7 @@ void recipe_note(const struct recipe_about *of, const struct plan *p, struct not
         notes_add(notes, "TrainingArguments say neither the model's dtype nor adapters: taken as fp32, all of it trains");
     if (of->form == RECIPE_TRL)
         note_models(of, notes);
+    note_null(of, p, notes);
     if (of->form == RECIPE_TRL || of->form == RECIPE_TRANSFORMERS)
         note_sharing(of, p, notes);
     if (of->form == RECIPE_AXOLOTL) {

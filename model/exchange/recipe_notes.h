@@ -10,6 +10,10 @@ struct recipe_about { const json_t *config; enum recipe_form form; bool adapts, 
 /* An attention that the framework does not have is refused.  0, or -1 reported. */
 int  recipe_check_attention(const json_t *config, enum recipe_form form, const char *where);
 
+/* Does it leave the weights' dtype to the checkpoint by null?  TRL's ModelConfig and the handbook's get_model() hand that on as it is, which is "auto" since
+ * transformers 5 (from_pretrained()). */
+bool recipe_asks_checkpoint(const json_t *config, enum recipe_form form);
+
 /* Who computes attention, where that is planned. */
 void recipe_read_attention(const struct recipe_about *of, struct plan *p);
 

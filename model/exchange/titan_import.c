@@ -442,6 +442,8 @@ int titan_read(const json_t *config, const char *where, struct plan *p, struct n
     if (rc == 0 && name)
         notes_add(notes, "config: %.60s's values are those of torchtitan's config_registry.py of April 2026 (0.3.0); in August 2026 losses are taken "
                   "in eight chunks (ChunkedLossWrapper), which keep less, and attention is flex attention, of documents", name);
+    if (rc == 0 && name && !strcmp(name, "sft_qwen3_8b_math"))              /* its flavor "8B_varlen" */
+        notes_add(notes, "config: %.60s's attention is of documents (varlen): planned as of whole rows", name);
     json_decref(whole);
     return rc;
 }

@@ -32,7 +32,7 @@ static const struct { const char *name, *config; } registry[] = {
     { "qwen3_1_7b",       "{" TRAIN(4, 4096) "," SELECTIVE "}" },
     { "qwen3_14b",        "{" TRAIN(4, 4096) "," FULL "}" },
     { "qwen3_32b",        "{" TRAIN(2, 4096) "," FULL "}" },
-    { "sft_qwen3_8b_math", "{" TRAIN(1, 2048) "," SELECTIVE ",'compile':{'enable':true}}" },
+    { "sft_qwen3_8b_math", "{" TRAIN(1, 2048) "," SELECTIVE "}" },
     { "llama4_17bx16e",   "{" TRAIN(8, 8192) "," FULL ",'parallelism':{'tensor_parallel_degree':8,'expert_tensor_parallel_degree':8}}" },
     { "llama4_17bx128e",  "{" TRAIN(1, 8192) "," FULL ",'parallelism':{'tensor_parallel_degree':8,'pipeline_parallel_degree':4,"
                           "'expert_tensor_parallel_degree':8}}" },

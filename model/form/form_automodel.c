@@ -254,15 +254,16 @@ static void read_pipeline(struct form_reading *r, const struct plan *p, int64_t 
     read_reductions(r);
 }
 
-/* apply_cp() gives Transformer Engine's attention its ring (p2p); "magi" deals positions out by the work they are. */
+/* apply_cp() gives Transformer Engine's attention its ring (p2p), and all else a warning; "magi" deals positions out by the work they are. */
 static void read_context(struct form_reading *r)
 {
-    const char *attn = form_text(r, "model.backend.attn", "");
+    const char *attn = form_text(r, "model.backend.attn", "te");
 
     if (axis(r, "distributed.cp_size") <= 1 || axis(r, "distributed.ep_size") <= 1)
         return;
-    if (!strcmp(attn, "magi"))
-        form_fail(r, "model.backend.attn: magi's exchange of keys and values under cp_size is not planned: te is");
+    if (strcmp(attn, "te") != 0)
+        form_fail(r, "model.backend.attn: %s %.40s: te is", !strcmp(attn, "magi") ? "the exchange of keys and values under cp_size is not planned of" :
+                  "Automodel exchanges no keys and values under cp_size with", attn);
     form_set(r, "parallel.context_method", json_string("ring"));
     notes_add(r->notes, "distributed.cp_size: Transformer Engine's ring of keys and values is planned as PyTorch's, with PyTorch's kernels");
 }
@@ -291,6 +292,8 @@ static void read_length(struct form_reading *r, const struct plan *p)
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const json_t *v = form_value(r->file->doc, keys[i]);
+        if (v && !json_is_integer(v))
+            form_fail(r, "%s: expected a whole number", keys[i]);
         if (json_is_integer(v) && json_integer_value(v) > 0) {
             form_set(r, "seq", json_integer(form_count(r, keys[i], 1)));
             return;
@@ -380,6 +383,8 @@ static int64_t read_adapters(struct form_reading *r, const struct plan *p)
 {
     int64_t rank = form_count(r, "peft.dim", 8), trains = 0;
 
+    if (!strstr(form_text(r, "peft._target_", "PeftConfig"), "PeftConfig"))
+        form_fail(r, "peft._target_: %.80s is not planned: PeftConfig is", form_text(r, "peft._target_", ""));
     form_set(r, "train", json_string("lora"));
     form_set(r, "lora.rank", json_integer(rank));
     form_set(r, "lora.alpha", json_real(form_number(r, "peft.alpha", 32)));
@@ -570,8 +575,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     if (form_word(&r, "distributed.mp_policy.param_dtype", policies, 0) > 2)
         form_fail(&r, "distributed.mp_policy.param_dtype: compute in fp32 is not read");
     if (family_for(&p->model)->sinks)
-        notes_add(notes, "model: Automodel computes gpt-oss's attention with flex attention or TE, which keep no scores: the plan's kernels (torch-eager) keep them: "
-                         "an upper bound of memory and time");
+        notes_add(notes, "model%s: Automodel computes gpt-oss's attention with flex attention or TE, which keep no scores: the plan's kernels (torch-eager) "
+                         "keep them: an upper bound of memory and time", form_value(f->doc, "model.backend.attn") ? ".backend.attn" : "");
     bool ddp = strategy == 1 || p->cluster.world_size == 1;
     form_set(&r, "strategy", json_string(ddp ? "ddp" : "fsdp"));
     form_set(&r, "dialect", json_string("torch"));

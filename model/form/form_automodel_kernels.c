@@ -105,6 +105,15 @@ static bool rows_of_documents(const struct form_file *f, bool packs)
     return (packs && (!strategy || strcmp(strategy, "neat") != 0)) || (collate && strstr(collate, "packed_sequence_thd_collater"));
 }
 
+/* PyTorch's own ("sdpa") is planned; the ring and gpt-oss's have notes of their own. */
+static void note_backend(const char *backend, const struct plan *p, struct notes *notes)
+{
+    bool ring = p->parallel.context > 1 && p->parallel.expert > 1;
+
+    if (backend && strcmp(backend, "sdpa") != 0 && !ring && !family_for(&p->model)->sinks)
+        notes_add(notes, "model.backend.attn is not in the plan: attention is planned with PyTorch's kernels, not with those of \"%.20s\"", backend);
+}
+
 /* Own mixtures have backend.attn: Transformer Engine's where it is installed, whose choice is cuDNN's from Hopper on as PyTorch's is.  All else has
  * attn_implementation; _apply_preload_overrides() makes it flash attention for packed samples of transformers' classes, and sdpa beside cp_size. */
 void automodel_put_attention(const struct form_file *f, struct plan *p, struct notes *notes)
@@ -116,6 +125,7 @@ void automodel_put_attention(const struct form_file *f, struct plan *p, struct n
 
     if (is_gpt2(f))
         return;
+    note_backend(backend, p, notes);
     if (own_mixture(f, &p->model)) {
         if (backend && !strcmp(backend, "sdpa"))
             without_cudnn(p);
@@ -233,8 +243,32 @@ static void note_adapters(const struct form_file *f, const struct plan *p, struc
               fused ? " and the MLP's product" : "", in_gb(blocks * (2 * ranks + mlp) * tokens_of(p)));
 }
 
+/* Cuts samples to dataset.seq_length nobody but a truncation that is asked for, and the readers of datasets below ask for none by themselves; padding alone
+ * fills up to it (components/datasets/llm). */
+static bool is_no_bound(const struct form_file *f, const struct plan *p)
+{
+    static const char *const readers[] = { "ChatDataset", "ColumnMappedText", "make_agent_chat_dataset", "make_squad_dataset" };
+    const char *target = json_string_value(form_value(f->doc, "dataset._target_")), *padding = json_string_value(form_value(f->doc, "dataset.padding"));
+    const json_t *cuts = form_value(f->doc, "dataset.truncation");
+    bool such = false, cut = json_is_true(cuts) || (json_is_string(cuts) && strcmp(json_string_value(cuts), "do_not_truncate") != 0);
+
+    for (size_t i = 0; target && i < sizeof readers / sizeof *readers; i++)
+        such = such || strstr(target, readers[i]);
+    return such && !cut && !(padding && !strcmp(padding, "max_length")) && json_integer_value(form_value(f->doc, "dataset.seq_length")) == p->seq;
+}
+
+static void note_rows(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    if (json_integer_value(form_value(f->doc, "packed_sequence.packed_sequence_size")) > 0)
+        notes_add(notes, "packed_sequence.packed_sequence_size: every row counts as full, and its attention as one sample's");
+    else if (is_no_bound(f, p))
+        notes_add(notes, "dataset.seq_length: samples are not cut to it without dataset.truncation, nor filled up to it without padding: max_length: rows of %lld tokens "
+                  "are planned, the data's may be longer or shorter", (long long)p->seq);
+}
+
 void automodel_note_costs(const struct form_file *f, const struct plan *p, struct notes *notes)
 {
+    note_rows(f, p, notes);
     note_last_block(f, p, notes);
     note_routers(f, p, notes);
     note_experts(p, notes);

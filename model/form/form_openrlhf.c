@@ -148,9 +148,18 @@ static int read_training(const struct form_file *f, struct plan *p)
 /* What would change who holds what, and is not planned: -1 reported. */
 static int check_unplanned(const struct form_file *f)
 {
+    static const int counts[] = { LENGTH, BATCH, MICRO, STAGE, HPZ, RANK };
     static const char *const shared[] = { "ds.tensor_parallel_size", "ds.ring_attn_size", "ring_attn_size" };
-    const char *optim = json_string_value(form_value(f->doc, "optim"));
+    const char *optim = json_string_value(form_value(f->doc, "optim")), *dtype = json_string_value(said(f, DTYPE));
 
+    if (dtype && strcmp(dtype, "bf16") != 0 && strcmp(dtype, "fp16") != 0)         /* convert_to_torch_dtype() */
+        return fail("%s: param_dtype: \"%.40s\" is not one of OpenRLHF's: bf16, fp16", f->path, dtype);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const json_t *v = said(f, counts[i]);
+        if (v && (!json_is_integer(v) || json_integer_value(v) < (counts[i] == RANK ? 0 : 1) || json_integer_value(v) > PLAN_MAX_BATCH))
+            return fail("%s: %s: expected a whole number from %d to %d", f->path, names[counts[i]][form_value(f->doc, names[counts[i]][0]) ? 0 : 1],
+                        counts[i] == RANK ? 0 : 1, (int)PLAN_MAX_BATCH);
+    }
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
         if (json_number_value(form_value(f->doc, shared[i])) > 1)
             return fail("%s: %s: ranks that share a sample are not planned of OpenRLHF", f->path, shared[i]);

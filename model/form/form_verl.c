@@ -316,6 +316,17 @@ bool verl_is_megatron(const struct form_file *f)
     return strstr(base_config(f), "megatron") || form_value(f->doc, "actor_rollout_ref.actor.megatron") || (strategy && !strcmp(strategy, "megatron"));
 }
 
+/* What verl's own config sets is known, what another sets is not. */
+static void note_base(struct form_reading *r)
+{
+    static const char megatron[] = "ppo_megatron_trainer", fsdp[] = "ppo_trainer";
+    const char *config = base_config(r->file);
+    bool own = !strncmp(config, fsdp, sizeof fsdp - 1) || (verl_is_megatron(r->file) && !strncmp(config, megatron, sizeof megatron - 1));
+
+    if (!own)
+        notes_add(r->notes, "config_name: %.60s is not read: what it sets is not in the plan", config);
+}
+
 /* The file's number of ranks beside the cluster's, unless a variable says it that is set where the script runs. */
 static void note_ranks(struct form_reading *r, const struct plan *p)
 {
@@ -359,7 +370,6 @@ void verl_read_liger(struct form_reading *r, const struct plan *p, const char *p
 static void read_rest(struct form_reading *r, const struct plan *p)
 {
     static const char *const optimizers[] = { "AdamW", NULL }, *const from[] = { "torch.optim", NULL }, *const dtypes[] = { "bfloat16", "bf16", NULL };
-    const char *config = base_config(r->file);
 
     form_word(r, ACTOR "optim.optimizer", optimizers, 0);
     form_word(r, ACTOR "optim.optimizer_impl", from, 0);
@@ -367,8 +377,18 @@ static void read_rest(struct form_reading *r, const struct plan *p)
     read_loss(r);
     verl_read_liger(r, p, "actor_rollout_ref.model.use_liger");
     note_ranks(r, p);
-    if (strncmp(config, "ppo_trainer", 11) != 0)
-        notes_add(r->notes, "config_name: %.60s.yaml is not read: what it sets is not in the plan", config);
+    note_base(r);
+}
+
+/* actor.strategy is that of fsdp_workers.py, fsdp_config's that of the engine's workers (engine_workers.py). */
+static bool read_strategy(struct form_reading *r)
+{
+    static const char *const words[] = { "fsdp", "fsdp2", NULL };
+    int actor = form_word(r, ACTOR "strategy", words, 0), engine = form_word(r, FSDP "strategy", words, actor);
+
+    if (actor != engine)
+        notes_add(r->notes, FSDP "strategy: %s with the engine's workers alone: planned with actor.strategy, %s", words[engine], words[actor]);
+    return actor == 1;
 }
 
 /* apply_fsdp2(): one word for blocks and root, which PyTorch frees after forward from 2.9 on; an untied embedding is a unit. */
@@ -406,15 +426,16 @@ static void read_sharing(struct form_reading *r, const struct plan *p, bool two,
 
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
-    static const char *const strategies[] = { "fsdp", "fsdp2", NULL }, *const dtypes[] = { "fp32", "float32", "bf16", "bfloat16", NULL };
+    static const char *const dtypes[] = { "fp32", "float32", "bf16", "bfloat16", NULL };
     struct form_reading r;
 
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
     if (verl_is_megatron(f)) {
+        note_base(&r);
         notes_add(notes, "the plan is the actor's update alone: generation, log-probabilities, rewards and the engine's share of the memory are not in it");
         return verl_read_megatron(&r, p);
     }
-    bool two = form_word(&r, ACTOR "strategy", strategies, 0) == 1, narrow = form_word(&r, FSDP "model_dtype", dtypes, 0) > 1;
+    bool two = read_strategy(&r), narrow = form_word(&r, FSDP "model_dtype", dtypes, 0) > 1;
     const json_t *rank = form_value(f->doc, "actor_rollout_ref.model.lora_rank");
     int64_t sharing = read_ulysses(&r, p);
     form_set(&r, "strategy", json_string("fsdp"));

@@ -1,98 +1,16 @@
 /* Files of training frameworks become the plans that a person reads in them, each is of one form alone, and no key is lost
  * without a word.  The files are in tests/golden/forms, its README says how they were made. */
-#include "tests/check.h"
+#include "tests/model/form_files.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
-#include "model/arch/transformer.h"
 #include "model/exchange/recipe.h"
 #include "model/exchange/unread.h"
 #include "model/exchange/megatron_import.h"
 #include "model/form/form_launcher.h"
 #include "model/form/form_rows.h"
-
-#define FOLDER "tests/golden/forms/"
-enum { MOST = 400 };
-
-struct row { char text[1200], *file, *form, *cluster, *model, *seq, *wanted; };
-
-static struct row rows[MOST];
-static int nrows;
-
-static char *next_field(char **at)
-{
-    char *s = *at + strspn(*at, " "), *end = strchr(s, '|');
-
-    *at = end ? end + 1 : s + strlen(s);
-    end = end ? end : s + strlen(s);
-    while (end > s && strchr(" \n", end[-1]))
-        end--;
-    *end = '\0';
-    return s;
-}
-
-static void read_rows(void)
-{
-    FILE *f = fopen(FOLDER "expected.txt", "r");
-
-    assert_non_null(f);
-    while (nrows < MOST && fgets(rows[nrows].text, sizeof rows[nrows].text, f)) {
-        struct row *r = &rows[nrows];
-        char *at = r->text;
-        if (*at == '#' || *at == '\n')
-            continue;
-        assert_non_null(strchr(r->text, '\n'));         /* the whole line was there */
-        r->file = next_field(&at);
-        r->form = next_field(&at);
-        r->cluster = next_field(&at);
-        r->model = next_field(&at);
-        r->seq = next_field(&at);
-        r->wanted = next_field(&at);
-        nrows++;
-    }
-    fclose(f);
-    assert_true(nrows > 0 && nrows < MOST);
-}
-
-static void open_row(const struct row *r, struct form_file *f)
-{
-    static char path[256];          /* the file keeps it */
-
-    snprintf(path, sizeof path, FOLDER "%s", r->file);
-    assert_int_equal(form_open(path, f), 0);
-}
-
-/* The model that the file describes without a name. */
-static int load_described(const struct form *form, const struct form_file *f, struct model *out)
-{
-    json_t *config = form->config(f);
-    int rc = config ? model_from_config(config, f->path, out) : -1;
-
-    json_decref(config);
-    return rc;
-}
-
-/* The plan of the open file on the row's cluster; 0, or -1 with the reason captured in `why`. */
-static int read_as(const struct form *form, const struct form_file *f, const struct row *r, struct plan *p, struct notes *notes, char why[1024])
-{
-    const char *model = strcmp(r->model, "-") ? r->model : form->model(f);
-    int rc = -1;
-
-    *p = (struct plan){ .seq = strcmp(r->seq, "-") ? strtoll(r->seq, NULL, 10) : 0 };
-    why[0] = '\0';
-    fail_capture(why, 1024);
-    if (form_check(form, f) < 0)
-        rc = -1;
-    else if (!model && !form->config)
-        fail("%s: names no model", f->path);
-    else if ((model ? model_load(model, &p->model) : load_described(form, f, &p->model)) == 0 && cluster_load(r->cluster, &p->cluster) == 0)
-        rc = form_read(form, f, p, notes);
-    fail_capture(NULL, 0);
-    return rc;
-}
 
 static void each_file_is_of_one_form(void **state)
 {
@@ -569,6 +487,9 @@ static bool notes_say_that(const struct notes *notes, const char *words)
     return false;
 }
 
+#define AUTOMODEL "step_scheduler:\n  local_batch_size: 1\n  global_batch_size: 2\nmodel:\n  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained\n"
+#define CHAT "dataset:\n  _target_: nemo_automodel.components.datasets.llm.chat_dataset.ChatDataset\n  seq_length: 512\n"
+
 /* A reason that a note gives is that of this file; an attention that is none is refused, another kernel than the plan's is said. */
 static void notes_give_this_files_reasons(void **state)
 {
@@ -581,6 +502,18 @@ static void notes_give_this_files_reasons(void **state)
         { "arguments.yaml", "per_device_train_batch_size: 1\nmodel_max_length: 512\n", "model_max_length 512 is taken as the samples' length", "not known" },
         { "fsdp.yaml", "distributed_type: FSDP\nmixed_precision: bf16\nfsdp_config:\n  fsdp_version: 1\n  fsdp_limit_all_gathers: true\n"
                        "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n", "batch size is in the training script", "fsdp_limit_all_gathers" },
+        { "a.yaml", AUTOMODEL CHAT "  truncation: false\n", "samples are not cut to it", "counts as full" },
+        { "a.yaml", AUTOMODEL CHAT, "samples are not cut to it", "counts as full" },                            /* "do_not_truncate" of itself */
+        { "a.yaml", AUTOMODEL CHAT "  truncation: false\n  padding: do_not_pad\n", "rows of 512 tokens are planned", "counts as full" },
+        { "a.yaml", AUTOMODEL CHAT "  truncation: true\n", "auto (usual)", "samples are not cut" },
+        { "a.yaml", AUTOMODEL CHAT "  truncation: longest_first\n", "auto (usual)", "samples are not cut" },
+        { "a.yaml", AUTOMODEL CHAT "  padding: max_length\n", "auto (usual)", "samples are not cut" },
+        { "a.yaml", AUTOMODEL CHAT "packed_sequence:\n  packed_sequence_size: 1024\n", "every row counts as full", "samples are not cut" },
+        { "a.yaml", AUTOMODEL "  backend:\n    attn: te\n" CHAT, "model.backend.attn is not in the plan", "counts as full" },
+        { "a.yaml", AUTOMODEL "  backend:\n    attn: sdpa\n" CHAT, "auto (usual)", "model.backend.attn" },
+        { "verl.yaml", "actor_rollout_ref:\n  actor:\n    strategy: fsdp\n    fsdp_config:\n      strategy: fsdp2\n    ppo_mini_batch_size: 2\n"
+          "    ppo_micro_batch_size_per_gpu: 1\n  model:\n    path: a/b\ndata:\n  max_prompt_length: 256\n  max_response_length: 256\n",
+          "planned with actor.strategy, fsdp", "config_name" },
     };
     struct notes notes = { 0 };
     struct plan p;

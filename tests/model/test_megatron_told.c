@@ -94,6 +94,37 @@ static void an_emptied_cache_is_told(void **state)
     plan_free(&model);
 }
 
+/* Logs that the host waits for in each step are one note with what they cost; those that only print are none. */
+static void logs_that_a_step_waits_for_are_one_note(void **state)
+{
+    static const struct { const char *options, *words; } rows[] = {
+        { "--log-params-norm --log-num-zeros-in-grad", "log_params_norm and log_num_zeros_in_grad are not in the plan: each step waits" },
+        { "--log-params-norm", ": log_params_norm is not in the plan: each step waits" },
+        { "--log-num-zeros-in-grad", ": log_num_zeros_in_grad is not in the plan: each step waits" },
+        { "--log-max-attention-logit", "log_max_attention_logit is not in the plan: " },
+        { "--log-throughput --log-interval 1 --log-memory-to-tensorboard --log-timers-to-tensorboard", NULL },
+    };
+    struct plan model, p;
+
+    (void)state;
+    plan_of(&model, "llama-3.1-8b", 8, 16, STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[256];
+        size_t times = 0;
+        snprintf(text, sizeof text, "--micro-batch-size 1 --seq-length 512 --bf16 %s", rows[i].options);
+        json_t *said = said_of(text, &model, &p);
+        for (size_t k = 0; k < json_array_size(said); k++)
+            times += strstr(json_string_value(json_array_get(said, k)), "log_") != NULL;
+        assert_int_equal(times, rows[i].words ? 1 : 0);
+        assert_true(!rows[i].words || has_note(said, rows[i].words));
+        if (i < 3)
+            assert_true(has_note(said, "some 10 ms (Megatron's own figure"));
+        json_decref(said);
+        plan_free(&p);
+    }
+    plan_free(&model);
+}
+
 /* Options that hide more than the plan does: each is told once, with what it changes. */
 static void what_hides_more_is_told_once(void **state)
 {
@@ -125,7 +156,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mixture_survives_its_command_line),
         cmocka_unit_test(an_emptied_cache_is_told),
-        cmocka_unit_test(what_hides_more_is_told_once),
+        cmocka_unit_test(logs_that_a_step_waits_for_are_one_note), cmocka_unit_test(what_hides_more_is_told_once),
     };
     return cmocka_run_group_tests_name("model/megatron_told", tests, NULL, NULL);
 }

@@ -35,6 +35,29 @@ static void rows_of_several_samples_have_masks(void **state)
     is_noted(AXOLOTL "sample_packing: true\nflash_attention: true\n", "packing without flash attention", false);
 }
 
+/* null is "auto" since transformers 5; TRL's own usual dtype, where the key is left out, is fp32.  494032768 weights of 2 bytes more. */
+static void a_dtype_of_null_is_the_checkpoints(void **state)
+{
+    static const struct { const char *key; bool narrow, noted; } rows[] = {
+        { "", false, false }, { "dtype: null\n", true, true }, { "torch_dtype: null\n", true, true }, { "torch_dtype: auto\n", true, false },
+        { "torch_dtype: bfloat16\n", true, false }, { "torch_dtype: float32\n", false, false },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        char text[512];
+        struct plan p;
+        bool adapters = i % 2;
+        snprintf(text, sizeof text, TRL "bf16: true\n%s%s", adapters ? "use_peft: true\nlora_r: 8\nlora_target_modules: [q_proj, v_proj]\n" : "", rows[i / 2].key);
+        is_noted(text, "null: the checkpoint's own since transformers 5", rows[i / 2].noted);
+        is_noted(text, "transformers 4 loads weights in fp32, 0.98", rows[i / 2].noted);
+        is_noted(text, "and as much of gradients", rows[i / 2].noted && !adapters);
+        assert_int_equal(read_recipe(text, NULL, "8xh100", 0, &p, NULL), 0);
+        assert_int_equal(p.ddp.model_dtype, rows[i / 2].narrow ? DT_BF16 : -1);
+        plan_free(&p);
+    }
+}
+
 static void flash_attention_has_several_keys(void **state)
 {
     static const char *const asks[] = { "attn_implementation: flash_attention_2\n", "use_flash_attn: true\n", "use_flash_attention_2: true\n" };
@@ -129,7 +152,7 @@ static void what_is_left_of_preferences_is_still_theirs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_of_several_samples_have_masks), cmocka_unit_test(flash_attention_has_several_keys), cmocka_unit_test(losses_of_entropies_copy_logits),
+        cmocka_unit_test(rows_of_several_samples_have_masks), cmocka_unit_test(a_dtype_of_null_is_the_checkpoints), cmocka_unit_test(flash_attention_has_several_keys), cmocka_unit_test(losses_of_entropies_copy_logits),
         cmocka_unit_test(files_start_their_own_number_of_ranks), cmocka_unit_test(kernels_know_some_attention),
         cmocka_unit_test(axolotls_root_is_told_to_reshard), cmocka_unit_test(what_is_left_of_preferences_is_still_theirs),
     };

@@ -8,6 +8,7 @@
 #include "model/cluster/cluster.h"
 #include "model/exchange/export.h"
 #include "model/exchange/titan_import.h"
+#include "model/exchange/titan_registry.h"
 #include "model/exchange/titan_text.h"
 #include "model/plan/root_units.h"
 
@@ -415,6 +416,40 @@ static void a_config_is_known_by_its_name(void **state)
     refuses("CONFIG=llama3_71b ./run_train.sh", "did you mean llama3_70b?");
 }
 
+/* The whole registry, as torchtitan/models/NAME/config_registry.py has it at 00d1c0e4: batch, samples' length, checkpoints, tensor and pipeline degree, what is
+ * compiled and how many layers' converters it has.  CompileConfig.enable is false of itself. */
+static void the_registry_is_torchtitans(void **state)
+{
+    static const struct { const char *name; int batch, seq; const char *mode; int tensor, pipeline; const char *compiled; bool float8; } of[] = {
+        { "llama3_debugmodel", 8, 2048, "selective", 1, 1, "", false }, { "llama3_debugmodel_float8", 8, 2048, "selective", 1, 1, "", true },
+        { "llama3_8b", 1, 8192, "selective", 1, 1, "", false }, { "llama3_70b", 8, 8192, "full", 8, 1, "", false },
+        { "llama3_405b", 2, 8192, "full", 8, 1, "all", true },
+        { "qwen3_debugmodel", 8, 2048, "selective", 1, 1, "", false }, { "qwen3_debugmodel_param_groups", 8, 2048, "selective", 1, 1, "", false },
+        { "qwen3_0_6b", 4, 4096, "selective", 1, 1, "", false }, { "qwen3_1_7b", 4, 4096, "selective", 1, 1, "", false },
+        { "qwen3_14b", 4, 4096, "full", 1, 1, "", false }, { "qwen3_32b", 2, 4096, "full", 1, 1, "", false },
+        { "sft_qwen3_8b_math", 1, 2048, "selective", 1, 1, "", false },
+        { "llama4_17bx16e", 8, 8192, "full", 8, 1, "", false }, { "llama4_17bx128e", 1, 8192, "full", 8, 4, "", false },
+        { "deepseek_v3_671b", 4, 4096, "selective", 1, 1, "loss", true },
+        { "gpt_oss_20b", 1, 8192, "full", 1, 1, "", false }, { "gpt_oss_120b", 1, 8192, "full", 1, 1, "", false },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        json_t *config = json_pack("{ss}", "config", of[i].name), *whole = titan_registry(config, "t");
+        const char *mode = NULL, *component = "";
+        int batch = 0, seq = 0, tensor = 1, pipeline = 1, enable = 0;
+        assert_int_equal(json_unpack(whole, "{s{si si} s{ss} s?{s?i s?i} s?{sb s?[s]} s?{}}", "training", "local_batch_size", &batch, "seq_len", &seq,
+                                     "activation_checkpoint", "mode", &mode, "parallelism", "tensor_parallel_degree", &tensor, "pipeline_parallel_degree", &pipeline,
+                                     "compile", "enable", &enable, "components", &component, "float8"), 0);
+        const char *compiled = !enable ? "" : *component ? component : "all";
+        if (batch != of[i].batch || seq != of[i].seq || strcmp(mode, of[i].mode) || tensor != of[i].tensor || pipeline != of[i].pipeline ||
+            strcmp(compiled, of[i].compiled) || (json_object_get(whole, "float8") != NULL) != of[i].float8)
+            fail_msg("%s", json_dumps(whole, 0));
+        json_decref(config);
+        json_decref(whole);
+    }
+}
+
 /* compile.components: the model's blocks, the loss, or both (all where it is left out). */
 static void components_say_what_is_compiled(void **state)
 {
@@ -440,6 +475,7 @@ int main(void)
         cmocka_unit_test(components_say_what_is_compiled),
         cmocka_unit_test(a_file_is_read_as_torchtitan_does),
         cmocka_unit_test(a_config_is_known_by_its_name),
+        cmocka_unit_test(the_registry_is_torchtitans),
         cmocka_unit_test(what_is_left_out_is_its_default),
         cmocka_unit_test(a_pipelines_micro_steps_are_cut_from_the_local_batch),
         cmocka_unit_test(accumulation_follows_from_the_global_batch),
