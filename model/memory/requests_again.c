@@ -11,9 +11,10 @@
  * an iteration that asked it for memory leaves is the state itself, as one number.
  *
  * Long pipelines hardly ever come back to a state: many requests choose among equal free blocks, and there the address decides.  So a repeat
- * that asked nothing of the device for long enough, twice as many micro-steps as can be under way and at least QUIET iterations, is taken to
+ * that asked nothing of the device for long enough, twice as many micro-steps as can be under way and at least QUIET of them, is taken to
  * ask nothing to its end, where all but addresses is what it was an iteration before.  That is a rule by measurement
- * (tests/model/test_quiet.c), no proof.
+ * (tests/model/test_quiet.c), no proof: with eight iterations for QUIET one plan in fifty reserved up to 3.8 % less, for the optimizer's step
+ * finds other holes; and a fifth of those with expandable segments, which are left out (reserved.c).
  *
  * Micro-steps that name the same buffers mostly leave the state that they found, the first or the second of them: the state is compared at
  * each of the first ends.  With streams that are recorded it has what they wait for: events count by how many were recorded since, and one
@@ -28,7 +29,7 @@
 
 /* Iterations for which it is worth while, trails that are kept at most, and equal ones, or `apart`, before a state is written down; micro-steps
  * after each of which one is. */
-enum { LEAST = 8, TRAILS = 1 << 16, ALIKE = 4, EACH = 4, QUIET = 8 };
+enum { LEAST = 8, TRAILS = 1 << 16, ALIKE = 4, EACH = 4, QUIET = 1024 };
 
 struct state {
     int64_t *of, n, room;
@@ -139,10 +140,9 @@ static void set_down(struct past *p)
 /* Iterations of so many micro-steps each. */
 static int64_t quiet_enough(const struct plan *p, int64_t steps)
 {
-    int64_t under_way = 2 * p->parallel.pipeline * p->parallel.virtual_stages, each = steps > 1 ? steps : 1;
-    int64_t n = 2 * ((under_way + each - 1) / each);
+    int64_t twice = 4 * p->parallel.pipeline * p->parallel.virtual_stages, each = steps > 1 ? steps : 1;
 
-    return n > QUIET ? n : QUIET;
+    return ((twice > QUIET ? twice : QUIET) + each - 1) / each;
 }
 
 struct past *requests_past_new(struct walk *w, int open)

@@ -36,10 +36,21 @@ struct request_target reserved_target(struct caching_allocator *a)
                                     .watch = watch, .follow = follow, .met = met, .state = state, .number = number, .address = address, .completed = completed };
 }
 
+/* Those of the plan's environment, which was checked with the plan. */
+static struct caching_options options_of(const struct plan *p)
+{
+    struct caching_options o = caching_allocator_defaults();
+
+    if (*p->environment.alloc_conf)
+        caching_allocator_configure(&o, p->environment.alloc_conf);
+    return o;
+}
+
 struct request_options reserved_options(const struct plan *p)
 {
     return (struct request_options){ .workspace = overhead_workspace(p),
-                                     .workspace_kept = overhead_keeps_workspaces(p), .statics = graphs_static_bytes(p), .logits = loss_kept_bytes(p) };
+                                     .workspace_kept = overhead_keeps_workspaces(p), .statics = graphs_static_bytes(p), .logits = loss_kept_bytes(p),
+                                     .proven = options_of(p).expandable_segments };
 }
 
 /* A request that is freed and was never made, or freed twice: the figures would be those of another plan. */
@@ -49,16 +60,6 @@ static int check(const struct plan *p, const struct schedules *s, int64_t unmatc
         return fail("%s: programs: they free %lld tensors that they did not make: what was recorded is no whole step", p->model.name, (long long)unmatched);
     return unmatched == 0 ? 0 : fail("internal error: the replay of PyTorch's allocator on rank %lld frees %lld tensors that were never made: "
                                      "please report this plan", (long long)s->rank, (long long)unmatched);
-}
-
-/* Those of the plan's environment, which was checked with the plan. */
-static struct caching_options options_of(const struct plan *p)
-{
-    struct caching_options o = caching_allocator_defaults();
-
-    if (*p->environment.alloc_conf)
-        caching_allocator_configure(&o, p->environment.alloc_conf);
-    return o;
 }
 
 /* -1: reported, no replay of this plan. */

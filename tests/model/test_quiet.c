@@ -128,8 +128,7 @@ static void what_is_quiet_stays_quiet(void **unused)
     }
     print_message("%d pipelines: %d reserve the same, %d another amount (at most %.3g %%); %d make less than half of the requests; "
                   "with little room %d have another verdict\n", plans, same, apart, 100 * most, fewer, other_verdict);
-    assert_true(apart * 50 <= plans && most < .01 && other_verdict * 50 <= plans);
-    assert_true(fewer > plans / 10);
+    assert_true(apart == 0 && most == 0 && other_verdict == 0);        /* that longer ones cost no more: tests/bench/eval.txt */
 }
 
 int main(int argc, char **argv)
