@@ -649,6 +649,7 @@ int search_data(const struct search_options *o, struct grid **beside, struct sea
     }
     memcpy(out->refused, w.why_refused, sizeof out->refused);
     w.n = found_drop_refused(w.found, w.n);
+    w.first_later = w.first_later < w.n ? w.first_later : w.n;     /* what find_nearest() adds may be refused, too */
     if (!out->partial && !o->answer_only && find_nearest(&w) < 0)
         goto failed;
     w.n = found_drop_refused(w.found, w.n);

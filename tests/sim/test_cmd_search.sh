@@ -375,6 +375,9 @@ check 'search keeps the form asked for, and what has none falls away' "$(
 check 'an optimizer that no strategy has is refused with its reason' "$(
     "$B/dpxplan" search --all --model gpt2 --cluster 2xh100 --seq 1024 --global-batch 8 --strategy zero1 --dialect torch --optimizer sgd >"$tmp/said" 2>&1
     [ $? = 2 ] && says 'nothing to search: optimizer: planned with adamw alone so far, not with sgd' || cat "$tmp/said"
+    # what is looked at for the nearest may need a disk that the cluster does not describe
+    "$B/dpxplan" search pythia-410m 4xl40s --no-grid >"$tmp/said" 2>&1
+    [ $? = 0 ] && says '^Recommended: DeepSpeed ZeRO-1, 8 samples a GPU' || cat "$tmp/said"
     "$B/dpxplan" search --all --model gpt2 --cluster 2xl40s --seq 1024 --global-batch 8 --optimizer paged_adamw_8bit >"$tmp/said" 2>&1
     [ $? = 0 ] && says '^dpx: host memory of a node of l40s is not known: 179.95 GiB assumed, 2 times that of its GPUs; --host-memory' || cat "$tmp/said"
     # Of the reasons that cells give, what most of them say.
