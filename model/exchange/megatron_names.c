@@ -184,6 +184,8 @@ static void say_logs(const struct import *in)
         notes_say("%s: %s%s%s %s not in the plan: each step waits for it: it may lengthen each step by some 10 ms (%s)", in->where, norm ? "log_params_norm" : "",
                   norm && zeros ? " and " : "", zeros ? "log_num_zeros_in_grad" : "", norm && zeros ? "are" : "is",
                   norm ? "Megatron's own figure" : "Megatron's own figure of log_params_norm, which is alike");
+    if (import_has(in, "check_weight_hash_across_dp_replicas_interval"))
+        notes_say("%s: check_weight_hash_across_dp_replicas_interval is not in the plan: in each such step all weights go to the host and are hashed there", in->where);
 }
 
 int megatron_check_names(const struct import *in)

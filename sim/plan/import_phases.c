@@ -98,7 +98,7 @@ static int write_plan(const struct phases *p, const char *out)
     json_dumpf(p->doc, o.f, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17));
     if (output_close(&o) < 0)
         return EXIT_FAILED;
-    notes_say("dpx: wrote %s, a phase plan, as the step has a second model: dpxplan phases %s", out, out);
+    notes_say("dpx: wrote %s, a phase plan, in which models take turns: dpxplan phases %s", out, out);
     return EXIT_DONE;
 }
 

@@ -179,6 +179,7 @@ static int refuses(struct importing *in)
         { "grpo.use_dynamic_sampling", "how many batches are generated until enough groups differ is not known beforehand" },
         { "env.reward_model.enabled", "a reward model on GPUs of its own is not planned" }, { POLICY "quantization.enabled", "quantised weights are not planned" },
         { "reward_model.enabled", "a reward model on GPUs of its own is not planned" },
+        { "on_policy_distillation.enabled", "a teacher on GPUs of its own is not planned" },
     };
 
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
@@ -260,7 +261,8 @@ static json_t *as_automodel(struct importing *in, int64_t sequences)
 {
     const json_t *doc = in->f->doc;
     int64_t micro = micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), seq = import_count(in, POLICY "max_total_sequence_length", 1, 0);
-    json_t *distributed = json_pack("{s:s, s:{s:s, s:s}}", "strategy", "fsdp2", "mp_policy", "param_dtype", "bfloat16", "reduce_dtype", "float32");
+    json_t *distributed = json_pack("{s:s, s:{s:s, s:s, s:s}}", "strategy", "fsdp2", "mp_policy", "param_dtype", "bfloat16", "reduce_dtype", "float32",
+                                    "output_dtype", "float32");         /* models/automodel/setup.py */
     json_t *optimizer = json_object(), *out;
 
     put(distributed, "tp_size", doc, CFG "tensor_parallel_size");
@@ -298,6 +300,10 @@ static bool is_handed_over_whole(const struct model *m)
     return is;
 }
 
+/* Its head leaves logits cut over the vocabulary, of which each rank takes its part (models/dtensor/parallelize.py: lm_head's use_local_output=False;
+ * distributed/model_utils.py: DistributedLogprob); of other models transformers' plan gathers them. */
+static bool keeps_logits_cut(const struct model *m) { return m->head == HEAD_LOGITS && (is_handed_over_whole(m) || !strcmp(m->family, "gemma3_text")); }
+
 /* As the worker builds it; blocks' modules are checkpoints of their own whatever the class (the Automodel of April 2026 that NeMo-RL pins). */
 static int import_worker(struct importing *in, json_t *doc, bool named, struct plan *p)
 {
@@ -317,8 +323,10 @@ static int import_worker(struct importing *in, json_t *doc, bool named, struct p
         json_object_set_new(model, "force_hf", json_true());
         rc = import_plan(in, doc, named, p);
     }
-    if (rc == 0)
+    if (rc == 0) {
         automodel_recompute_modules(p);
+        p->parallel.loss_parallel = p->parallel.tensor > 1 && keeps_logits_cut(&p->model);
+    }
     return rc;
 }
 

@@ -271,7 +271,7 @@ END
 check "DPO is imported as a phase plan: pairs, the reference model beside, and phases says of it what it says of the recipe" "$(
     for f in "$tmp/lf.yaml" "$tmp/ax.yaml" "$tmp/tune.yaml" demo/dpo.yaml; do
         reads "$f" 8xh100
-        said 'a phase plan, as the step has a second model' && said 'chosen and a rejected sequence' && said 'fits '
+        said 'a phase plan, in which models take turns' && said 'chosen and a rejected sequence' && said 'fits '
         "$B/dpxplan" phases "$tmp/p.json" --json >"$tmp/a.json" 2>/dev/null
         "$B/dpxplan" phases "$f" --cluster 8xh100 --json >"$tmp/b.json" 2>/dev/null
         python3 -c 'import json, sys; a, b = (json.load(open(f)) for f in sys.argv[1:]); print("" if a["phases"] == b["phases"] else "phases differ")' "$tmp/a.json" "$tmp/b.json"
@@ -295,7 +295,7 @@ check "DPO is imported as a phase plan: pairs, the reference model beside, and p
 printf 'model_name_or_path: Qwen/Qwen2.5-0.5B\nmax_length: 1024\nper_device_train_batch_size: 4\ngradient_accumulation_steps: 2\ndesirable_weight: 1.0\n' >"$tmp/trl-kto.yaml"
 check "KTO is imported as a phase plan: a forward for its KL term, and two of the reference model beside the training's" "$(
     reads "$tmp/trl-kto.yaml" 8xh100
-    said 'a phase plan, as the step has a second model' && said 'samples of 1024 tokens' && said 'fits '
+    said 'a phase plan, in which models take turns' && said 'samples of 1024 tokens' && said 'fits '
     [ "$(phase_of '[[p["name"], p.get("forward"), p.get("beside_forwards")] for p in d["phases"]], r["policy"]["train"]["micro_batch"], d["samples"]')" = \
         "([['KL', 'policy', None], ['update', None, 2]], 4, 64)" ] || cat "$tmp/p.json"
     python3 - "$tmp" <<'END'

@@ -233,6 +233,11 @@ nemo() {
     holds "0 <= role['policy']['params_bytes'] - 1543714304 * 4 / 8 <= 65536 and role['policy']['between'] == 'host' and role['policy']['empties_cache']"
     # a plain loss.backward() of each micro-batch (nemo_rl/models/automodel/train.py), whatever the key for Automodel's recipes says
     holds "plan['policy']['train']['sync_every_micro_step']"
+    # the head of Qwen2 leaves logits cut, and DistributedLogprob takes them so (nemo_rl/models/dtensor/parallelize.py)
+    ask "$tmp/base.yaml" 0 --response 200,400 --set policy.model_name=Qwen/Qwen2.5-7B policy.dtensor_cfg.tensor_parallel_size=2
+    holds "plan['policy']['train']['parallel']['tensor'] == 2 and plan['policy']['train']['parallel']['loss_parallel']"
+    says 'on_policy_distillation.enabled: a teacher' "$tmp/base.yaml" --set on_policy_distillation.enabled=true
+    ask "$tmp/base.yaml" 0 --response 200,400
     # attention, MLP and norms each in a checkpoint_wrapper (nemo_rl/models/dtensor/parallelize.py)
     holds "plan['policy']['train']['recompute'] == 'modules' and plan['policy']['train']['accumulation'] == 8 and plan['engine']['sleep'] == 1"
     # flash attention of packed samples alone; transformers' own Qwen2, without Liger-Kernel (nemo_rl/models/automodel/setup.py)
