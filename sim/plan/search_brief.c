@@ -80,13 +80,15 @@ static const struct found *fastest(const struct search_answer *s)
     return NULL;
 }
 
-/* By what is allocated; nothing where that one does not reserve less, too. */
+/* By what is allocated, of plans in device memory alone where slow ones with data elsewhere were not looked at; nothing where that one does not reserve less, too. */
 static const struct found *smallest(struct search_answer *s)
 {
     const struct found *first = s->ranked[0].found, *best = NULL;
 
     for (int64_t i = 0; i < s->r.nfit; i++) {
         const struct found *f = &s->r.found[i];
+        if (s->r.elsewhere_left_out && f->elsewhere)
+            continue;
         if (!ranking_deprecated(&f->plan) && f->step_s <= SLOWEST * first->step_s && (double)f->needed < SMALLER * (double)first->needed && (!best || f->needed < best->needed))
             best = f;
     }

@@ -647,6 +647,7 @@ int search_data(const struct search_options *o, struct grid **beside, struct sea
         out->cut_by_time += w.found[i].too_slow;
         out->nrefused += w.found[i].elsewhere && w.found[i].refused;
     }
+    out->elsewhere_left_out = w.slow_s < INFINITY;
     memcpy(out->refused, w.why_refused, sizeof out->refused);
     w.n = found_drop_refused(w.found, w.n);
     w.first_later = w.first_later < w.n ? w.first_later : w.n;     /* what find_nearest() adds may be refused, too */

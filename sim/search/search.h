@@ -127,6 +127,7 @@ struct search_result {
     int64_t cut_by_time;        /* of these, left out because a bound says that they are no tie with the fastest */
     int64_t lowered;            /* of these, lowered and put on the ledger */
     int64_t elsewhere;          /* of these, variants that keep data elsewhere than in device memory */
+    bool    elsewhere_left_out; /* slow ones of those were not looked at, so that the least memory of all is not known: search_pareto() has none of them */
     int64_t grid;               /* of these, with tensor, context, pipeline or expert parallelism beside data parallelism alone */
     int64_t too_long;           /* such plans that were left out: more than GRID_PASSES passes over blocks in a step */
     uint64_t looked;                /* dialects that had a candidate, as bits; of others, where a grid was tried: */

@@ -39,7 +39,7 @@ void search_pareto(const struct search_result *r, bool *out)
     int64_t least = INT64_MAX;
 
     for (int64_t i = 0; i < r->nfit; i++) {     /* by time: each must be smaller than all before */
-        out[i] = r->found[i].needed < least;
+        out[i] = r->found[i].needed < least && !(r->elsewhere_left_out && r->found[i].elsewhere);
         if (out[i])
             least = r->found[i].needed;
     }
