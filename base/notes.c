@@ -34,6 +34,9 @@ void notes_add(struct notes *to, const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(to->text[to->n], sizeof to->text[0], fmt, ap);
         va_end(ap);
+        for (int i = 0; i < to->n; i++)
+            if (!strcmp(to->text[i], to->text[to->n]))
+                return;                         /* said before, of another model of the same file */
     }
     to->n++;
 }

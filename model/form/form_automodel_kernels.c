@@ -132,7 +132,7 @@ void automodel_put_attention(const struct form_file *f, struct plan *p, struct n
         return;
     }
     if (p->parallel.context > 1) {
-        if (attention_flash(p) == FLASH_CUDNN)
+        if (attention_flash(p) == FLASH_CUDNN && (!backend || strcmp(backend, "te") != 0))
             notes_add(notes, "distributed.cp_size: Automodel leaves cuDNN's attention out beside it: on this GPU attention takes longer than planned");
         return;
     }

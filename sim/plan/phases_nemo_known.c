@@ -16,7 +16,7 @@ static const struct { const char *section, *keys; } known[] = {
                 "max_total_sequence_length precision logprob_chunk_size offload_optimizer_for_logprob dtensor_cfg megatron_cfg draft dynamic_batching sequence_packing "
                 "make_sequence_length_divisible_by max_grad_norm optimizer scheduler generation reward_model_cfg activation_checkpointing_enabled quantization router_replay "
                 "weights_path value quant_cfg quant_calib_data quant_calib_size quant_batch_size quant_sequence_length disable_modelopt_layer_spec refit_buffer_size_gb is_vlm "
-                "dequantize_base_checkpoint " },
+                "dequantize_base_checkpoint lm_head_precision " },
     { "policy.dtensor_cfg", " _v2 enabled cpu_offload sequence_parallel activation_checkpointing tensor_parallel_size context_parallel_size expert_parallel_size "
                             "dp_replicate_size custom_parallel_plan automodel_kwargs lora_cfg env_vars clear_cache_every_n_steps defer_fsdp_grad_sync moe_parallelizer checkpoint " },
     { "policy.generation", " backend max_new_tokens temperature top_p top_k val_temperature val_top_p val_top_k stop_token_ids stop_strings bad_words mcore_generation_config "
@@ -47,6 +47,7 @@ static const struct { const char *section, *keys; } known[] = {
 /* What of it no plan has, and what that does. */
 static const struct { const char *path, *what; } beside[] = {
     { "policy.logprob_chunk_size", "log-probabilities in chunks keep less than the plan counts" },
+    { "policy.lm_head_precision", "the plan has the head's product in the precision of all others" },
     { "policy.refit_buffer_size_gb", "the plan has NeMo-RL's own buffers of the hand-over" },
 };
 

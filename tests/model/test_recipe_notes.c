@@ -149,10 +149,22 @@ static void what_is_left_of_preferences_is_still_theirs(void **state)
     is_noted(AXOLOTL_QLORA, "TRL keeps adapters", false);
 }
 
+/* Several models of a file may have the same to say. */
+static void a_note_is_said_once(void **state)
+{
+    struct notes notes = { .n = 0 };
+
+    (void)state;
+    notes_add(&notes, "of %d", 1);
+    notes_add(&notes, "of %d", 2);
+    notes_add(&notes, "of %d", 1);
+    assert_int_equal(notes.n, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_of_several_samples_have_masks), cmocka_unit_test(a_dtype_of_null_is_the_checkpoints), cmocka_unit_test(flash_attention_has_several_keys), cmocka_unit_test(losses_of_entropies_copy_logits),
+        cmocka_unit_test(a_note_is_said_once), cmocka_unit_test(rows_of_several_samples_have_masks), cmocka_unit_test(a_dtype_of_null_is_the_checkpoints), cmocka_unit_test(flash_attention_has_several_keys), cmocka_unit_test(losses_of_entropies_copy_logits),
         cmocka_unit_test(files_start_their_own_number_of_ranks), cmocka_unit_test(kernels_know_some_attention),
         cmocka_unit_test(axolotls_root_is_told_to_reshard), cmocka_unit_test(what_is_left_of_preferences_is_still_theirs),
     };
