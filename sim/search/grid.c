@@ -231,12 +231,6 @@ static void choose_modules(struct plan *p)
     strcpy(p->megatron.recompute_modules, p->model.kv_rank > 0 ? "layernorm,moe_act,mla_up_proj" : "layernorm,moe_act");
 }
 
-/* Megatron's distributed optimizer over one rank is its DDP, which is looked at. */
-static bool is_ddp_again(const struct search_options *o, struct cell of, int64_t ranks)
-{
-    return of.dialect == DIALECT_MEGATRON && of.strategy == STRAT_ZERO1 && ranks == 1 && o->model->experts == 0 && (o->strategies >> STRAT_DDP & 1);
-}
-
 /* All pipelines of one cell, micro-batch, tensor and context. */
 static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t tensor, int64_t context)
 {
@@ -250,7 +244,7 @@ static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t
         for (int64_t pipe = 1; pipe <= rest && pipe <= o->model->layers && pipe <= EVALUATION_STAGES && !rc; pipe++) {
             int64_t samples = rest % pipe ? 0 : batch * (rest / pipe);
             if (!(recompute >> r & 1) || samples == 0 || o->global_batch % samples ||
-                o->global_batch / samples > PLAN_MAX_BATCH || is_ddp_again(o, of, rest / pipe * context) || (g->beside && tensor * context * pipe == 1 && o->model->experts == 0))
+                o->global_batch / samples > PLAN_MAX_BATCH || (g->beside && tensor * context * pipe == 1 && o->model->experts == 0))
                 continue;
             if (g->beside && o->global_batch / samples * o->model->layers > GRID_PASSES) {
                 g->too_long++;

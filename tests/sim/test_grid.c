@@ -493,44 +493,6 @@ static void a_bound_of_a_mixture_is_below_what_it_needs(void **state)
         }
 }
 
-/* Megatron-LM's distributed optimizer over one rank holds and sends what its DDP does, so a grid has the one of them. */
-static void a_distributed_optimizer_of_one_rank_is_ddp(void **state)
-{
-    struct problem p;
-    struct search_result r;
-
-    (void)state;
-    for (int tensor = 1; tensor <= 2; tensor++) {
-        int64_t bytes[2];
-        for (int s = 0; s < 2; s++) {
-            struct evaluation e;
-            struct plan q;
-            plan_of(&q, "llama-3.2-1b", 4, tensor, s ? STRAT_ZERO1 : STRAT_DDP, DIALECT_MEGATRON, DT_BF16);
-            q.kernels = KERNELS_TE;
-            q.parallel.tensor = tensor;
-            q.shard_group = plan_data_ranks(&q);
-            plan_resolve(&q);
-            assert_int_equal(plan_check(&q, "llama-3.2-1b"), 0);
-            assert_int_equal(evaluate_allocated(&q, &e), 0);
-            bytes[s] = e.m.ledger.peak.bytes;
-            evaluation_free(&e);
-            plan_free(&q);
-        }
-        assert_int_equal(bytes[0], bytes[1]);
-    }
-    problem_init(&p);
-    p.o.dialects = 1u << DIALECT_MEGATRON;
-    p.o.strategies = 1u << STRAT_DDP | 1u << STRAT_ZERO1;
-    p.o.kernels = KERNELS_TE;
-    p.o.grid = GRID_ONLY;
-    r = searched(&p);
-    assert_true(r.nfit > 0);
-    for (int64_t i = 0; i < r.nfit; i++)
-        assert_false(r.found[i].plan.strategy == STRAT_ZERO1 && plan_data_ranks(&r.found[i].plan) * r.found[i].plan.parallel.context == 1);
-    search_free(&r);
-    model_free(&p.m);
-}
-
 /* FSDP2 whose gradients wait for the last micro-step: of experts that are shared out a rank has its own alone. */
 static void a_bound_of_shared_experts_is_below_what_they_need(void **state)
 {
@@ -565,7 +527,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bound_of_shared_experts_is_below_what_they_need),
-        cmocka_unit_test(a_distributed_optimizer_of_one_rank_is_ddp),
         cmocka_unit_test(winner_is_that_of_exhaustion), cmocka_unit_test(threads_change_nothing),
         cmocka_unit_test(what_data_parallelism_cannot_do_a_grid_does),
         cmocka_unit_test(beside_data_parallelism_the_fastest_of_both_is_first),
