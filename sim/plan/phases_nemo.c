@@ -289,20 +289,24 @@ static json_t *as_automodel(struct importing *in, int64_t sequences)
     return out;
 }
 
-/* Automodel's own classes that cannot hand their weights over one by one: transformers' are taken (_maybe_set_force_hf()). */
-static bool is_handed_over_whole(const struct model *m)
+static bool is_of(const struct model *m, const char *const *families, size_t n)
 {
-    static const char *const families[] = { "llama", "qwen2", "qwen3" };
     bool is = false;
 
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+    for (size_t i = 0; i < n; i++)
         is = is || !strcmp(m->family, families[i]);
     return is;
 }
 
+/* Automodel's own classes that cannot hand their weights over one by one: transformers' are taken (_maybe_set_force_hf()); their heads leave logits cut,
+ * as Gemma's does. */
+static const char *const cut[] = { "llama", "qwen2", "qwen3", "gemma3_text" };
+
+static bool is_handed_over_whole(const struct model *m) { return is_of(m, cut, 3); }
+
 /* Its head leaves logits cut over the vocabulary, of which each rank takes its part (models/dtensor/parallelize.py: lm_head's use_local_output=False;
  * distributed/model_utils.py: DistributedLogprob); of other models transformers' plan gathers them. */
-static bool keeps_logits_cut(const struct model *m) { return m->head == HEAD_LOGITS && (is_handed_over_whole(m) || !strcmp(m->family, "gemma3_text")); }
+static bool keeps_logits_cut(const struct model *m) { return m->head == HEAD_LOGITS && is_of(m, cut, sizeof cut / sizeof *cut); }
 
 /* As the worker builds it; blocks' modules are checkpoints of their own whatever the class (the Automodel of April 2026 that NeMo-RL pins). */
 static int import_worker(struct importing *in, json_t *doc, bool named, struct plan *p)
