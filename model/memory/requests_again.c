@@ -13,8 +13,8 @@
  * Long pipelines hardly ever come back to a state: many requests choose among equal free blocks, and there the address decides.  So a repeat
  * that asked nothing of the device for long enough, twice as many micro-steps as can be under way and at least QUIET of them, is taken to
  * ask nothing to its end, where all but addresses is what it was an iteration before.  That is a rule by measurement
- * (tests/model/test_quiet.c), no proof: with eight iterations for QUIET one plan in fifty reserved up to 3.8 % less, for the optimizer's step
- * finds other holes; and a fifth of those with expandable segments, which are left out (reserved.c).
+ * (tests/model/test_quiet.c), no proof: after few micro-steps the holes that the optimizer's step finds are not yet those of the end, and with
+ * expandable segments they never are, so that the rule is not used there (reserved.c).
  *
  * Micro-steps that name the same buffers mostly leave the state that they found, the first or the second of them: the state is compared at
  * each of the first ends.  With streams that are recorded it has what they wait for: events count by how many were recorded since, and one
