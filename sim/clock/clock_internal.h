@@ -38,8 +38,9 @@ struct loop {
     bool     closed;                /* nothing after it can start before its streams are through */
 };
 
-/* How far a role has come in its lanes: the issuing thread, kernels on the compute stream, the last entry done of each stream. */
-struct lanes_now { struct lane issued, worked, last[NSTREAM]; };
+/* How far a role has come in its lanes: the issuing thread, kernels on the compute stream, the last entry done of each stream; for how long
+ * collectives have shared a link. */
+struct lanes_now { struct lane issued, worked, last[NSTREAM], shared; };
 
 struct actor_lanes {
     struct lanes    *of;

@@ -38,6 +38,8 @@ void clock_lanes_close(struct actor *a)
     struct lanes *of = a->lanes->of;
     of->end = a->lanes->now.issued;
     of->worked = a->lanes->now.worked;
+    for (int k = 0; k < LANES; k++)         /* for longer than on the clock: no run says what that costs */
+        of->unsure.s[k] += (of->slow.s[k] > 0) * fabs(a->lanes->now.shared.s[k] - a->lanes->now.shared.s[LANE_PREDICTED]);
     for (int u = 0; u < a->nused; u++)
         latest(&of->end, &a->lanes->now.last[a->used[u]]);
     free(a->lanes->items);
@@ -130,22 +132,18 @@ static struct lane time_of(struct actor *a, const struct item *it, double own, d
     return took;
 }
 
-/* In a lane collectives may share a link for longer than on the clock: no run says what that costs. */
 static void note_sharing(struct actor *a, int item, const struct lane *begun)
 {
     struct actor_lanes *l = a->lanes;
     const struct item *it = &a->items[item];
-    struct lane both = { { 0 } };
 
     for (int u = 0; u < a->nused; u++) {
         int st = a->used[u], op = l->last_op[st] - 1;
         if (st == it->stream || op < 0 || !shares_link(a, it->op, op))
             continue;
         for (int k = 0; k < LANES; k++)
-            both.s[k] += fmax(fmin(l->items[item].s[k], l->now.last[st].s[k]) - fmax(begun->s[k], l->begun[st].s[k]), 0);
+            l->now.shared.s[k] += fmax(fmin(l->items[item].s[k], l->now.last[st].s[k]) - fmax(begun->s[k], l->begun[st].s[k]), 0);
     }
-    for (int k = 0; k < LANES; k++)
-        l->of->unsure.s[k] += fabs(both.s[k] - both.s[LANE_PREDICTED]);
 }
 
 static void end(struct actor *a, int item, const struct lane *took, double own, double s, double beside)
@@ -226,6 +224,7 @@ void clock_lanes_jump(struct actor *a, const struct lanes_now *then, int oldest,
     struct actor_lanes *l = a->lanes;
     struct lanes_now now = l->now;
 
+    l->of->jumped = true;
     note_paces(a, &now, then, times);
     for (int i = oldest; i < a->n; i++) {
         const struct item *it = &a->items[i];
@@ -239,4 +238,5 @@ void clock_lanes_jump(struct actor *a, const struct lanes_now *then, int oldest,
         go_on(&l->now.last[a->used[u]], times, &now.last[a->used[u]], &then->last[a->used[u]]);
     go_on(&l->now.issued, times, &now.issued, &then->issued);
     go_on(&l->now.worked, times, &now.worked, &then->worked);
+    go_on(&l->now.shared, times, &now.shared, &then->shared);
 }

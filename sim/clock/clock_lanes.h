@@ -11,6 +11,7 @@
 #ifndef DPX_CLOCK_LANES_H
 #define DPX_CLOCK_LANES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* LANE_PREDICTED: as on the clock. */
@@ -27,6 +28,7 @@ struct lanes {
     struct lane end, worked;        /* out: until its last entry is done; work on the compute stream, collectives aside */
     struct lane unsure;             /* out: by so much the end may be off: the clock jumped over iterations that were not alike yet in the
                                      * lane, or collectives share a link for longer than on the clock */
+    bool jumped;                    /* out: over iterations */
 };
 
 #endif

@@ -283,19 +283,53 @@ static double makespan_in(const struct step *st, const struct lanes *lanes, int 
     return s;
 }
 
-/* What a lane says of a step may be off by so much of it.  What streams cost each other depends on what runs beside what, which the clock
- * knows of the predicted step alone: where that costs more than so much of the step, or where the lane is further than so much from it,
- * the view is run. */
+/* A view is run by itself where its lane may be off by more than UNSURE of the step, or where the clock jumped over nothing, by OF_WIDTH of
+ * what the step's interval is wide at least, if that is more.  What streams cost each other depends on what runs beside what, which the clock knows of the predicted step alone:
+ * where that costs more than MOST_LOST of the step the views are run, and so is one that is far from the step: by more than FAR of it
+ * where the clock jumped over iterations, else so far that so much of what is lost is more than FAR * MOST_LOST of the step. */
 #define UNSURE .005
+#define OF_WIDTH .05
 #define MOST_LOST .05
 #define FAR .15
 
-static bool is_sure(const struct step *st, const struct lanes *lanes, int k)
+/* The most that a role does not know of the lane. */
+static double unsure_s(const struct step *st, const struct lanes *lanes, int k)
 {
+    double s = 0;
+
     for (int i = 0; i < st->n; i++)
-        if (lanes[i].unsure.s[k] > UNSURE * lanes[i].end.s[k])
-            return false;
-    return true;
+        s = fmax(s, lanes[i].unsure.s[k]);
+    return s;
+}
+
+static double far_s(const struct step *st, const struct lanes *lanes, int k) { return fabs(makespan_in(st, lanes, k) - st->makespan_s); }
+
+static bool jumped(const struct step *st, const struct lanes *lanes)
+{
+    int i = 0;
+
+    while (i < st->n && !lanes[i].jumped)
+        i++;
+    return i < st->n;
+}
+
+static bool is_near(const struct step *st, const struct lanes *lanes, int k)
+{
+    double far = far_s(st, lanes, k), lost = jumped(st, lanes) ? MOST_LOST * st->makespan_s : st->makespan_s - st->free_s;
+    return far * lost <= FAR * MOST_LOST * st->makespan_s * st->makespan_s;
+}
+
+/* Each part of the interval is at least as wide as its lanes that are near say, and their squares add (simulate.c). */
+static double width_at_least(const struct step *st, const struct lanes *lanes)
+{
+    double low = 0, high = 0;
+
+    for (int k = NOTHING_LOST + 1; k < IN_LANES; k++) {
+        bool of_interval = in_lanes[k].parts != STEP_BACKWARD && in_lanes[k].parts != STEP_REST;         /* work counts as one */
+        double far = is_near(st, lanes, k) && of_interval ? fmax(far_s(st, lanes, k) - unsure_s(st, lanes, k), 0) : 0;
+        *(makespan_in(st, lanes, k) < st->makespan_s ? &low : &high) += far * far;
+    }
+    return sqrt(low) + sqrt(high);
 }
 
 static void know_lanes(struct step *st, const struct lanes *lanes)
@@ -305,14 +339,14 @@ static void know_lanes(struct step *st, const struct lanes *lanes)
 
     step_parts(st, st->lines, st->makespan_s, &line, &parts);
     know(st, &in_lanes[LANE_PREDICTED], line.step_s);
-    if (!is_sure(st, lanes, NOTHING_LOST))
+    if (unsure_s(st, lanes, NOTHING_LOST) > UNSURE * st->makespan_s)
         return;
     st->free_s = makespan_in(st, lanes, NOTHING_LOST);
+    double may = fmax(UNSURE * st->makespan_s, jumped(st, lanes) ? 0 : OF_WIDTH * width_at_least(st, lanes));
     for (int k = NOTHING_LOST + 1; k < IN_LANES && st->makespan_s - st->free_s <= MOST_LOST * st->makespan_s; k++) {
         struct timeline as = { .step_s = makespan_in(st, lanes, k), .compute_s = lanes[parts.busiest].worked.s[k] };
-        bool near = fabs(as.step_s - st->makespan_s) <= FAR * st->makespan_s;
         simulate_slowest(st->p, &as);
-        if (near && is_sure(st, lanes, k))
+        if (is_near(st, lanes, k) && unsure_s(st, lanes, k) <= may)
             know(st, &in_lanes[k], as.step_s);
     }
 }
