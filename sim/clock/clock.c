@@ -572,6 +572,7 @@ static void clock_open(struct clock *k, const struct role *roles, int n, enum sc
         k->actors[i].whole = whole;
         clock_pull_open(&k->actors[i], &roles[i], n, id);
         clock_lanes_open(&k->actors[i], lanes ? &lanes[i] : NULL);
+        clock_held_open(&k->actors[i]);
         touch(k, &k->actors[i]);
     }
 }
@@ -609,6 +610,7 @@ static bool run(const struct role *roles, int n, enum sched_id id, struct timeli
         if (lines[i].step_s > out->makespan_s)
             out->makespan_s = lines[i].step_s;
         clock_lanes_close(&k.actors[i]);
+        clock_held_close(&k.actors[i]);
         clock_pull_close(&k.actors[i]);
     }
     clock_close(&k);
@@ -639,7 +641,7 @@ bool clock_keeps(const struct role *roles, int n, enum sched_id id)
 bool clock_one(const struct schedules *s, enum sched_id id, const struct durations *d, const struct contention *c,
                struct timeline *out, struct run *kept)
 {
-    struct role role = { s, d, c, NULL, NULL };
+    struct role role = { s, d, c, NULL, NULL, false };
     bool fits = !kept || clock_keeps(&role, 1, id);
     struct clock_result result;
 

@@ -38,6 +38,7 @@ struct role {
     const struct contention *slow;      /* NULL: nothing slows anything */
     const char *name;                   /* "stage 1"; NULL: "rank N" */
     const struct crowd *crowd;          /* of all roles, or NULL: cores are not shared */
+    bool holds;                         /* held memory is asked for */
 };
 
 struct clock_result {

@@ -86,6 +86,7 @@ struct actor {
     unsigned waiting, begun;        /* by place, a bit each: streams whose head waits; whose head arrived or runs */
     double compute_end;
     struct actor_lanes *lanes;      /* NULL: none are asked for */
+    struct actor_held *held;        /* the same */
     int instance[PLAN_GROUPS];      /* the channel of a group's collectives, -1: no other role has a part; -2: not asked yet */
 };
 
@@ -170,6 +171,17 @@ void clock_lanes_meet(struct clock *k, const struct meet *m, double s, double be
 void clock_lanes_beside(struct actor *a, struct item *it, const int *ops, int n);
 /* The clock jumps so many times over what was done since `then`, when `oldest` was the first item under way, `before` on the clock. */
 void clock_lanes_jump(struct actor *a, const struct lanes_now *then, int oldest, double before, double times);
+
+/* ---- clock_held.c ---- */
+void clock_held_open(struct actor *a);
+/* Into a->out, of a role whose entries are all done. */
+void clock_held_close(struct actor *a);
+/* Items before `oldest` are done, and some of them are about to be dropped; then `taken` are left of them. */
+void clock_held_forget(const struct clock *k, struct actor *a, int oldest);
+void clock_held_renumber(struct actor *a, int taken);
+/* Bytes once all that is done has come and gone; and the clock jumps by so many seconds over what repeats since it was `then`. */
+int64_t clock_held_now(struct actor *a);
+void clock_held_jump(struct actor *a, int64_t now, int64_t then, double by);
 
 /* ---- clock_skip.c ---- */
 /* Actor a has begun another iteration of the repeat at a->passed: records the state, and jumps if it equals an

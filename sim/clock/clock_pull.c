@@ -355,6 +355,7 @@ void clock_pull_forget(struct clock *k, struct actor *a)
     if (!map || !deps)
         abort();
     clock_skip_count(a, oldest);
+    clock_held_forget(k, a, oldest);
     for (int i = oldest; i < a->n; i++) {
         map[i] = 1;
         for (int d = 0; d < a->items[i].ndeps; d++)
@@ -368,8 +369,13 @@ void clock_pull_forget(struct clock *k, struct actor *a)
         mark(map, a->last_in[g]);
     for (int e = 0; e <= a->s->nevents; e++)
         mark(map, a->recorded[e]);
-    for (int i = 0; i < a->n; i++)
+    for (int i = 0; i < a->n; i++) {
+        if (i == oldest)
+            clock_held_renumber(a, kept);
         map[i] = map[i] ? kept++ : -1;
+    }
+    if (oldest == n)
+        clock_held_renumber(a, kept);
     for (int i = 0; i < a->n; i++) {
         struct item *it = &a->items[i];
         if (map[i] < 0)

@@ -23,6 +23,7 @@ struct actor_state {
     double   issue_at, compute_end;
     int64_t  wins;
     int      oldest;                /* item under way */
+    int64_t  held;
     struct timeline sums;
     struct lanes_now lanes;         /* where there are any */
 };
@@ -148,7 +149,7 @@ static bool under_way(const struct clock *k, const struct actor *a, const struct
     return true;
 }
 
-static void note_actor(const struct clock *k, const struct actor *a, struct actor_state *to)
+static void note_actor(const struct clock *k, struct actor *a, struct actor_state *to)
 {
     to->depth = a->depth;
     for (int level = 0; level < a->depth; level++)
@@ -166,6 +167,7 @@ static void note_actor(const struct clock *k, const struct actor *a, struct acto
     to->compute_end = a->compute_end;
     to->wins = a->wins;
     to->oldest = clock_oldest(a);
+    to->held = clock_held_now(a);
     to->sums = *a->out;
     if (a->lanes)
         to->lanes = a->lanes->now;
@@ -304,6 +306,7 @@ static void jump_actor(struct clock *k, struct actor *a, const struct actor_stat
     }
     if (a->lanes)
         clock_lanes_jump(a, &then->lanes, then->oldest, before, n);
+    clock_held_jump(a, now->held, then->held, n * by);
     /* What has a time of issue to come keeps its distance to the clock, as does what has ended. */
     for (int i = then->oldest; i < a->n; i++) {
         struct item *it = &a->items[i];

@@ -8,24 +8,21 @@
 
 #include "base/room.h"
 #include "base/sort.h"
+#include "sim/clock/held.h"
 #include "sim/clock/simulate.h"
 
-struct change { double t; int64_t bytes; int64_t at; };
-
-struct changes { struct change *c; int64_t n, room; };
-
-static void push(struct changes *l, double t, int64_t bytes, int64_t at)
+static void push(struct held_changes *l, double t, int64_t bytes, int64_t at)
 {
     if (bytes == 0)
         return;
     l->c = room_for(l->c, l->n, &l->room, sizeof *l->c);
-    l->c[l->n++] = (struct change){ t, bytes, at };
+    l->c[l->n++] = (struct held_change){ t, bytes, at };
 }
 
 /* At one instant what goes, goes first; then in order of issue. */
 static int by_time(const void *a, const void *b)
 {
-    const struct change *x = a, *y = b;
+    const struct held_change *x = a, *y = b;
 
     if (x->t != y->t)
         return x->t < y->t ? -1 : 1;
@@ -34,31 +31,55 @@ static int by_time(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-struct life { double last_use; };
-
-static void acts_of(const struct schedules *s, unsigned in, const struct ran *ran, int64_t at, const int64_t *base,
-                    struct life *life, struct changes *l)
+void held_sort(struct held_changes *l)
 {
+    if (l->n > 1)
+        sort_stable(l->c, (size_t)l->n, sizeof *l->c, by_time);
+}
+
+void held_open(struct held *h, const struct schedules *s, unsigned in)
+{
+    int64_t n = 0;
+
+    *h = (struct held){ .s = s, .in = in, .base = room_new((size_t)s->nbufs + 1, sizeof *h->base) };
+    for (int b = 0; b < s->nbufs; b++) {
+        h->base[b] = n;
+        n += s->bufs[b].count;
+    }
+    h->last_use = room_new((size_t)n + 1, sizeof *h->last_use);
+}
+
+void held_close(struct held *h)
+{
+    free(h->base);
+    free(h->last_use);
+    free(h->changes.c);
+}
+
+void held_take(struct held *h, const struct ran *ran, int64_t at)
+{
+    const struct schedules *s = h->s;
     const struct op *o = &s->ops[ran->op];
+    struct held_changes *l = &h->changes;
 
     for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
         const struct act *a = &s->acts[k];
         const struct buf *b = &s->bufs[a->buf];
-        if (!(in & IN(b->space)) || !op_moves(o, b))
+        if (!(h->in & IN(b->space)) || !op_moves(o, b))
             continue;
         for (int j = 0; j < a->n; j++) {
-            struct life *f = &life[base[a->buf] + sched_instance(s, a, ran->iteration) + j];
+            double *last_use = &h->last_use[h->base[a->buf] + sched_instance(s, a, ran->iteration) + j];
             if (a->what & ACT_ALLOC) {
                 push(l, ran->start, b->bytes, at);
-                f->last_use = ran->end;
+                *last_use = ran->end;
             }
-            if (ran->end > f->last_use)
-                f->last_use = ran->end;
+            if (ran->end > *last_use)
+                *last_use = ran->end;
             if (a->what & ACT_FREE)
-                push(l, f->last_use, -b->bytes, at);
+                push(l, *last_use, -b->bytes, at);
         }
     }
-    if (o->kind == OP_COMPUTE && (in & IN(SPACE_DEVICE))) {
+    if (o->kind == OP_COMPUTE && (h->in & IN(SPACE_DEVICE))) {
         int64_t peak[NMEM], net[NMEM], up, after;
         sched_inner_peak(s, o, peak);
         sched_inner(s, o, net);
@@ -76,33 +97,22 @@ int64_t held_curve(const struct schedules *s, const struct run *r, struct held_p
 
 int64_t held_curve_in(const struct schedules *s, unsigned in, const struct run *r, struct held_point **out)
 {
-    int64_t *base = calloc((size_t)s->nbufs + 1, sizeof *base), n = 0, live = 0;
-    struct changes l = { 0 };
-    struct life *life;
+    struct held h;
+    int64_t live = 0, n;
 
-    if (!base)
-        abort();
-    for (int b = 0; b < s->nbufs; b++) {
-        base[b] = n;
-        n += s->bufs[b].count;
-    }
-    life = calloc((size_t)n + 1, sizeof *life);
-    if (!life)
-        abort();
+    held_open(&h, s, in);
     for (int64_t i = 0; i < r->n; i++)
-        acts_of(s, in, &r->ran[i], i, base, life, &l);
-    sort_stable(l.c, (size_t)l.n, sizeof *l.c, by_time);
-    *out = calloc((size_t)l.n + 1, sizeof **out);
-    if (!*out)
-        abort();
-    for (int64_t i = 0; i < l.n; i++) {
-        live += l.c[i].bytes;
-        (*out)[i] = (struct held_point){ l.c[i].t, live, l.c[i].at };
+        held_take(&h, &r->ran[i], i);
+    held_sort(&h.changes);
+    n = h.changes.n;
+    *out = room_new((size_t)n + 1, sizeof **out);
+    for (int64_t i = 0; i < n; i++) {
+        const struct held_change *c = &h.changes.c[i];
+        live += c->bytes;
+        (*out)[i] = (struct held_point){ c->t, live, c->at };
     }
-    free(base);
-    free(life);
-    free(l.c);
-    return l.n;
+    held_close(&h);
+    return n;
 }
 
 int64_t held_peak(const struct schedules *s, const struct run *r, int64_t *at)

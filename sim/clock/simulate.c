@@ -445,17 +445,41 @@ static int time_step(struct step *st, struct timing *out, struct run *kept)
     return 0;
 }
 
-/* What a stage holds at most: by the clock in a steady step, as allocated before, and where not every entry was kept. */
-static int64_t held_by(const struct memory_verdict *m, const struct schedules *s, const struct run *r)
+/* What a stage holds at most, of what a steady step holds on top of what it finds. */
+static int64_t held_by(const struct memory_verdict *m, int64_t steady)
 {
-    int64_t at, held;
+    int64_t held = steady + m->needed - m->ledger.peak.bytes;
 
-    if (r->n == 0)
-        return m->needed;
-    held = held_peak(s, r, &at) + m->needed - m->ledger.peak.bytes;
     for (int c = 0; c < NCAT; c++)
         held += m->ledger.persistent[c];
     return m->ledger.peak.sched != SCHED_STEADY && m->needed > held ? m->needed : held;
+}
+
+/* The same of every stage: by the clock; where it does not know, of entries that are kept; as allocated where these are too many. */
+static int held_of_stages(const struct step *st, const struct evaluation *e, const struct timeline *lines, int64_t *out)
+{
+    struct run *kept = NULL;
+    bool all = true;
+    int rc = 0;
+
+    for (int i = 0; i < st->n; i++)
+        all &= lines[i].held_known;
+    if (!all) {
+        kept = room_new((size_t)st->n, sizeof *kept);
+        rc = keep_entries(st, kept);
+    }
+    for (int i = 0; i < st->n; i++) {
+        const struct memory_verdict *m = e->nstages ? &e->stage[i].m : &e->m;
+        int64_t at;
+        if (all)
+            out[i] = held_by(m, lines[i].held_peak);
+        else
+            out[i] = rc == 0 && kept[i].n > 0 ? held_by(m, held_peak(st->role[i].s, &kept[i], &at)) : m->needed;
+        if (kept)
+            run_free(&kept[i]);
+    }
+    free(kept);
+    return rc;
 }
 
 static int time_all(struct step *st, const struct evaluation *e, struct timing *out, struct run *kept)
@@ -472,18 +496,17 @@ int simulate_interval(struct step *st, const struct evaluation *e, struct timing
 
 int simulate_step(struct step *st, const struct evaluation *e, struct timing *out, struct run *kept)
 {
-    struct run *runs = kept ? kept : room_new((size_t)st->n, sizeof *runs);
-    int rc = time_all(st, e, out, runs);
+    int64_t held[EVALUATION_STAGES];
+    int rc = time_all(st, e, out, kept);
 
-    for (int i = 0; rc == 0 && i < st->n; i++) {
-        int64_t held = held_by(e->nstages ? &e->stage[i].m : &e->m, st->role[i].s, &runs[i]);
-        out->stages.stage[i].held_bytes = held;
-        out->held_bytes = held > out->held_bytes ? held : out->held_bytes;
+    if (rc == 0)
+        rc = held_of_stages(st, e, st->lines, held);
+    for (int i = 0; i < st->n && rc == 0; i++) {
+        out->stages.stage[i].held_bytes = held[i];
+        out->held_bytes = held[i] > out->held_bytes ? held[i] : out->held_bytes;
     }
-    for (int i = 0; (rc < 0 || !kept) && i < st->n; i++)
-        run_free(&runs[i]);
-    if (!kept)
-        free(runs);
+    for (int i = 0; i < st->n && rc < 0 && kept; i++)
+        run_free(&kept[i]);
     return rc;
 }
 
@@ -508,23 +531,20 @@ int simulate_waits(const struct plan *p, const struct evaluation *e, bool *waits
 {
     const struct schedules *of[EVALUATION_STAGES];
     struct cost_cache *cache = cost_cache_new(p);
+    int64_t held[EVALUATION_STAGES];
     struct coll_memo memo = { 0 };
     struct step st;
     int n = evaluation_roles(e, of), rc = step_open(p, of, n, cache, &memo, &st);
     struct timeline *lines = room_new((size_t)n, sizeof *lines);
-    struct run *kept = room_new((size_t)n, sizeof *kept);       /* where entries are too many to be kept, what is allocated decides */
     double makespan;
 
     *waits = false;
     if (rc == 0) {
-        rc = step_keeps(&st) ? step_run(&st, NULL, lines, kept, &makespan) : 0;
+        rc = step_run(&st, NULL, lines, NULL, &makespan) < 0 ? -1 : held_of_stages(&st, e, lines, held);
         step_close(&st);
     }
-    for (int i = 0; rc == 0 && i < n; i++) {
-        *waits |= e->m.fits && held_by(e->nstages ? &e->stage[i].m : &e->m, of[i], &kept[i]) > e->m.available;
-        run_free(&kept[i]);
-    }
-    free(kept);
+    for (int i = 0; rc == 0 && i < n; i++)
+        *waits |= e->m.fits && held[i] > e->m.available;
     free(lines);
     cost_cache_free(cache);
     return rc;

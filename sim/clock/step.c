@@ -143,7 +143,7 @@ int step_run(const struct step *st, const struct step_view *as, struct timeline 
 
     for (int i = 0; i < st->n; i++) {
         const struct step_role *r = &st->role[i];
-        roles[i] = (struct role){ r->s, &r->prices.middle, &r->slow, r->name, st->crowded ? &r->crowd : NULL };
+        roles[i] = (struct role){ r->s, &r->prices.middle, &r->slow, r->name, st->crowded ? &r->crowd : NULL, !as && !kept };
         if (!as)
             continue;
         see(r, as, &seen[i]);
@@ -363,7 +363,7 @@ int step_predict(struct step *st)
     st->lines = room_new((size_t)st->n, sizeof *st->lines);
     for (int i = 0; i < st->n; i++) {
         const struct step_role *r = &st->role[i];
-        roles[i] = (struct role){ r->s, &r->prices.middle, &r->slow, r->name, st->crowded ? &r->crowd : NULL };
+        roles[i] = (struct role){ r->s, &r->prices.middle, &r->slow, r->name, st->crowded ? &r->crowd : NULL, true };
         part[i] = room_new((size_t)r->s->end[SCHED_STEADY] + 1, 1);
         fill_lanes(r, part[i], &lanes[i]);
     }

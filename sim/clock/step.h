@@ -76,8 +76,8 @@ enum { STEP_COLLECTIVES = 1, STEP_BACKWARD = 2, STEP_REST = 4, STEP_WORK = STEP_
 #define STEP_ISSUE_LOW  .5
 #define STEP_ISSUE_HIGH 2
 
-/* Runs every stage from one start: `lines` has room for st->n.  `as` NULL: as predicted.  `kept` NULL, or for each stage
- * every entry as it ran, for run_free(); none where there are more than a million in all.  0, or -1 with a deadlock reported. */
+/* Runs every stage from one start: `lines` has room for st->n.  `as` NULL: as predicted, and if nothing is kept with held memory.  `kept` NULL,
+ * or for each stage every entry as it ran, for run_free(); none where there are more than a million in all.  0, or -1 with a deadlock reported. */
 int step_run(const struct step *st, const struct step_view *as, struct timeline *lines, struct run *kept,
              double *makespan_s);
 

@@ -29,6 +29,8 @@ struct timeline {
     double busy_s[NSTREAM];         /* work on each stream */
     double comm_s;                  /* work of collectives, all streams */
     double away_s[NAWAY];           /* work outside of device memory, whatever its stream */
+    int64_t held_peak;              /* bytes of device memory that it holds at most, on top of what it finds (simulate.h, held_peak()): */
+    bool   held_known;              /* where it was asked for and the run says so */
 };
 
 /* One entry as it ran.  `cause` is the position of the entry that its start waited
