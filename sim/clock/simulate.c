@@ -553,11 +553,11 @@ int simulate_waits(const struct plan *p, const struct evaluation *e, bool *waits
 int simulate_plan(const struct plan *p, const struct evaluation *e, struct timing *out, struct run *kept)
 {
     int n = e->nstages ? e->nstages : 1, mine = e->nstages ? e->fullest : 0;
-    struct run *runs = room_new((size_t)n, sizeof *runs);
+    struct run *runs = kept ? room_new((size_t)n, sizeof *runs) : NULL;
     int rc = simulate_stages(p, e, out, runs);
 
-    for (int i = 0; rc == 0 && i < n; i++)
-        if (kept && i == mine)
+    for (int i = 0; rc == 0 && i < n && kept; i++)
+        if (i == mine)
             *kept = runs[i];
         else
             run_free(&runs[i]);

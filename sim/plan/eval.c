@@ -44,12 +44,12 @@ static int read_args(const struct eval_args *a, struct eval_answer *out)
 /* The step on the clock, and what noise adds to it as it ran, with contention. */
 static int on_clock(struct eval_answer *out)
 {
-    struct run run;
+    struct run run = { 0 };
 
-    if (simulate_plan(&out->plan, &out->e, &out->t, &run) < 0)
+    if (simulate_plan(&out->plan, &out->e, &out->t, out->noisy ? &run : NULL) < 0)
         return -1;
     bool seen = run.n > 0;
-    if (out->noisy && seen)
+    if (seen)
         jitter_of(&out->noise, out->plan.cluster.world_size, &out->e.schedules, &run, &out->added);
     run_free(&run);
     return out->noisy && !seen ? fail("--jitter: this step has too many entries to look at each of them") : 0;
