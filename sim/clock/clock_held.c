@@ -1,8 +1,7 @@
 /* clock_held.c -- held memory (held.c) while the clock runs: of a role's entries as they are dropped, so that none has to be kept.
  *
  * An entry is taken when all before it in order of issue are done.  What it changes is settled once nothing that is still to come can
- * change anything earlier.  Where the clock jumps over iterations, what they hold repeats with all else, if a repeat leaves no more than
- * it found. */
+ * change anything earlier.  Where the clock jumps over iterations, each holds what the last one did, and what that left on top. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +10,17 @@
 #include "sim/clock/clock_internal.h"
 #include "sim/clock/held.h"
 
+/* Relative difference of two equal times that rounding may cause. */
+#define SAME 1e-12
+
 struct actor_held {
     struct held of;
     int     taken;                  /* items before it are taken */
     int64_t at;                     /* entries so far */
     int64_t live, peak;             /* as far as it is settled: */
     double  until;
-    bool    lost;                   /* a change came after a later one was settled, or a repeat leaves more than it found */
+    int64_t most[DEPTH];            /* since the last state of that level was recorded */
+    bool    lost;                   /* a change came after a later one was settled, or iterations are alike in time and not yet in what they hold */
 };
 
 void clock_held_open(struct actor *a)
@@ -42,30 +45,38 @@ static void take(struct actor *a, int to)
 static void settle(struct actor_held *h, double t)
 {
     struct held_changes *l = &h->of.changes;
-    int64_t i = 0;
+    int64_t i = 0, most = INT64_MIN;
 
     held_sort(l);
     h->lost |= l->n > 0 && l->c[0].t < h->until;
     for (; i < l->n && l->c[i].t < t; i++) {
         h->live += l->c[i].bytes;
-        h->peak = h->live > h->peak ? h->live : h->peak;
+        most = h->live > most ? h->live : most;
     }
     memmove(l->c, l->c + i, (size_t)(l->n - i) * sizeof *l->c);
     l->n -= i;
-    h->until = t;
+    h->until = t > h->until ? t : h->until;
+    h->peak = most > h->peak ? most : h->peak;
+    for (int level = 0; level < DEPTH; level++)
+        h->most[level] = most > h->most[level] ? most : h->most[level];
 }
 
-void clock_held_forget(const struct clock *k, struct actor *a, int oldest)
+/* Nothing from `oldest` on can change anything before it has started. */
+static void settle_before(const struct clock *k, struct actor *a, int oldest)
 {
     double t = k->t;
 
-    if (!a->held)
-        return;
     take(a, oldest);
     for (int i = oldest; i < a->n; i++)
         if (a->items[i].state != WAITING && a->items[i].start < t)
             t = a->items[i].start;
     settle(a->held, t);
+}
+
+void clock_held_forget(const struct clock *k, struct actor *a, int oldest)
+{
+    if (a->held)
+        settle_before(k, a, oldest);
 }
 
 void clock_held_renumber(struct actor *a, int taken)
@@ -74,24 +85,39 @@ void clock_held_renumber(struct actor *a, int taken)
         a->held->taken = taken;
 }
 
-int64_t clock_held_now(struct actor *a)
+void clock_held_note(const struct clock *k, struct actor *a, int level, struct held_now *to)
 {
-    if (!a->held)
-        return 0;
-    take(a, clock_oldest(a));
-    int64_t live = a->held->live;
-    for (int64_t i = 0; i < a->held->of.changes.n; i++)
-        live += a->held->of.changes.c[i].bytes;
-    return live;
+    struct actor_held *h = a->held;
+
+    if (!h)
+        return;
+    settle_before(k, a, clock_oldest(a));
+    *to = (struct held_now){ h->live, h->most[level], 0, h->until };
+    for (int64_t i = 0; i < h->of.changes.n; i++)
+        to->unsettled += h->of.changes.c[i].bytes;
+    h->most[level] = INT64_MIN;
 }
 
-void clock_held_jump(struct actor *a, int64_t now, int64_t then, double by)
+void clock_held_since(struct held_now *was, bool last, const struct held_now *now)
 {
-    if (!a->held)
+    was->most = last || now->most > was->most ? now->most : was->most;
+}
+
+void clock_held_jump(struct actor *a, const struct held_now *now, const struct held_now *then, double by, int64_t times)
+{
+    struct actor_held *h = a->held;
+
+    if (!h)
         return;
-    a->held->lost |= now != then;
-    for (int64_t i = 0; i < a->held->of.changes.n; i++)
-        a->held->of.changes.c[i].t += by;
+    int64_t left = times * (now->live - then->live), most = then->most;
+    h->lost |= now->unsettled != then->unsettled || fabs(now->until - then->until - by) > SAME * now->until;
+    h->peak = left > 0 && most + left > h->peak ? most + left : h->peak;
+    for (int level = 0; level < DEPTH; level++)
+        h->most[level] = left > 0 && most + left > h->most[level] ? most + left : h->most[level];
+    h->live += left;
+    h->until += (double)times * by;
+    for (int64_t i = 0; i < h->of.changes.n; i++)
+        h->of.changes.c[i].t += (double)times * by;
 }
 
 void clock_held_close(struct actor *a)

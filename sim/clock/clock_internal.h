@@ -42,6 +42,10 @@ struct loop {
  * collectives have shared a link. */
 struct lanes_now { struct lane issued, worked, last[NSTREAM], shared; };
 
+/* What a role holds before `until`, and what is done by then will change later; the most since the state of that level before this one was recorded, and once there is a later one since
+ * this one was. */
+struct held_now { int64_t live, most, unsettled; double until; };
+
 struct actor_lanes {
     struct lanes    *of;
     struct lanes_now now;
@@ -179,9 +183,11 @@ void clock_held_close(struct actor *a);
 /* Items before `oldest` are done, and some of them are about to be dropped; then `taken` are left of them. */
 void clock_held_forget(const struct clock *k, struct actor *a, int oldest);
 void clock_held_renumber(struct actor *a, int taken);
-/* Bytes once all that is done has come and gone; and the clock jumps by so many seconds over what repeats since it was `then`. */
-int64_t clock_held_now(struct actor *a);
-void clock_held_jump(struct actor *a, int64_t now, int64_t then, double by);
+/* Notes what a role holds when a state of that level is recorded; `was` learns it, a state recorded before: the last one, or an earlier one. */
+void clock_held_note(const struct clock *k, struct actor *a, int level, struct held_now *to);
+void clock_held_since(struct held_now *was, bool last, const struct held_now *now);
+/* The clock jumps so many times over what was done between the two, `by` seconds. */
+void clock_held_jump(struct actor *a, const struct held_now *now, const struct held_now *then, double by, int64_t times);
 
 /* ---- clock_skip.c ---- */
 /* Actor a has begun another iteration of the repeat at a->passed: records the state, and jumps if it equals an

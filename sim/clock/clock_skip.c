@@ -23,7 +23,7 @@ struct actor_state {
     double   issue_at, compute_end;
     int64_t  wins;
     int      oldest;                /* item under way */
-    int64_t  held;
+    struct held_now held;
     struct timeline sums;
     struct lanes_now lanes;         /* where there are any */
 };
@@ -149,7 +149,7 @@ static bool under_way(const struct clock *k, const struct actor *a, const struct
     return true;
 }
 
-static void note_actor(const struct clock *k, struct actor *a, struct actor_state *to)
+static void note_actor(const struct clock *k, struct actor *a, int of, struct actor_state *to)
 {
     to->depth = a->depth;
     for (int level = 0; level < a->depth; level++)
@@ -167,7 +167,7 @@ static void note_actor(const struct clock *k, struct actor *a, struct actor_stat
     to->compute_end = a->compute_end;
     to->wins = a->wins;
     to->oldest = clock_oldest(a);
-    to->held = clock_held_now(a);
+    clock_held_note(k, a, of, &to->held);
     to->sums = *a->out;
     if (a->lanes)
         to->lanes = a->lanes->now;
@@ -306,7 +306,7 @@ static void jump_actor(struct clock *k, struct actor *a, const struct actor_stat
     }
     if (a->lanes)
         clock_lanes_jump(a, &then->lanes, then->oldest, before, n);
-    clock_held_jump(a, now->held, then->held, n * by);
+    clock_held_jump(a, &now->held, &then->held, by, times);
     /* What has a time of issue to come keeps its distance to the clock, as does what has ended. */
     for (int i = then->oldest; i < a->n; i++) {
         struct item *it = &a->items[i];
@@ -416,8 +416,10 @@ void clock_skip_boundary(struct clock *k, struct actor *a)
             return;
         }
     for (int r = 0; r < k->n; r++) {
-        note_actor(k, &k->actors[r], &now->of[r]);
+        note_actor(k, &k->actors[r], level, &now->of[r]);
         k->actors[r].seen[level] = (struct since){ .first = k->actors[r].n };
+        for (int i = n - 1; i >= 0 && i > n - SNAPS; i--)
+            clock_held_since(&s->level[level].snap[i % SNAPS].of[r].held, i == n - 1, &now->of[r].held);
     }
     for (int i = n - 1; i >= 0 && i > n - SNAPS; i--)
         if (again(k, now, &s->level[level].snap[i % SNAPS])) {

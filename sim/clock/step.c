@@ -288,7 +288,7 @@ static double makespan_in(const struct step *st, const struct lanes *lanes, int 
  * where that costs more than MOST_LOST of the step the views are run, and so is one that is far from the step: by more than FAR of it
  * where the clock jumped over iterations, else so far that so much of what is lost is more than FAR * MOST_LOST of the step. */
 #define UNSURE .005
-#define OF_WIDTH .05
+#define OF_WIDTH .02
 #define MOST_LOST .05
 #define FAR .15
 
