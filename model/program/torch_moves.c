@@ -124,6 +124,7 @@ int torch_moves(const struct torch_trace *p, struct piece *out, enum pass pass)
             settle(p, to, k, pass);
         at += k->nmoves;
     }
-    out->moves[pass] = to;
+    struct move *taken = realloc(to, (size_t)(at + 1) * sizeof *to);      /* most of the room was for what settling may add */
+    out->moves[pass] = taken ? taken : to;
     return 0;
 }
