@@ -335,6 +335,23 @@ int sweep_open(const struct sweep_asked *a, struct sweep *s)
     return -1;
 }
 
+/* A plan and what was lowered of it, which no rate of a link changes. */
+struct sweep_lowered {
+    char   others[(SWEEP_AXES + 1) * 256];      /* the point's pairs, the network's left out */
+    struct plan plan;
+    struct evaluation e;
+};
+
+static void forget_lowered(struct sweep *s)
+{
+    if (!s->lowered)
+        return;
+    evaluation_free(&s->lowered->e);
+    plan_free(&s->lowered->plan);
+    free(s->lowered);
+    s->lowered = NULL;
+}
+
 void sweep_free(struct sweep *s)
 {
     for (int a = 0; a < s->naxes; a++) {
@@ -342,6 +359,7 @@ void sweep_free(struct sweep *s)
             free(s->axis[a].value[i]);
         free(s->axis[a].value);
     }
+    forget_lowered(s);
     if (s->has_plan)
         plan_free(&s->plan);
 }
@@ -401,40 +419,93 @@ static void decided_by(const struct evaluation *e, struct sweep_row *out)
                  size_text(e->m.spaces.of[space].available).s, space_name((enum space)space));
 }
 
-/* 0, or -1 reported. */
-static int of_plan(const struct sweep *s, const struct plan *p, struct sweep_row *out)
+/* The row of an evaluated plan.  0, or -1 reported. */
+static int of_evaluated(const struct sweep *s, const struct plan *p, const struct evaluation *e, struct sweep_row *out)
 {
-    struct evaluation e;
     struct timing t;
     int rc = 0;
 
-    if (evaluate(p, &e) < 0)
-        return -1;
     knob_label(p, out->what, sizeof out->what);
     plan_words(p, out->words, sizeof out->words);
     out->gpus = p->cluster.world_size;
-    out->bytes = e.m.needed;
-    out->taken = evaluation_taken(&e.m, &e.reserved);
-    out->available = e.m.available;
-    out->sent = e.comm.sent_bytes;
-    out->state = !e.m.fits ? SWEEP_NO : e.verdict == VERDICT_TIGHT ? SWEEP_TIGHT : SWEEP_FITS;
-    decided_by(&e, out);
-    if (e.m.fits && (rc = simulate_plan(p, &e, &t, NULL)) == 0)
+    out->bytes = e->m.needed;
+    out->taken = evaluation_taken(&e->m, &e->reserved);
+    out->available = e->m.available;
+    out->sent = e->comm.sent_bytes;
+    out->state = !e->m.fits ? SWEEP_NO : e->verdict == VERDICT_TIGHT ? SWEEP_TIGHT : SWEEP_FITS;
+    decided_by(e, out);
+    if (e->m.fits && (rc = simulate_plan(p, e, &t, NULL)) == 0)
         fill(s, p, &t, out);
+    return rc;
+}
+
+static int of_plan(const struct sweep *s, const struct plan *p, struct sweep_row *out)
+{
+    struct evaluation e;
+
+    if (evaluate(p, &e) < 0)
+        return -1;
+    int rc = of_evaluated(s, p, &e, out);
     evaluation_free(&e);
     return rc;
 }
 
-static int evaluate_point(const struct sweep *s, const char *const *pairs, int n, struct sweep_row *out)
+/* A rate or latency of a link: prices follow it, and nothing else. */
+static bool is_of_link(const char *pair)
+{
+    static const char *const keys[] = { "network", "cluster.inter.gbit_per_s", "cluster.inter.gb_per_s", "cluster.intra.gb_per_s" };
+    char key[96];
+    size_t i = 0, n = sizeof keys / sizeof *keys;
+
+    plan_source_split(pair, key, sizeof key);
+    while (i < n && strcmp(keys[i], key))
+        i++;
+    return i < n;
+}
+
+/* Evaluates the plan, which it takes over, or knows that it is the last one but for its links; then the row of it. */
+static int of_point(struct sweep *s, const char *const *pairs, int n, struct plan *p, struct sweep_row *out)
+{
+    char others[sizeof s->lowered->others] = "";
+    size_t at = 0;
+
+    for (int i = 0; i < n; i++)
+        if (!is_of_link(pairs[i]))
+            at += (size_t)snprintf(others + at, sizeof others - at, "%s\n", pairs[i]);
+    if (s->lowered && !strcmp(s->lowered->others, others)) {
+        int rc = of_evaluated(s, p, &s->lowered->e, out);
+        measured_unload(&p->cluster);
+        plan_free(p);
+        return rc;
+    }
+    forget_lowered(s);
+    struct sweep_lowered *l = s->lowered = room_new(1, sizeof *l);
+    memcpy(l->others, others, sizeof others);
+    l->plan = *p;
+    int rc = evaluate(&l->plan, &l->e);
+    if (rc == 0)
+        rc = of_evaluated(s, &l->plan, &l->e, out);
+    else
+        s->lowered = NULL;
+    measured_unload(&l->plan.cluster);
+    if (s->lowered)
+        return rc;
+    plan_free(&l->plan);
+    free(l);
+    return rc;
+}
+
+static int evaluate_point(struct sweep *s, const char *const *pairs, int n, struct sweep_row *out)
 {
     struct plan p;
 
     if (plan_source_with(&s->plan, pairs, n, &p) < 0)
         return -1;
-    int rc = measured_load(s->ask->db, p.precision, p.kernels, &p.cluster) < 0 ? -1 : of_plan(s, &p, out);
-    measured_unload(&p.cluster);
-    plan_free(&p);
-    return rc;
+    if (measured_load(s->ask->db, p.precision, p.kernels, &p.cluster) < 0) {
+        plan_free(&p);
+        return -1;
+    }
+    return of_point(s, pairs, n, &p, out);
 }
 
 /* The word of an option, by its index. */

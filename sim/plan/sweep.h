@@ -74,6 +74,7 @@ struct sweep {
     double   base;                      /* such a rate of a GPU at the first point of the series; 0: none fitted yet */
     int64_t  base_gpus;                 /* that point's */
     char     base_gpu[32];
+    struct sweep_lowered *lowered;      /* the last plan that was evaluated, for points that differ from it in the network alone; NULL */
 };
 
 enum sweep_state { SWEEP_FITS, SWEEP_TIGHT, SWEEP_NO, SWEEP_REFUSED };

@@ -63,6 +63,7 @@ all() {
     [ "$1" = --check ] || count eval-10k-steps "$dpxplan" eval "$dir/8b-10k-steps.json"
     count eval-10k-megatron "$dpxplan" eval "$dir/8b-10k-megatron.json"
     count sweep-3-points    "$dpxplan" sweep demo/8b-fsdp.json --over nodes=1,2,4
+    count sweep-100-links   "$dpxplan" sweep demo/8b-fsdp.json --over network=100..1090+10
     count library-10-calls  "$build/tests/bench/eval_calls" demo/8b-fsdp.json
     count search-torch      "$dpxplan" search --model llama-3.2-1b --cluster 2xh100 --seq 4096 --global-batch 16 --framework torch \
         --strategy ddp,fsdp --recompute none --micro-batch 2

@@ -27,6 +27,15 @@ check 'a point is what eval says of the plan with these keys' "$(
             'BEGIN { if (!(a > 0) || a / b > 1 + 1e-12 || b / a > 1 + 1e-12) print a " s, eval says " b }'
         [ "$(number sent_bytes_per_rank "$tmp/row")" = "$(number sent_bytes_per_rank "$tmp/eval")" ] || { cat "$tmp/row"; grep sent "$tmp/eval"; }
     done)"
+# Points that differ in the network alone are lowered once.
+check 'a point of another network is what eval says of it, whatever was lowered before' "$(
+    "$B/dpxplan" sweep --all "$tmp/plan.json" --over seq=512,1k network=50,400 --json >"$tmp/out" 2>&1
+    for seq in 512 1024; do for network in 50 400; do
+        "$B/dpxplan" eval --json "$tmp/plan.json" --set network=$network seq=$seq >"$tmp/eval" 2>&1
+        grep "\"seq\":$seq,.*network\":$network\|network\":$network,\"seq\":$seq" "$tmp/out" >"$tmp/row"
+        awk -v a="$(number step_s "$tmp/row")" -v b="$(number step_s "$tmp/eval")" \
+            'BEGIN { if (!(a > 0) || a / b > 1 + 1e-12 || b / a > 1 + 1e-12) print a " s, eval says " b }'
+    done; done)"
 # A ring's all-reduce sends 2 (N - 1) / N of it; GPT-2's gradients are fp32 of 124,439,808 parameters.
 check 'what a rank sends is a column, in the table where it is wide enough, in CSV and JSON' "$(
     "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1,2 --csv "$tmp/csv" >"$tmp/out" 2>&1
