@@ -447,7 +447,10 @@ static int64_t run_all(struct grid *g)
         if (!may_go_on(g, g->from, g->n))
             return g->o->keeps ? g->from : stopped();
         struct fail_sink before = fail_divert(why, sizeof why);
-        int rc = parallel_each(g->end - g->from, g->o->threads, one_of_wave, g);
+        int rc = 0;
+        for (int64_t i = g->from; i < g->end && rc == 0; i++)
+            rc = programs_need(&g->programs, g->found[i].program);
+        rc = rc < 0 ? rc : parallel_each(g->end - g->from, g->o->threads, one_of_wave, g);
         fail_restore(before);
         if (g->stopped)
             return g->o->keeps ? g->from : stopped();
@@ -473,7 +476,7 @@ static int measure_nearest(struct grid *g, struct desk *d)
             break;
         if (!may_go_on(g, g->n, g->n))
             return stopped();
-        if (f->at_least && assess(g, f, true, d) < 0)
+        if (f->at_least && (programs_need(&g->programs, f->program) < 0 || assess(g, f, true, d) < 0))
             return -1;
         least = fmin(least, f->over);
     }
@@ -551,7 +554,7 @@ static void grid_free(struct grid *g)
 
 int grid_search(const struct search_options *o, struct search_result *out)
 {
-    struct grid g = { .o = o, .best_s = INFINITY, .caller = pthread_self(), .dialects = o->dialects & (BESIDE_DATA | 1u << DIALECT_PAPER | 1u << DIALECT_DEEPSPEED) };
+    struct grid g = { .o = o, .programs.lean = true, .best_s = INFINITY, .caller = pthread_self(), .dialects = o->dialects & (BESIDE_DATA | 1u << DIALECT_PAPER | 1u << DIALECT_DEEPSPEED) };
 
     memset(out, 0, sizeof *out);
     if (!g.dialects)
@@ -630,7 +633,7 @@ int grid_beside(const struct search_options *o, double *best_s, struct grid **ou
     struct grid *g = room_new(1, sizeof *g);
     int rc;
 
-    *g = (struct grid){ .o = o, .beside = true, .best_s = *best_s, .caller = pthread_self(), .dialects = beside_data(o) };
+    *g = (struct grid){ .o = o, .programs.lean = true, .beside = true, .best_s = *best_s, .caller = pthread_self(), .dialects = beside_data(o) };
     if ((rc = take_cells(g)) == 0 && g->n > 0)
         rc = (g->evaluated = run_all(g)) < 0 ? -1 : 0;
     if (rc < 0 && !(g->stopped && o->keeps)) {

@@ -35,11 +35,28 @@ static void drop(struct programs *all, int i)
     memmove(&all->built[i], &all->built[i + 1], (size_t)(--all->nbuilt - i) * sizeof *all->built);
 }
 
-/* Drops the oldest that nothing uses, where there are too many of them. */
+/* The numbers that stand for it have none. */
+static void forget(struct programs *all, const struct built *b)
+{
+    for (int i = 0; i < all->n; i++)
+        if (all->of[i].built == b) {
+            all->of[i].built = NULL;
+            all->of[i].program = NULL;
+        }
+}
+
+/* Drops the oldest, or where all that candidates use are kept the oldest that none does, where there are too many. */
 static void tidy(struct programs *all)
 {
     int idle = 0, oldest = -1;
 
+    if (all->lean) {
+        if (all->nbuilt >= PROGRAMS_LEAN) {
+            forget(all, all->built[0]);
+            drop(all, 0);
+        }
+        return;
+    }
     for (int i = all->nbuilt - 1; i >= 0; i--)
         if (all->built[i]->users == 0) {
             idle++;
@@ -47,6 +64,15 @@ static void tidy(struct programs *all)
         }
     if (idle > IDLE)
         drop(all, oldest);
+}
+
+/* Number i is the last one that was asked for. */
+static struct built *again(struct programs *all, int i)
+{
+    struct built *b = all->built[i];
+
+    memmove(&all->built[i], &all->built[i + 1], (size_t)(all->nbuilt - 1 - i) * sizeof *all->built);
+    return all->built[all->nbuilt - 1] = b;
 }
 
 /* NULL: reported. */
@@ -58,7 +84,7 @@ static struct built *built_for(struct programs *all, const struct plan *p)
     uint64_t key = key_of(&inputs);
     for (int i = all->nbuilt - 1; i >= 0; i--)
         if (all->built[i]->key == key && !memcmp(&all->built[i]->inputs, &inputs, sizeof inputs))
-            return all->built[i];
+            return all->lean ? again(all, i) : all->built[i];
     tidy(all);
     struct built *b = room_new(1, sizeof *b);
     b->key = key;
@@ -71,15 +97,33 @@ static struct built *built_for(struct programs *all, const struct plan *p)
     return all->built[all->nbuilt++] = b;
 }
 
+int programs_need(struct programs *all, int i)
+{
+    struct built *b = built_for(all, &all->of[i].plan);
+
+    if (!b)
+        return -1;
+    all->of[i].built = b;
+    all->of[i].program = &b->program;
+    return 0;
+}
+
+/* The number itself, whose program is there; -1 reported. */
+static int with_program(struct programs *all, int i)
+{
+    return all->of[i].program || programs_need(all, i) == 0 ? i : -1;
+}
+
 int programs_of(struct programs *all, const struct plan *p, int first)
 {
     int last = all->n - 1;
 
     for (int i = last; i >= 0 && (i == last || i >= first); i--)
         if (all->of[i].plan.strategy == p->strategy && program_is_shared(&all->of[i].plan, p))
-            return i;
+            return with_program(all, i);
     if (last >= 0 && !all->of[last].used) {
-        all->of[last].built->users--;
+        if (all->of[last].built)
+            all->of[last].built->users--;
         all->n--;
     }
     struct built *b = built_for(all, p);
