@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/yaml.h"
+#include "model/arch/hf_packed.h"
 #include "model/arch/training.h"
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
@@ -162,6 +163,11 @@ static int read_base(const struct import *in, struct training *t)
     if (bits > 0 && method && strcmp(method, "bnb") && strcmp(method, "bitsandbytes"))
         return fail("%s: quantization_method: \"%s\" is not modelled: bnb is", in->where, method);
     t->base = four || (bits > 3 && bits < 5) ? (twice ? BASE_NF4_DOUBLE : BASE_NF4) : eight || bits > 7 ? BASE_INT8 : BASE_PLAIN;
+    if (hf_packed_nf4(get_text(in, SAYS_MODEL)) && t->base != BASE_NF4_DOUBLE) {
+        notes_add(in->notes, "%.80s is packed already, in NF4 with double quantisation, which goes before what the recipe says%s", get_text(in, SAYS_MODEL),
+                  strstr(get_text(in, SAYS_MODEL), "-unsloth-") ? "; some of its layers are in 16 bits: more than planned" : "");
+        t->base = BASE_NF4_DOUBLE;
+    }
     return 0;
 }
 
@@ -192,9 +198,11 @@ static int refuse_packed(const struct import *in, enum base_dtype base)
 {
     enum recipe_word word = in->form == RECIPE_FACTORY ? SAYS_BITS : base == BASE_INT8 ? SAYS_8BIT : SAYS_4BIT;
 
+    if (hf_packed_nf4(get_text(in, SAYS_MODEL)))
+        word = SAYS_MODEL;
     return base == BASE_PLAIN ? -1 : fail("%s: %s: packed weights do not train: %s asks for adapters beside them (%s)", in->where,
                                           recipe_key(in->config, in->form, word), recipe_form_name(in->form),
-                                          recipe_key(in->config, in->form, in->form == RECIPE_TRL ? SAYS_ADAPTS : SAYS_KIND));
+                                          in->form == RECIPE_TRANSFORMERS ? "PEFT" : recipe_key(in->config, in->form, in->form == RECIPE_TRL ? SAYS_ADAPTS : SAYS_KIND));
 }
 
 /* *adapts: PEFT's adapters; otherwise everything trains. */

@@ -218,6 +218,17 @@ static bool is_read(const json_t *config, enum recipe_form form, const char *key
     return recipe_liger_reads(form, key);
 }
 
+const char *recipe_first_unknown(const json_t *config, enum recipe_form form)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)config, key, v)
+        if (*key && !is_read(config, form, key) && !why_it_matters(key) && !unread_is_among(key, silent, sizeof silent / sizeof *silent))
+            return key;
+    return NULL;
+}
+
 void recipe_list_rest(const json_t *config, enum recipe_form form, struct notes *notes)
 {
     struct unread u = { .notes = notes };

@@ -94,7 +94,8 @@ static int check_trainer(const json_t *config, enum recipe_form form, const char
 /* Adapters that a script of somebody's own asks for in keys that are not TRL's, or in TRL's without the one that turns them on. */
 static int check_own_adapters(const json_t *config, enum recipe_form form, const char *where)
 {
-    static const char *const own[] = { "use_lora", "q_lora", "use_qlora", "qlora", "lora_enable", "enable_lora", "lora", "peft", "use_adapter", "lora_weight_path" };
+    static const char *const own[] = { "use_lora", "q_lora", "use_qlora", "qlora", "lora_enable", "enable_lora", "lora", "peft", "use_adapter", "lora_weight_path",
+                                       "bits", "double_quant", "quant_type", "source_max_len" };       /* qlora.py's: its weights are packed unless told */
     static const char *const without[] = { "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save" };
 
     if (form != RECIPE_TRL && form != RECIPE_TRANSFORMERS)
@@ -181,6 +182,21 @@ static bool refers_plans(const char *refers, enum recipe_form form)
     return form == RECIPE_TRL || !strcmp(refers, "dpo") || !strcmp(refers, "ipo") || (form == RECIPE_AXOLOTL && !strcmp(refers, "kto"));
 }
 
+/* Options of scripts with a training loop of their own, in which names of TrainingArguments' mean what the script makes of them: transformers'
+ * run_clm_no_trainer.py, diffusers', open-instruct's. */
+static int check_loop(const json_t *config, enum recipe_form form, const char *where)
+{
+    static const char *const loops[] = { "with_tracking", "checkpointing_steps", "max_train_steps", "num_warmup_steps", "lr_warmup_steps",
+                                         "pretrained_model_name_or_path", "train_batch_size" };
+    bool trainers = json_object_get(config, "per_device_train_batch_size") != NULL;
+
+    for (size_t i = 0; form != RECIPE_AXOLOTL && i < COUNT(loops) - (trainers ? 1 : 0); i++)
+        if (json_object_get(config, loops[i]))
+            return fail("%s: %s: a key of scripts with a training loop of their own (run_clm_no_trainer.py, diffusers', open-instruct's), which are not "
+                        "planned: transformers' Trainer is", where, loops[i]);
+    return 0;
+}
+
 /* A YAML file with a model, a data set and no do_train is no configuration of transformers' scripts, whose parser takes JSON and which train
  * with do_train alone: TRL's programs take one, where what is left out is bf16, recomputed and 1024 tokens. */
 static int check_owner(const json_t *config, enum recipe_form form, const char *where)
@@ -198,7 +214,7 @@ int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *
 {
     const char *refers = recipe_refers(config, form), *head = another_head(config, form);
 
-    if (check_owner(config, form, where) < 0 || check_trainer(config, form, where) < 0 || check_own_adapters(config, form, where) < 0)
+    if (check_loop(config, form, where) < 0 || check_owner(config, form, where) < 0 || check_trainer(config, form, where) < 0 || check_own_adapters(config, form, where) < 0)
         return -1;
     if (head)
         return fail("%s: %s: a model with a head of classes is not planned: the plan's head is of the whole vocabulary", where, head);
@@ -214,6 +230,8 @@ int recipe_check_trains(const json_t *config, enum recipe_form form, const char 
     const json_t *trains = json_object_get(config, "do_train");
     const char *word = json_string_value(trains);
 
+    if (form != RECIPE_AXOLOTL && form != RECIPE_TRL && (json_is_false(trains) || (word && !strcmp(word, "false"))))
+        return fail("%s: do_train: false: nothing trains by this file", where);
     if (form != RECIPE_FACTORY || json_is_true(trains) || (word && !strcmp(word, "true")))
         return 0;
     for (size_t i = 0; i < COUNT(others); i++) {

@@ -47,6 +47,9 @@ int form_launch(struct form_file *f, const char *path);
 /* Does a word of the command, or of what launches it, end so?  false of other files. */
 bool form_runs(const struct form_file *f, const char *program);
 
+/* A command of a program that is neither transformers', TRL's nor LLaMA-Factory's, with their options among its own: 0, or -1 reported. */
+int form_check_program(const struct form_file *f);
+
 struct form;
 /* form->read(), and the file's environment: what is not in the plan is a note.  0, or -1 reported. */
 int form_read(const struct form *form, const struct form_file *f, struct plan *p, struct notes *notes);
