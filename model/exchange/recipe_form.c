@@ -208,7 +208,8 @@ enum trl_trainer recipe_trl_trainer(const json_t *config)
                                               "sppo_hard", "aot", "aot_pair", "discopop" };
     const char *program = json_string_value(json_object_get(config, RECIPE_TRL_PROGRAM));
     enum trl_trainer named;
-    const char *loss = json_string_value(json_object_get(config, "loss_type"));
+    const json_t *losses = json_object_get(config, "loss_type");
+    const char *loss = json_string_value(json_is_array(losses) ? json_array_get(losses, 0) : losses);
     const char *task = json_string_value(json_object_get(config, "lora_task_type"));
 
     if (program && recipe_trl_program(program, &named))

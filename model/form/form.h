@@ -47,7 +47,8 @@ int form_launch(struct form_file *f, const char *path);
 /* Does a word of the command, or of what launches it, end so?  false of other files. */
 bool form_runs(const struct form_file *f, const char *program);
 
-/* A command of a program that is neither transformers', TRL's nor LLaMA-Factory's, with their options among its own: 0, or -1 reported. */
+/* Of recipes for transformers' Trainer and what wraps it: 0, or -1 reported, a value that none of their programs takes, or a command of a program that is
+ * not theirs, with their options among its own. */
 int form_check_program(const struct form_file *f);
 
 struct form;

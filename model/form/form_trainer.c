@@ -8,6 +8,7 @@
 #include "model/exchange/megatron_import.h"
 #include "model/exchange/recipe.h"
 #include "model/exchange/recipe_muon.h"
+#include "model/exchange/recipe_types.h"
 #include "model/exchange/titan_import.h"
 #include "model/exchange/titan_registry.h"
 #include "model/form/form_bound.h"
@@ -65,20 +66,19 @@ static bool has_trainers_own(const json_t *doc)
     return false;
 }
 
-/* Options that TRL or LLaMA-Factory has are others' as well, who mean their own by them: a command of another program is theirs where all its options are.
+/* Whose command it is, and then values that no such program takes.  Options that TRL or LLaMA-Factory has are others' as well, who mean their own by them: a command of another program is theirs where all its options are.
  * transformers' TrainingArguments are made to stand beside a script's own options, which are told. */
 int form_check_program(const struct form_file *f)
 {
     enum recipe_form form = (enum recipe_form)recipe_form(f->doc);
-    const char *program = json_string_value(json_array_get(f->words, 0));
+    const char *program = json_string_value(json_array_get(f->words, 0)), *other = NULL;
+    bool asked = program && strncmp(program, "--", 2) && (form == RECIPE_TRL || form == RECIPE_FACTORY || form == RECIPE_TRANSFORMERS);
 
-    if (!program || !strncmp(program, "--", 2) || (form != RECIPE_TRL && form != RECIPE_FACTORY && form != RECIPE_TRANSFORMERS))
-        return 0;
-    const char *other = recipe_first_unknown(f->doc, form);
-    if (!other || (form == RECIPE_TRANSFORMERS ? has_trainers_own(f->doc) : is_its_program(f, form, program)))
-        return 0;
-    return fail("%s: %.80s is no program of %s's, and --%.60s no option of it: what it trains, and how, is its own, and is not read", f->path, program,
-                recipe_form_name(form), other);
+    if (asked && !(form == RECIPE_TRANSFORMERS ? has_trainers_own(f->doc) : is_its_program(f, form, program)))
+        other = recipe_first_unknown(f->doc, form);
+    return other ? fail("%s: %.80s is no program of %s's, and --%.60s no option of it: what it trains, and how, is its own, and is not read", f->path, program,
+                        recipe_form_name(form), other)
+         : recipe_check_types(f->doc, form, f->path);
 }
 
 static int check_text(const struct form_file *f)

@@ -158,7 +158,8 @@ int import_actor(struct importing *in, json_t *doc)
 {
     const struct form *form = form_of_quietly(in->f);
 
-    if ((form == &form_trl || form == &form_factory) && form_check_program(in->f) < 0) {        /* which asks the command, of which `doc` has the options */
+    /* the file itself, of which `doc` is what is left */
+    if ((form == &form_trl || form == &form_factory || form == &form_axolotl) && form_check_program(in->f) < 0) {
         json_decref(doc);
         return -1;
     }

@@ -603,7 +603,7 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
         plan_free(&p);
     }
     /* What TRL itself refuses. */
-    refuses("model_name_or_path: x\nmax_length: 64\nloss_type: foo\n", 0, "loss_type: foo: TRL's SFT has nll, dft and chunked_nll");
+    refuses("model_name_or_path: x\nmax_length: 64\nloss_type: foo\n", 0, "loss_type: foo: of this trainer's losses TRL has nll dft chunked_nll");
     refuses("model_name_or_path: x\nmax_length: 64\nuse_liger_kernel: true\nliger_kernel_config: {fused_linear_cross_entropy: true}\n", 0,
             "fused_linear_cross_entropy: TRL refuses it");
     refuses("model_name_or_path: x\nmax_length: 64\nuse_peft: true\nlora_target_modules: [q_proj, lm_head]\n", 0, "TRL refuses an adapter of the head");
