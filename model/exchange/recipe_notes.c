@@ -149,6 +149,21 @@ int recipe_check_embedding(const struct recipe_about *of, const struct plan *p, 
                        "which is not planned: attn_implementation: flash_attention_2", where) : 0;
 }
 
+/* TRL hands its dtype, float32 unless it is given, on as bitsandbytes' compute dtype (trainer/utils.py, get_quantization_config()): outputs of packed
+ * layers are fp32 then, and MatMul4Bit.backward(), which has no autocast, multiplies in fp32.  PEFT's script has an option of its own, float16. */
+int recipe_check_compute(const struct recipe_about *of, const struct plan *p, const char *where)
+{
+    const char *key = recipe_key(of->config, RECIPE_TRL, SAYS_DTYPE), *dtype = json_string_value(json_object_get(of->config, key));
+    const char *compute = json_string_value(json_object_get(of->config, "bnb_4bit_compute_dtype"));
+    bool codes = p->train.base == BASE_NF4 || p->train.base == BASE_NF4_DOUBLE, peft = json_object_get(of->config, "use_4bit_quantization") != NULL;
+    bool wide = compute ? !strcmp(compute, "float32") : !peft && (!dtype || !strcmp(dtype, "float32"));
+
+    return of->form == RECIPE_TRL && codes && wide && p->precision != DT_FP32
+         ? fail("%s: %s: %s: what packed layers hand on is fp32 then, and gradients are multiplied in fp32, many times slower, which is not planned: %s: bfloat16",
+                where, compute ? "bnb_4bit_compute_dtype" : key, compute || dtype ? "float32" : "not given, which is float32 in TRL",
+                compute ? "bnb_4bit_compute_dtype" : key) : 0;
+}
+
 int recipe_check_attention(const json_t *config, enum recipe_form form, const char *where)
 {
     static const char *const factorys[] = { "auto", "disabled", "sdpa", "fa2", "fa3", NULL };
