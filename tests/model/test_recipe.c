@@ -603,9 +603,6 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
         plan_free(&p);
     }
     /* What TRL itself refuses. */
-    /* bitsandbytes multiplies in the dtype that TRL gives it, fp32 where it is not told (MatMul4Bit.backward() has no autocast) */
-    refuses("model_name_or_path: llama-2-7b\nmax_length: 64\nuse_peft: true\nlora_target_modules: all-linear\nload_in_4bit: true\n", 0, "dtype: not given, which is float32");
-    refuses("model_name_or_path: llama-2-7b\nmax_length: 64\nuse_peft: true\nlora_target_modules: all-linear\nload_in_4bit: true\ndtype: float32\n", 0, "dtype: float32: what packed");
     refuses("model_name_or_path: x\nmax_length: 64\nloss_type: foo\n", 0, "loss_type: foo: of this trainer's losses TRL has nll dft chunked_nll");
     refuses("model_name_or_path: x\nmax_length: 64\nuse_liger_kernel: true\nliger_kernel_config: {fused_linear_cross_entropy: true}\n", 0,
             "fused_linear_cross_entropy: TRL refuses it");
