@@ -682,7 +682,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     if (in.form == RECIPE_AXOLOTL && recipe_read_rounding(config, where, p, notes) < 0)
         return -1;
     struct recipe_about about = { config, in.form, adapts, pure, launch != NULL };
-    if (recipe_check_embedding(&about, p, where) < 0)
+    if (recipe_check_embedding(&about, p, where) < 0 || recipe_check_int8(&about, p, where) < 0)
         return -1;
     recipe_read_attention(&about, p);
     recipe_note(&about, p, notes);

@@ -170,6 +170,18 @@ int recipe_check_embedding(const struct recipe_about *of, const struct plan *p, 
                        "which is not planned: attn_implementation: flash_attention_2", where) : 0;
 }
 
+/* Layers in int8 multiply gradients in the dtype of their inputs (MatMul8bitLt.backward(), which has no autocast), and TRL loads a model in fp32 unless its
+ * dtype is given: norms, residuals and what the layers hand on are fp32, too. */
+int recipe_check_int8(const struct recipe_about *of, const struct plan *p, const char *where)
+{
+    const char *key = recipe_key(of->config, RECIPE_TRL, SAYS_DTYPE), *dtype = json_string_value(json_object_get(of->config, key));
+    bool wide = dtype ? !strcmp(dtype, "float32") : !recipe_asks_checkpoint(of->config, of->form);
+
+    return of->form == RECIPE_TRL && p->train.base == BASE_INT8 && wide && p->precision != DT_FP32
+         ? fail("%s: %s: %s: layers in int8 multiply their gradients in the dtype of their inputs, fp32 then, many times slower than 16 bits, which is not planned: "
+                "%s: bfloat16", where, key, dtype ? dtype : "not given, float32 in TRL", key) : 0;
+}
+
 int recipe_check_attention(const json_t *config, enum recipe_form form, const char *where)
 {
     static const char *const factorys[] = { "auto", "disabled", "sdpa", "fa2", "fa3", NULL };

@@ -603,6 +603,9 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
         plan_free(&p);
     }
     /* What TRL itself refuses. */
+    /* MatMul8bitLt.backward() multiplies in its input's dtype, which is the model's: TRL's is fp32 where it is not told */
+    refuses("model_name_or_path: llama-2-7b\nmax_length: 64\nuse_peft: true\nlora_target_modules: all-linear\nload_in_8bit: true\n", 0, "dtype: not given, float32 in TRL");
+    refuses("model_name_or_path: llama-2-7b\nmax_length: 64\nuse_peft: true\nlora_target_modules: all-linear\nload_in_8bit: true\ndtype: float32\n", 0, "dtype: float32: layers");
     refuses("model_name_or_path: x\nmax_length: 64\nloss_type: foo\n", 0, "loss_type: foo: of this trainer's losses TRL has nll dft chunked_nll");
     refuses("model_name_or_path: x\nmax_length: 64\nuse_liger_kernel: true\nliger_kernel_config: {fused_linear_cross_entropy: true}\n", 0,
             "fused_linear_cross_entropy: TRL refuses it");
