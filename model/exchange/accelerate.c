@@ -554,17 +554,22 @@ static int check_top(const struct import *in, const json_t *config)
     return check_keys(in, json_object_get(config, "dynamo_config"), "", dynamo_known, nothing, "");
 }
 
-/* torch.compile() around the model, by TorchDynamoPlugin; accelerate reads an older file's dynamo_backend as a dynamo_config of its own. */
+/* torch.compile() around the model, by TorchDynamoPlugin; accelerate reads an older file's dynamo_backend as a dynamo_config of its own, in
+ * place of one that is there (config_args.py). */
 static int read_compile(const struct import *in, const json_t *config)
 {
-    const json_t *dynamo = json_object_get(config, "dynamo_config");
-    const json_t *old = json_object_get(config, "dynamo_backend");
-    const char *backend = json_string_value(json_is_object(dynamo) && json_object_size(dynamo) ?
-                                            json_object_get(dynamo, "dynamo_backend") : old);
-    const char *mode = json_string_value(json_object_get(dynamo, "dynamo_mode"));
+    static const char *const backends[] = { "NO", "EAGER", "AOT_EAGER", "INDUCTOR", "AOT_TS_NVFUSER", "NVPRIMS_NVFUSER", "CUDAGRAPHS", "OFI", "FX2TRT", "ONNXRT",
+                                            "TENSORRT", "AOT_TORCHXLA_TRACE_ONCE", "TORCHXLA_TRACE_ONCE", "IPEX", "TVM", "HPU_BACKEND", NULL };
+    const json_t *old = json_object_get(config, "dynamo_backend"), *dynamo = old && !json_is_null(old) ? NULL : json_object_get(config, "dynamo_config");
+    const json_t *said = dynamo ? json_object_get(dynamo, "dynamo_backend") : old;
+    const char *mode = json_string_value(json_object_get(dynamo, "dynamo_mode")), *backend;
     struct plan *p = in->p;
+    int which = 0;
 
-    if (!backend || !strcasecmp(backend, "NO"))
+    if (!json_is_false(said) && get_word(in, dynamo ? dynamo : config, "dynamo_backend", backends, &which) < 0)
+        return -1;
+    backend = backends[which];
+    if (which == 0)
         return 0;
     bool graphs = mode && (!strcmp(mode, "reduce-overhead") || !strcmp(mode, "max-autotune"));
     bool blocks = !strcasecmp(backend, "INDUCTOR") && json_is_true(json_object_get(dynamo, "dynamo_use_regional_compilation")) &&

@@ -262,7 +262,7 @@ static int read_launch(struct form_file *f)
 {
     static const char *const silent[] = { "", "config_file", "multi_gpu", "main_process_port", "main_process_ip", "machine_rank", "rdzv_backend", "rdzv_conf",
                                           "max_restarts", "role", "monitor_interval", "tee", "num_cpu_threads_per_process", "gpu_ids", "same_network",
-                                          "debug", "dynamo_backend" };
+                                          "debug" };
     const json_t *before = json_object_get(f->launcher, "");
     bool accelerates = false;
     char path[512];
