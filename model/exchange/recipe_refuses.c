@@ -3,6 +3,7 @@
  * A figure that is wrong by more than a percent is refused: a note beside it would not reach those who read the verdict. */
 #include "model/exchange/recipe_refuses.h"
 
+#include <stdint.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -88,6 +89,37 @@ static int check_trainer(const json_t *config, enum recipe_form form, const char
     for (size_t i = 0; i < COUNT(keys); i++)
         if (asks(config, keys[i]))
             return fail("%s: %s: the trainer of TRL's that takes it is not planned: sft, dpo, kto, reward, grpo and rloo are", where, keys[i]);
+    return 0;
+}
+
+static bool begins(const char *key, const char *const *parts, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strncmp(key, parts[i], strlen(parts[i])))
+            return true;
+    return false;
+}
+
+/* Keys of scripts of somebody's own beside TrainingArguments that say that another model trains, or another part of it (LLaVA's, Qwen-VL's, LMFlow's), and those
+ * of ms-swift, whose arguments inherit TrainingArguments. */
+static int check_own_model(const json_t *config, enum recipe_form form, const char *where)
+{
+    static const char *const towers[] = { "vision_", "mm_", "tune_mm_", "pretrain_mm_", "image_", "video_", "audio_", "max_pixels", "min_pixels", "multimodal", "is_multimodal" };
+    static const char *const parts[] = { "freeze_", "tune_", "unfreeze_", "trainable" }, *const swifts[] = { "tuner_type", "train_type", "sft_type", "rlhf_type" };
+    const char *key;
+    json_t *v;
+
+    for (size_t i = 0; form != RECIPE_AXOLOTL && i < COUNT(swifts); i++)
+        if (json_object_get(config, swifts[i]))
+            return fail("%s: %s: a key of ms-swift's, which is not read", where, swifts[i]);
+    json_object_foreach((json_t *)(uintptr_t)config, key, v) {
+        if ((form != RECIPE_TRL && form != RECIPE_TRANSFORMERS) || !asks(config, key))
+            continue;
+        if (begins(key, towers, COUNT(towers)) || strstr(key, "_vision"))
+            return fail("%s: %.60s: training on pictures or sound is not planned, a recipe of text alone is" RECORDED_WAY, where, key);
+        if (begins(key, parts, COUNT(parts)))
+            return fail("%s: %.60s: a key of a script's own that says what trains, which is not read: all of the model, or TRL's use_peft, is", where, key);
+    }
     return 0;
 }
 
@@ -217,7 +249,7 @@ int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *
 {
     const char *refers = recipe_refers(config, form), *head = another_head(config, form);
 
-    if (check_loop(config, form, where) < 0 || check_owner(config, form, where) < 0 || check_trainer(config, form, where) < 0 || check_own_adapters(config, form, where) < 0)
+    if (check_loop(config, form, where) < 0 || check_own_model(config, form, where) < 0 || check_owner(config, form, where) < 0 || check_trainer(config, form, where) < 0 || check_own_adapters(config, form, where) < 0)
         return -1;
     if (head)
         return fail("%s: %s: a model with a head of classes is not planned: the plan's head is of the whole vocabulary", where, head);
