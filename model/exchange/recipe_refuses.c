@@ -73,7 +73,7 @@ static const char *another_head(const json_t *config, enum recipe_form form)
 static int check_trainer(const json_t *config, enum recipe_form form, const char *where)
 {
     static const char *const keys[] = { "teacher_model_name_or_path", "reward_model_path", "sft_model_path", "num_ppo_epochs", "judge", "missing_eos_penalty",
-                                        "tpo_alpha", "cpo_alpha", "simpo_gamma", "teacher_model_revision" };
+                                        "tpo_alpha", "cpo_alpha", "simpo_gamma", "teacher_model_revision", "gamma_beta_ratio", "trainer_type" };
     static const char *const losses[] = { "orpo", "simpo" };
     const char *program = json_string_value(json_object_get(config, RECIPE_TRL_PROGRAM)), *rl = json_string_value(json_object_get(config, "rl"));
     enum trl_trainer ignored;
@@ -105,6 +105,7 @@ static bool begins(const char *key, const char *const *parts, size_t n)
 static int check_own_model(const json_t *config, enum recipe_form form, const char *where)
 {
     static const char *const towers[] = { "vision_", "mm_", "tune_mm_", "pretrain_mm_", "image_", "video_", "audio_", "max_pixels", "min_pixels", "multimodal", "is_multimodal" };
+    static const char *const pairs[] = { "query_max_len", "passage_max_len", "train_group_size", "sentence_pooling_method" };
     static const char *const parts[] = { "freeze_", "tune_", "unfreeze_", "trainable" }, *const swifts[] = { "tuner_type", "train_type", "sft_type", "rlhf_type" };
     const char *key;
     json_t *v;
@@ -117,6 +118,8 @@ static int check_own_model(const json_t *config, enum recipe_form form, const ch
             continue;
         if (begins(key, towers, COUNT(towers)) || strstr(key, "_vision"))
             return fail("%s: %.60s: training on pictures or sound is not planned, a recipe of text alone is" RECORDED_WAY, where, key);
+        if (begins(key, pairs, COUNT(pairs)))
+            return fail("%s: %.60s: training of embeddings, whose loss compares texts, is not planned: that of the next token is", where, key);
         if (begins(key, parts, COUNT(parts)))
             return fail("%s: %.60s: a key of a script's own that says what trains, which is not read: all of the model, or TRL's use_peft, is", where, key);
     }
@@ -267,6 +270,8 @@ int recipe_check_trains(const json_t *config, enum recipe_form form, const char 
 
     if (form != RECIPE_AXOLOTL && form != RECIPE_TRL && (json_is_false(trains) || (word && !strcmp(word, "false"))))
         return fail("%s: do_train: false: nothing trains by this file", where);
+    if (form == RECIPE_TRANSFORMERS && !trains && asks(config, "do_predict"))
+        return fail("%s: do_predict: transformers' scripts train with do_train alone: nothing trains by this file", where);
     if (form != RECIPE_FACTORY || json_is_true(trains) || (word && !strcmp(word, "true")))
         return 0;
     for (size_t i = 0; i < COUNT(others); i++) {
