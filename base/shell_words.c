@@ -138,8 +138,11 @@ json_t *shell_words(const char *text)
 
 json_t *shell_value(const char *s)
 {
+    json_t *mapping = *s == '{' ? json_loads(s, JSON_REJECT_DUPLICATES, NULL) : NULL;
     char *end;
 
+    if (mapping)
+        return mapping;
     if (!strcasecmp(s, "true") || !strcasecmp(s, "false"))
         return json_boolean(!strcasecmp(s, "true"));
     errno = 0;

@@ -3,6 +3,7 @@
  * (FullyShardedDataParallelPlugin, DeepSpeedPlugin), utils/fsdp_utils.py. */
 #include "model/arch/training.h"
 #include "model/exchange/accelerate.h"
+#include "model/exchange/accelerate_checks.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -15,6 +16,7 @@
 #include "model/exchange/ds_config.h"
 #include "model/exchange/export.h"
 #include "model/exchange/unread.h"
+#include "model/plan/attention.h"
 #include "model/plan/knob.h"
 #include "model/plan/root_units.h"
 
@@ -139,7 +141,7 @@ static int check_cluster(const struct import *in, const json_t *config)
         || get_count(in, config, "num_machines", &machines) < 0)
         return -1;
     unread_ranks(in->notes, "num_processes", processes, c->world_size);
-    if (!processes && machines && machines != c->nodes)
+    if (machines && machines != c->nodes)
         notes_add(in->notes, "num_machines: the file starts %" PRId64 " nodes, the plan has %" PRId64 ", those of --cluster", machines, (int64_t)c->nodes);
     return 0;
 }
@@ -205,33 +207,6 @@ static int read_checkpointing(const struct import *in, const json_t *fsdp, bool 
     return 0;
 }
 
-/* Is `name` among the classes that a text lists?  With n letters of it: does one of them begin so? */
-static bool lists_class(const char *text, const char *name, size_t n)
-{
-    for (const char *at = text; at && (at += strspn(at, ", "), *at); at += strcspn(at, ", "))
-        if (n ? !strncmp(at, name, n) : strcspn(at, ", ") == strlen(name) && !strncmp(at, name, strlen(name)))
-            return true;
-    return false;
-}
-
-/* A part of a block, such as MixtralSparseMoeBlock, makes other units than the block's class does.  (A class of another model accelerate does not
- * find, and stops.) */
-static int check_wrapped_class(const struct import *in, const json_t *fsdp)
-{
-    const json_t *said = json_object_get(fsdp, "fsdp_transformer_layer_cls_to_wrap");
-    const char *block = export_block_class(in->p), *end = block ? strstr(block, "DecoderLayer") : NULL, *other = NULL;
-    bool found = false;
-
-    for (size_t i = 0; end && i < (json_is_array(said) ? json_array_size(said) : 1); i++) {
-        const char *text = json_string_value(json_is_array(said) ? json_array_get(said, i) : said);
-        found |= lists_class(text, block, 0);
-        found |= text && strstr(text, "DecoderLayer");      /* of the model around this one, as Qwen3VLTextDecoderLayer */
-        other = lists_class(text, block, (size_t)(end - block)) ? text : other;
-    }
-    return found || !other ? 0 : fail("%s: fsdp_transformer_layer_cls_to_wrap: %s: units that are not whole blocks (%s) are not supported yet", in->where,
-                                      other, block);
-}
-
 static int read_wrap(const struct import *in, const json_t *fsdp)
 {
     int policy = 2;         /* the plugin's own default is NO_WRAP */
@@ -242,7 +217,7 @@ static int read_wrap(const struct import *in, const json_t *fsdp)
         return fail("%s: fsdp_auto_wrap_policy: SIZE_BASED_WRAP is not supported; "
                     "TRANSFORMER_BASED_WRAP and NO_WRAP are", in->where);
     in->p->unit = policy == 0 ? UNIT_BLOCK : UNIT_MODEL;
-    if (policy == 0 && check_wrapped_class(in, fsdp) < 0)
+    if (policy == 0 && accelerate_check_wrapped(fsdp, in->where, in->p, in->notes) < 0)
         return -1;
     if (json_object_get(fsdp, "fsdp_ignored_modules")
         && !json_is_null(json_object_get(fsdp, "fsdp_ignored_modules")))
@@ -272,6 +247,8 @@ static int read_fsdp1(const struct import *in, const json_t *fsdp)
         && !json_object_get(fsdp, "fsdp_backward_prefetch"))
         notes_add(in->notes, "fsdp_backward_prefetch_policy is not read by accelerate launch; "
                   "fsdp_backward_prefetch is");
+    if (json_object_get(fsdp, "fsdp_reshard_after_forward") && !json_is_null(json_object_get(fsdp, "fsdp_reshard_after_forward")))
+        notes_add(in->notes, "fsdp_reshard_after_forward is FSDP2's: with fsdp_version 1 fsdp_sharding_strategy says it");
     if (read_fsdp_knobs(in, fsdp) < 0 || get_bool(in, fsdp, "fsdp_limit_all_gathers", &p->fsdp.limit_all_gathers) < 0)
         return -1;
     if (p->fsdp.sharding_strategy >= FSDP1_HYBRID_SHARD)
@@ -328,6 +305,24 @@ static int read_mesh(const struct import *in, const json_t *mesh)
     return 0;
 }
 
+/* The attention between Ulysses' exchanges (DeepSpeedSequenceParallelConfig). */
+static int read_ulysses(const struct import *in, const json_t *mesh)
+{
+    static const char *const backends[] = { "deepspeed", NULL }, *const attentions[] = { "sdpa", "flash_attention_2", "flash_attention_3", NULL };
+    static const enum attention_by by[] = { ATTENTION_BY_SDPA, ATTENTION_BY_FLASH_2, ATTENTION_BY_FLASH_3 };
+    bool ignored = false;
+    int which = 0;
+
+    if (get_word(in, mesh, "parallelism_config_sp_backend", backends, &which) < 0 || get_bool(in, mesh, "parallelism_config_sp_seq_length_is_variable", &ignored) < 0)
+        return -1;
+    which = 0;
+    if (get_word(in, mesh, "parallelism_config_sp_attn_implementation", attentions, &which) < 0)
+        return -1;
+    if (attention_takes(in->p, by[which]))
+        in->p->attention = by[which];
+    return 0;
+}
+
 /* Under other distributed types: DeepSpeed has Ulysses, the others no mesh. */
 static int read_other_mesh(const struct import *in, const json_t *mesh)
 {
@@ -341,6 +336,7 @@ static int read_other_mesh(const struct import *in, const json_t *mesh)
     if (s.ulysses > 1) {
         in->p->parallel.context = s.ulysses;
         knob_follow(in->p, NULL, NULL);
+        return read_ulysses(in, mesh);
     }
     return 0;
 }
@@ -354,6 +350,8 @@ static int read_fsdp2(const struct import *in, const json_t *fsdp)
         return -1;
     if (prefetch)
         return fail("%s: fsdp_forward_prefetch: accelerate refuses it for FSDP2", in->where);
+    if (json_object_get(fsdp, "fsdp_sharding_strategy") && !json_is_null(json_object_get(fsdp, "fsdp_sharding_strategy")))
+        notes_add(in->notes, "fsdp_sharding_strategy is FSDP1's: with fsdp_version 2 fsdp_reshard_after_forward says it, %s here", reshard ? "true" : "false");
     /* the root is always left at None (fsdp2_prepare_model) */
     in->p->fsdp.reshard_after_forward = reshard ? -1 : 0;
     return 0;
@@ -411,7 +409,7 @@ static void add_offload(const struct import *in, const json_t *section, const ch
     snprintf(key, sizeof key, "%s_device", of);
     device = json_string_value(json_object_get(section, key));
     if (!device || !strcasecmp(device, "none"))
-        return;
+        return;             /* accelerate_check_deepspeed() has seen others */
     snprintf(key, sizeof key, "%s_nvme_path", of);
     path = json_string_value(json_object_get(section, key));
     if (!strcasecmp(device, "nvme"))
@@ -464,8 +462,8 @@ static json_t *plugin_config(const struct import *in, const json_t *section)
     int64_t stage = 2;
     const json_t *v = json_object_get(section, "zero_stage");
 
-    if (json_is_integer(v))
-        stage = json_integer_value(v);
+    if (v && !json_is_null(v))
+        stage = json_is_string(v) ? strtoll(json_string_value(v), NULL, 10) : json_integer_value(v);
     json_object_set_new(zero, "stage", json_integer(stage));
     for (int i = 0; offloads[i]; i++)
         add_offload(in, section, offloads[i], zero);
@@ -491,7 +489,7 @@ static int read_deepspeed(const struct import *in, const json_t *config, enum dt
     json_t *ds;
     int rc;
 
-    if (check_keys(in, section, "deepspeed_config", deepspeed_known, none_refused, "") < 0
+    if (check_keys(in, section, "deepspeed_config", deepspeed_known, none_refused, "") < 0 || accelerate_check_deepspeed(section, in->where, in->notes) < 0
         || (file && refuse_beside_file(in, section) < 0))
         return -1;
     ds = file ? load_beside(in->where, file) : plugin_config(in, section);
@@ -542,7 +540,10 @@ static int check_top(const struct import *in, const json_t *config)
     json_object_foreach((json_t *)(uintptr_t)config, name, v)
         if (!listed(top_known, name))
             return fail("%s: %s: unknown key; accelerate refuses it too", in->where, name);
-    if (json_is_true(json_object_get(config, "use_cpu")))
+    bool cpu = false;
+    if (get_bool(in, config, "use_cpu", &cpu) < 0)
+        return -1;
+    if (cpu)
         return fail("%s: use_cpu: training on CPUs is not planned: false is", in->where);
     for (int i = 0; sections[i]; i++) {
         const json_t *section = json_object_get(config, sections[i]);
@@ -553,17 +554,22 @@ static int check_top(const struct import *in, const json_t *config)
     return check_keys(in, json_object_get(config, "dynamo_config"), "", dynamo_known, nothing, "");
 }
 
-/* torch.compile() around the model, by TorchDynamoPlugin; accelerate reads an older file's dynamo_backend as a dynamo_config of its own. */
+/* torch.compile() around the model, by TorchDynamoPlugin; accelerate reads an older file's dynamo_backend as a dynamo_config of its own, in
+ * place of one that is there (config_args.py). */
 static int read_compile(const struct import *in, const json_t *config)
 {
-    const json_t *dynamo = json_object_get(config, "dynamo_config");
-    const json_t *old = json_object_get(config, "dynamo_backend");
-    const char *backend = json_string_value(json_is_object(dynamo) && json_object_size(dynamo) ?
-                                            json_object_get(dynamo, "dynamo_backend") : old);
-    const char *mode = json_string_value(json_object_get(dynamo, "dynamo_mode"));
+    static const char *const backends[] = { "NO", "EAGER", "AOT_EAGER", "INDUCTOR", "AOT_TS_NVFUSER", "NVPRIMS_NVFUSER", "CUDAGRAPHS", "OFI", "FX2TRT", "ONNXRT",
+                                            "TENSORRT", "AOT_TORCHXLA_TRACE_ONCE", "TORCHXLA_TRACE_ONCE", "IPEX", "TVM", "HPU_BACKEND", NULL };
+    const json_t *old = json_object_get(config, "dynamo_backend"), *dynamo = old && !json_is_null(old) ? NULL : json_object_get(config, "dynamo_config");
+    const json_t *said = dynamo ? json_object_get(dynamo, "dynamo_backend") : old;
+    const char *mode = json_string_value(json_object_get(dynamo, "dynamo_mode")), *backend;
     struct plan *p = in->p;
+    int which = 0;
 
-    if (!backend || !strcasecmp(backend, "NO"))
+    if (!json_is_false(said) && get_word(in, dynamo ? dynamo : config, "dynamo_backend", backends, &which) < 0)
+        return -1;
+    backend = backends[which];
+    if (which == 0)
         return 0;
     bool graphs = mode && (!strcmp(mode, "reduce-overhead") || !strcmp(mode, "max-autotune"));
     bool blocks = !strcasecmp(backend, "INDUCTOR") && json_is_true(json_object_get(dynamo, "dynamo_use_regional_compilation")) &&

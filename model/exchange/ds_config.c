@@ -188,7 +188,7 @@ static int set(const struct import *in, const char *section, const char *name, c
         (json_is_true(v) || json_integer_value(v) > 1))
         notes_add(in->notes, "zero_optimization.%s has no effect below stage 3", name);
     if (!k)
-        return 0;           /* DeepSpeed ignores at this stage what it reads: so do we */
+        return ds_names_check_idle(in->where, section, name, v);
     named = *k;
     named.object = section;
     named.name = name;
@@ -345,8 +345,8 @@ static int read_zero_key(const struct import *in, const char *name, const json_t
         return is_auto(v) ? fill_hidden(in, name) : set(in, "zero_optimization", name, v);
     if (not_yet && not_yet[0])
         return fail("%s: zero_optimization.%s: %s", in->where, name, not_yet);
-    if (!strcmp(name, "allgather_partitions") && json_is_false(v))
-        return fail("%s: zero_optimization.allgather_partitions: false is not supported", in->where);
+    if (!strcmp(name, "allgather_partitions") && !json_is_true(v))
+        return fail("%s: zero_optimization.allgather_partitions: %s", in->where, json_is_false(v) ? "false is not supported" : "expected true or false");
     if (!strcmp(name, "leaf_module"))
         notes_add(in->notes, "zero_optimization.leaf_module is not followed: modules are fetched "
                   "one by one");

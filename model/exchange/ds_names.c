@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "model/exchange/unread.h"
+#include "model/plan/knob.h"
 
 /* runtime/zero/config.py and runtime/tensor_parallel/config.py of DeepSpeed 0.19.8: every field with an alias. */
 static const struct name { const char *section, *field, *alias; } names[] = {
@@ -115,4 +116,17 @@ void ds_names_list_within(const char *section, const json_t *v, struct notes *no
 
     unread_section(&u, section, v);
     unread_end(&u);
+}
+
+/* DeepSpeed ignores at this stage what it reads, and so do we; but it reads it (pydantic), and takes no value of another kind. */
+int ds_names_check_idle(const char *where, const char *section, const char *name, const json_t *v)
+{
+    const struct knob *k = knob_named(KNOB_DS, section, name, ~UINT64_C(0));
+    bool truth = k && (k->type == KNOB_BOOL || k->type == KNOB_FLAG), number = k && (k->type == KNOB_INT || k->type == KNOB_REAL);
+
+    if (json_is_null(v) || is_auto(v))
+        return 0;
+    if (truth && !json_is_boolean(v))
+        return fail("%s: %s.%s: expected true or false", where, section, name);
+    return number && (!json_is_number(v) || json_number_value(v) < 0) ? fail("%s: %s.%s: expected a number from 0 on", where, section, name) : 0;
 }

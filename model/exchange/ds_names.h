@@ -23,4 +23,7 @@ void ds_names_list_unknown(const json_t *config, struct notes *notes);
 /* Of a section that is off, or that says nothing of a step. */
 void ds_names_list_within(const char *section, const json_t *v, struct notes *notes);
 
+/* A key that DeepSpeed reads and does nothing with at this stage: 0, or -1 reported, a value of another kind than it takes. */
+int ds_names_check_idle(const char *where, const char *section, const char *name, const json_t *v);
+
 #endif

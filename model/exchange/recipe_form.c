@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/hf_packed.h"
 #include "model/arch/recorded.h"
 #include "model/exchange/recipe.h"
 #include "model/exchange/recipe_refuses.h"
@@ -100,6 +101,9 @@ int recipe_check_text(const json_t *config, enum recipe_form form, const char *w
         return fail("%s: qat: %s", where, !strcmp(json_string_value(json_object_get(qat, "weight_dtype")) ? json_string_value(json_object_get(qat, "weight_dtype")) : "", "nvfp4")
                     ? "torchao refuses what axolotl gives it for nvfp4 (\"Unexpected base config: NVFP4WeightOnlyConfig\"), so such a run does not start"
                     : "of axolotl's fake quantisation int8 with int4 weights is planned (activation_dtype, weight_dtype)");
+    const char *model = json_string_value(json_object_get(config, form == RECIPE_AXOLOTL ? "base_model" : "model_name_or_path"));
+    if (hf_packed_otherwise(model))
+        return fail("%s: %.80s: weights packed before training are not planned", where, model);
     if (form == RECIPE_AXOLOTL && packed_by(config))
         return fail("%s: %s: weights packed before training are not planned", where, packed_by(config));
     return recipe_refuse_step(config, form, where);
@@ -204,7 +208,8 @@ enum trl_trainer recipe_trl_trainer(const json_t *config)
                                               "sppo_hard", "aot", "aot_pair", "discopop" };
     const char *program = json_string_value(json_object_get(config, RECIPE_TRL_PROGRAM));
     enum trl_trainer named;
-    const char *loss = json_string_value(json_object_get(config, "loss_type"));
+    const json_t *losses = json_object_get(config, "loss_type");
+    const char *loss = json_string_value(json_is_array(losses) ? json_array_get(losses, 0) : losses);
     const char *task = json_string_value(json_object_get(config, "lora_task_type"));
 
     if (program && recipe_trl_program(program, &named))

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/yaml.h"
+#include "model/arch/hf_packed.h"
 #include "model/arch/training.h"
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
@@ -22,6 +23,7 @@
 #include "model/exchange/recipe_refuses.h"
 #include "model/exchange/recipe_rounding.h"
 #include "model/exchange/recipe_targets.h"
+#include "model/exchange/recipe_types.h"
 #include "model/exchange/recipe_unfrozen.h"
 #include "model/exchange/titan_import.h"
 #include "model/plan/knob.h"
@@ -162,6 +164,11 @@ static int read_base(const struct import *in, struct training *t)
     if (bits > 0 && method && strcmp(method, "bnb") && strcmp(method, "bitsandbytes"))
         return fail("%s: quantization_method: \"%s\" is not modelled: bnb is", in->where, method);
     t->base = four || (bits > 3 && bits < 5) ? (twice ? BASE_NF4_DOUBLE : BASE_NF4) : eight || bits > 7 ? BASE_INT8 : BASE_PLAIN;
+    if (hf_packed_nf4(get_text(in, SAYS_MODEL)) && t->base != BASE_NF4_DOUBLE) {
+        notes_add(in->notes, "%.80s is packed already, in NF4 with double quantisation, which goes before what the recipe says%s", get_text(in, SAYS_MODEL),
+                  strstr(get_text(in, SAYS_MODEL), "-unsloth-") ? "; some of its layers are in 16 bits: more than planned" : "");
+        t->base = BASE_NF4_DOUBLE;
+    }
     return 0;
 }
 
@@ -192,9 +199,11 @@ static int refuse_packed(const struct import *in, enum base_dtype base)
 {
     enum recipe_word word = in->form == RECIPE_FACTORY ? SAYS_BITS : base == BASE_INT8 ? SAYS_8BIT : SAYS_4BIT;
 
+    if (hf_packed_nf4(get_text(in, SAYS_MODEL)))
+        word = SAYS_MODEL;
     return base == BASE_PLAIN ? -1 : fail("%s: %s: packed weights do not train: %s asks for adapters beside them (%s)", in->where,
                                           recipe_key(in->config, in->form, word), recipe_form_name(in->form),
-                                          recipe_key(in->config, in->form, in->form == RECIPE_TRL ? SAYS_ADAPTS : SAYS_KIND));
+                                          in->form == RECIPE_TRANSFORMERS ? "PEFT" : recipe_key(in->config, in->form, in->form == RECIPE_TRL ? SAYS_ADAPTS : SAYS_KIND));
 }
 
 /* *adapts: PEFT's adapters; otherwise everything trains. */
@@ -302,8 +311,8 @@ static int read_batch(const struct import *in)
     if (p->seq == 0 && in->form == RECIPE_TRL && json_is_null(json_object_get(in->config, recipe_key(in->config, in->form, SAYS_SEQ))))
         return fail("%s: %s: null: samples are as long as they are: give --seq", in->where, recipe_key(in->config, in->form, SAYS_SEQ));
     if (p->seq == 0 && in->form == RECIPE_TRL && recipe_trl_trainer(in->config) == TRL_GRPO)
-        notes_add(in->notes, "a sample is max_prompt_length %" PRId64 " and max_completion_length %" PRId64 " tokens",
-                  count_of(in, "max_prompt_length", 512), count_of(in, "max_completion_length", 512));
+        notes_add(in->notes, "a sample is max_prompt_length %" PRId64 " and max_completion_length %" PRId64 " tokens%s", count_of(in, "max_prompt_length", 512),
+                  count_of(in, "max_completion_length", 512), count_of(in, "max_prompt_length", 0) ? "" : ": TRL 1.10 cuts no prompts, older ones at 512 tokens");
     else if (p->seq == 0 && in->form == RECIPE_TRANSFORMERS)
         notes_add(in->notes, "%s %" PRId64 " is taken as the samples' length", count_of(in, "block_size", 0) > 0 ? "block_size" : "model_max_length", seq);
     else if (p->seq == 0 && !value(in, SAYS_SEQ))
@@ -336,8 +345,11 @@ static json_t *fsdp_document(const struct import *in, const char *words)
 {
     static const char *const mixed[] = { [DT_FP32] = "no", [DT_BF16] = "bf16", [DT_FP16] = "fp16" };
     json_t *section_of = value(in, SAYS_FSDP_CONFIG) ? section(in, SAYS_FSDP_CONFIG) : json_object(), *doc = NULL;
+    json_t *wrapped = json_object_get(in->config, "fsdp_transformer_layer_cls_to_wrap");        /* TrainingArguments' own until 5.0 */
     double version = 0;
 
+    if (section_of && wrapped && !json_is_null(wrapped))
+        json_object_set(section_of, "transformer_layer_cls_to_wrap", wrapped);
     if (section_of && get_number(in, SAYS_FSDP_VERSION, 1, &version) == 0)
         doc = recipe_fsdp_document(&(struct recipe_fsdp){ in->form, in->where, words, in->config, section_of, (int64_t)version,
                                                           mixed[in->p->precision], in->p->cluster.world_size, in->notes });
@@ -576,18 +588,6 @@ static void find_unused(const struct import *in, bool adapts)
         p->ddp.find_unused_parameters = usual;
 }
 
-static int check_dtype(const struct import *in)
-{
-    static const char *const known[] = { "auto", "bfloat16", "float16", "float32" };
-    const char *dtype = get_text(in, SAYS_DTYPE);
-
-    for (size_t i = 0; dtype && i < sizeof known / sizeof *known; i++)
-        if (!strcmp(dtype, known[i]))
-            return 0;
-    return dtype ? fail("%s: %s: \"%.40s\" is none of auto, bfloat16, float16 and float32", in->where,
-                        recipe_key(in->config, in->form, SAYS_DTYPE), dtype) : 0;
-}
-
 /* Are the weights that train loaded in 16 bits? */
 static bool loads_narrow(const struct import *in)
 {
@@ -634,15 +634,15 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     if (recipe_is_factorys_second(config))
         return fail("%s: model: LLaMA-Factory's second form (USE_V1) is not read: give the keys of its first, model_name_or_path and others",
                     where);
-    if (recipe_check_text(config, in.form, where) < 0 || recipe_check_attention(config, in.form, where) < 0)
+    if (recipe_check_types(config, in.form, where) < 0 || recipe_check_text(config, in.form, where) < 0 || recipe_check_attention(config, in.form, where) < 0)
         return -1;
+    if (value(&in, SAYS_FSDP) && (json_is_number(value(&in, SAYS_FSDP)) || json_is_object(value(&in, SAYS_FSDP))))
+        return expected(&in, SAYS_FSDP, "words, or true");
     recipe_fsdp_words(value(&in, SAYS_FSDP), words);
     if (value(&in, SAYS_DEEPSPEED) && (words[0] || value(&in, SAYS_FSDP_CONFIG)))
         return fail("%s: deepspeed and fsdp exclude each other", where);
     if (recipe_check_trains(config, in.form, where, notes) < 0 || read_training(&in, &adapts) < 0 || get_bool(&in, SAYS_PURE, &pure) < 0 || read_precision(&in, pure) < 0
         || read_batch(&in) < 0)
-        return -1;
-    if (in.form == RECIPE_TRL && check_dtype(&in) < 0)
         return -1;
     p->framework_version[0] = '\0';
     narrow = pure || in.form == RECIPE_AXOLOTL || (in.form == RECIPE_TRL ? loads_narrow(&in) : adapts);
@@ -682,7 +682,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     if (in.form == RECIPE_AXOLOTL && recipe_read_rounding(config, where, p, notes) < 0)
         return -1;
     struct recipe_about about = { config, in.form, adapts, pure, launch != NULL };
-    if (recipe_check_embedding(&about, p, where) < 0)
+    if (recipe_check_embedding(&about, p, where) < 0 || recipe_check_int8(&about, p, where) < 0)
         return -1;
     recipe_read_attention(&about, p);
     recipe_note(&about, p, notes);

@@ -96,6 +96,7 @@ static const struct { const char *key, *why; } matters[] = {
     { "neftune_noise_alpha", "noise as large as the embedding's output" },
     { "assistant_only_loss", "the loss scores fewer positions: planned are all" }, { "completion_only_loss", "the loss scores fewer positions: planned are all" },
     { "sample_packing", "every sample counts as full, packed or not" }, { "packing", "every sample counts as full, packed or not" },
+    { "padding_free", "every sample counts as full, padded or not" },
     { "neat_packing", "every sample counts as full; its mask is left out" }, { "optim_target_modules", "GaLore's states are smaller" },
     { "accelerator_config", "gradient accumulation may synchronise each micro-step" },
     { "gradient_checkpointing_kwargs", "but for use_reentrant" },
@@ -116,6 +117,7 @@ static const struct { const char *key, *why; } matters[] = {
 
 /* Names, or (with *) what they begin with, of keys that say nothing of a step. */
 static const char *const silent[] = {
+    "bnb_config_kwargs",        /* recipe_import.c reads it, and what else is there is listed */
     "use_reentrant_gc",         /* recipe_checkpoints.c reads it, and says what the plan has not */
     "output_dir", "overwrite_output_dir", "num_train_epochs", "num_epochs", "max_steps", "learning_rate", "weight_decay", "adam_*",
     "optim_args", "warmup_*", "lr_*", "logging_*", "log_*", "plot_loss", "report_to", "run_name", "project",
@@ -155,10 +157,32 @@ static const char *const silent[] = {
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",       /* read, or refused */
 };
 
+/* Those of the list that one form alone has: another's program does not know them. */
+static const struct { const char *key; enum recipe_form form; } alone[] = {
+    { "block_size", RECIPE_TRANSFORMERS }, { "model_max_length", RECIPE_TRANSFORMERS }, { "data_path", RECIPE_TRANSFORMERS }, { "lazy_preprocess", RECIPE_TRANSFORMERS },
+    { "batch_size", RECIPE_AXOLOTL }, { "unfrozen_parameters", RECIPE_AXOLOTL }, { "use_eaft", RECIPE_AXOLOTL }, { "xformers_attention", RECIPE_AXOLOTL },
+    { "flash_attention", RECIPE_AXOLOTL }, { "flex_attention", RECIPE_AXOLOTL }, { "sdp_attention", RECIPE_AXOLOTL }, { "pad_to_sequence_len", RECIPE_AXOLOTL },
+    { "lora_model_dir", RECIPE_AXOLOTL }, { "qat", RECIPE_AXOLOTL }, { "liger_layer_norm", RECIPE_AXOLOTL }, { "reward_model", RECIPE_AXOLOTL },
+    { "use_reentrant_gc", RECIPE_FACTORY }, { "use_muon", RECIPE_FACTORY }, { "use_dft_loss", RECIPE_FACTORY }, { "use_eaft_loss", RECIPE_FACTORY },
+    { "mix_strategy", RECIPE_FACTORY }, { "quantization_method", RECIPE_FACTORY }, { "train_on_prompt", RECIPE_FACTORY }, { "pref_beta", RECIPE_FACTORY },
+    { "loss_type", RECIPE_TRL }, { "use_flash_attn", RECIPE_TRL }, { "use_flash_attention_2", RECIPE_TRL }, { "packing_strategy", RECIPE_TRL },
+    { "chat_template_format", RECIPE_TRL }, { "max_prompt_length", RECIPE_TRL }, { "num_iterations", RECIPE_TRL }, { "bnb_4bit_compute_dtype", RECIPE_TRL },
+    { "bnb_4bit_quant_storage", RECIPE_TRL }, { "scale_rewards", RECIPE_TRL }, { "steps_per_generation", RECIPE_TRL },
+};
+
+static bool is_silent(const char *key, enum recipe_form form)
+{
+    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
+        if (!strcmp(key, alone[i].key))
+            return alone[i].form == form;
+    return unread_is_among(key, silent, sizeof silent / sizeof *silent);
+}
+
 /* Mappings of which it is known what lies in them. */
 static const struct { const char *key, *known[8]; } mappings[] = {
     { "gradient_checkpointing_kwargs", { "use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop" } },
     { "activation_checkpointing_kwargs", { "use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop" } },
+    { "bnb_config_kwargs", { "bnb_4bit_use_double_quant", "llm_int8_has_fp16_weight", "llm_int8_threshold", "llm_int8_skip_modules" } },
     { "qat", { "activation_dtype", "weight_dtype", "group_size", "fake_quant_after_n_steps", "quantize_embedding" } },
     { "lr_scheduler_kwargs", { "min_lr", "min_lr_rate", "num_cycles", "power", "num_decay_steps", "lr_end", "decay_type", "min_lr_ratio" } },
 };
@@ -218,6 +242,17 @@ static bool is_read(const json_t *config, enum recipe_form form, const char *key
     return recipe_liger_reads(form, key);
 }
 
+const char *recipe_first_unknown(const json_t *config, enum recipe_form form)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)config, key, v)
+        if (*key && !is_read(config, form, key) && !why_it_matters(key) && !is_silent(key, form))
+            return key;
+    return NULL;
+}
+
 void recipe_list_rest(const json_t *config, enum recipe_form form, struct notes *notes)
 {
     struct unread u = { .notes = notes };
@@ -225,12 +260,11 @@ void recipe_list_rest(const json_t *config, enum recipe_form form, struct notes 
     json_t *v;
 
     json_object_foreach((json_t *)(uintptr_t)config, key, v) {
-        bool known = why_it_matters(key) || unread_is_among(key, silent, sizeof silent / sizeof *silent);
+        bool known = why_it_matters(key) || is_silent(key, form);
         if (is_read(config, form, key))
             continue;
         if (!known || !unread_asks_nothing(v))
-            unread_add(&u, key, is_plain_stage(key, v) ? NULL : why_it_matters(key),
-                       unread_is_among(key, silent, sizeof silent / sizeof *silent));
+            unread_add(&u, key, is_plain_stage(key, v) ? NULL : why_it_matters(key), is_silent(key, form));
         if (known)
             list_within(&u, key, v);
     }

@@ -92,6 +92,19 @@ static int set(struct plan *p, const char *where, const struct asks *asks, struc
 
 /* ---- the forms ---- */
 
+/* Arguments of apply_liger_kernel_to_FAMILY(), of which Python takes no other. */
+static int check_kernels(const json_t *of, const char *where)
+{
+    static const char *const known[] = { "rope", "rms_norm", "layer_norm", "swiglu", "geglu", "cross_entropy", "fused_linear_cross_entropy" };
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)of, key, v)
+        if (!is_among(key, known, sizeof known / sizeof *known))
+            return fail("%s: liger_kernel_config: %.60s is no kernel of Liger's", where, key);
+    return 0;
+}
+
 /* _apply_liger_kernel_to_instance(**liger_kernel_config): what is not in the config is as the family's function has it. */
 static int of_trainer(const json_t *config, const char *where, struct plan *p, struct notes *notes)
 {
@@ -102,7 +115,7 @@ static int of_trainer(const json_t *config, const char *where, struct plan *p, s
 
     if (said_of && !json_is_object(said_of) && !json_is_null(said_of))
         return fail("%s: liger_kernel_config: expected a mapping", where);
-    return said(config, "use_liger_kernel") > 0 ? set(p, where, &asks, notes) : 0;
+    return said(config, "use_liger_kernel") > 0 ? (check_kernels(said_of, where) < 0 ? -1 : set(p, where, &asks, notes)) : 0;
 }
 
 /* model_utils/liger_kernel.py knows fewer families. */

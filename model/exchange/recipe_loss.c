@@ -30,15 +30,8 @@ static bool is_planned(struct plan *p, char *why, size_t size)
 /* What TRL itself does not start with. */
 static int check_head(const json_t *config, const char *where, const struct plan *p)
 {
-    static const char *const kinds[] = { "nll", "dft", "chunked_nll" };
-    const char *kind = json_string_value(json_object_get(config, "loss_type"));
     const json_t *fused = json_object_get(json_object_get(config, "liger_kernel_config"), "fused_linear_cross_entropy");
-    bool known = !kind || recipe_trl_trainer(config) != TRL_SFT;
 
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        known = known || !strcmp(kind, kinds[i]);
-    if (!known)
-        return fail("%s: loss_type: %.40s: TRL's SFT has nll, dft and chunked_nll", where, kind);
     if (json_is_true(json_object_get(config, "use_liger_kernel")) && json_is_true(fused))
         return fail("%s: liger_kernel_config: fused_linear_cross_entropy: TRL refuses it since 1.15, whose loss has no logits either: leave it out", where);
     if (json_is_true(json_object_get(config, "packing")) && p->parallel.context > 1 && p->parallel.context_method != CONTEXT_ULYSSES)

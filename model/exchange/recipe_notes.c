@@ -6,6 +6,8 @@
 
 #include "base/fail.h"
 
+#include "model/arch/hf_packed.h"
+#include "model/arch/packed.h"
 #include "model/arch/training.h"
 #include "model/exchange/unread.h"
 #include "model/plan/attention.h"
@@ -52,6 +54,25 @@ static void note_storage(const struct recipe_about *of, const struct plan *p, st
     if (of->form == RECIPE_TRL && codes && p->strategy == STRAT_FSDP && (!storage || !strstr(storage, "float")))
         notes_add(notes, "bnb_4bit_quant_storage is %s: FSDP shards weights in 4 bits only where it is the dtype of the others; planned so: write %s",
                   storage ? storage : "not given (uint8)", p->precision == DT_BF16 ? "bfloat16" : "float16");
+}
+
+/* TRL hands its dtype, float32 unless it is given, on as bitsandbytes' compute dtype (trainer/utils.py, get_quantization_config()): codes become fp32,
+ * which autocast makes 16 bits for the product, and MatMul4Bit.backward() for its own.  PEFT's script has an option of its own, float16. */
+static void note_compute(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    const char *key = recipe_key(of->config, RECIPE_TRL, SAYS_DTYPE), *dtype = json_string_value(json_object_get(of->config, key));
+    const char *compute = json_string_value(json_object_get(of->config, "bnb_4bit_compute_dtype"));
+    const char *model = json_string_value(json_object_get(of->config, recipe_key(of->config, RECIPE_TRL, SAYS_MODEL)));
+    bool codes = p->train.base == BASE_NF4 || p->train.base == BASE_NF4_DOUBLE, peft = json_object_get(of->config, "use_4bit_quantization") != NULL;
+    bool wide = compute ? !strcmp(compute, "float32") : !peft && !hf_packed_nf4(model) && (!dtype || !strcmp(dtype, "float32"));
+    int64_t n = 0, bytes[PACKED_PARTS];
+
+    for (int i = 0; i < p->model.ntensors; i++)
+        n += packed_parts(&p->model.tensors[i], bytes) > 0 ? p->model.tensors[i].numel : 0;
+    if (of->form == RECIPE_TRL && codes && wide && p->precision != DT_FP32)
+        notes_add(notes, "%s is %s: weights in codes become fp32 and then 16 bits before each product, planned as 16 bits at once: %.3g GB more are read and "
+                  "written in each pass over the model; %s: bfloat16 has none of it", compute ? "bnb_4bit_compute_dtype" : key,
+                  compute || dtype ? "float32" : "not given, float32 in TRL", (double)n * 8 / 1e9, compute ? "bnb_4bit_compute_dtype" : key);
 }
 
 /* Families whose attention patch_self_attn_lora() (monkeypatch/lora_kernels.py) does not find as it looks for it: three products side by side, then
@@ -147,6 +168,18 @@ int recipe_check_embedding(const struct recipe_about *of, const struct plan *p, 
                     "not planned: leave it out, or set pure_bf16", where);
     return wide ? fail("%s: attn_implementation: beside other attention than flash attention's axolotl trains embedding, head and norms in fp32, "
                        "which is not planned: attn_implementation: flash_attention_2", where) : 0;
+}
+
+/* Layers in int8 multiply gradients in the dtype of their inputs (MatMul8bitLt.backward(), which has no autocast), and TRL loads a model in fp32 unless its
+ * dtype is given: norms, residuals and what the layers hand on are fp32, too. */
+int recipe_check_int8(const struct recipe_about *of, const struct plan *p, const char *where)
+{
+    const char *key = recipe_key(of->config, RECIPE_TRL, SAYS_DTYPE), *dtype = json_string_value(json_object_get(of->config, key));
+    bool wide = dtype ? !strcmp(dtype, "float32") : !recipe_asks_checkpoint(of->config, of->form);
+
+    return of->form == RECIPE_TRL && p->train.base == BASE_INT8 && wide && p->precision != DT_FP32
+         ? fail("%s: %s: %s: layers in int8 multiply their gradients in the dtype of their inputs, fp32 then, many times slower than 16 bits, which is not planned: "
+                "%s: bfloat16", where, key, dtype ? dtype : "not given, float32 in TRL", key) : 0;
 }
 
 int recipe_check_attention(const json_t *config, enum recipe_form form, const char *where)
@@ -264,7 +297,8 @@ static void note_offload(const struct recipe_about *of, const struct plan *p, st
 void recipe_note(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
     if (of->form == RECIPE_TRANSFORMERS)
-        notes_add(notes, "TrainingArguments say neither the model's dtype nor adapters: taken as fp32, all of it trains");
+        notes_add(notes, "TrainingArguments say neither the model's dtype, nor who computes attention, nor adapters: taken as fp32 (a script that names none gets the "
+                  "checkpoint's since transformers 5, mostly 16 bits), PyTorch's, all of it trains");
     if (of->form == RECIPE_TRL)
         note_models(of, notes);
     note_null(of, p, notes);
@@ -279,6 +313,7 @@ void recipe_note(const struct recipe_about *of, const struct plan *p, struct not
         note_dtype(of, p, notes);
     note_adapters(of, p, notes);
     note_storage(of, p, notes);
+    note_compute(of, p, notes);
     note_attention(of, p, notes);
     note_packed(of, p, notes);
     note_entropies(of, p, notes);

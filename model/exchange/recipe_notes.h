@@ -19,6 +19,8 @@ void recipe_read_attention(const struct recipe_about *of, struct plan *p);
 
 /* axolotl: full fine-tuning of which some weights would be widened is refused.  0, or -1 reported. */
 int  recipe_check_embedding(const struct recipe_about *of, const struct plan *p, const char *where);
+/* TRL: layers in int8 of a model in fp32 are refused.  0, or -1 reported. */
+int  recipe_check_int8(const struct recipe_about *of, const struct plan *p, const char *where);
 
 void recipe_note(const struct recipe_about *of, const struct plan *p, struct notes *notes);
 

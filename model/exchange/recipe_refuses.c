@@ -3,6 +3,7 @@
  * A figure that is wrong by more than a percent is refused: a note beside it would not reach those who read the verdict. */
 #include "model/exchange/recipe_refuses.h"
 
+#include <stdint.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -72,7 +73,7 @@ static const char *another_head(const json_t *config, enum recipe_form form)
 static int check_trainer(const json_t *config, enum recipe_form form, const char *where)
 {
     static const char *const keys[] = { "teacher_model_name_or_path", "reward_model_path", "sft_model_path", "num_ppo_epochs", "judge", "missing_eos_penalty",
-                                        "tpo_alpha", "cpo_alpha", "simpo_gamma", "teacher_model_revision" };
+                                        "tpo_alpha", "cpo_alpha", "simpo_gamma", "teacher_model_revision", "gamma_beta_ratio", "trainer_type" };
     static const char *const losses[] = { "orpo", "simpo" };
     const char *program = json_string_value(json_object_get(config, RECIPE_TRL_PROGRAM)), *rl = json_string_value(json_object_get(config, "rl"));
     enum trl_trainer ignored;
@@ -91,10 +92,45 @@ static int check_trainer(const json_t *config, enum recipe_form form, const char
     return 0;
 }
 
+static bool begins(const char *key, const char *const *parts, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strncmp(key, parts[i], strlen(parts[i])))
+            return true;
+    return false;
+}
+
+/* Keys of scripts of somebody's own beside TrainingArguments that say that another model trains, or another part of it (LLaVA's, Qwen-VL's, LMFlow's), and those
+ * of ms-swift, whose arguments inherit TrainingArguments. */
+static int check_own_model(const json_t *config, enum recipe_form form, const char *where)
+{
+    static const char *const towers[] = { "vision_", "mm_", "tune_mm_", "pretrain_mm_", "image_", "video_", "audio_", "max_pixels", "min_pixels", "multimodal", "is_multimodal" };
+    static const char *const pairs[] = { "query_max_len", "passage_max_len", "train_group_size", "sentence_pooling_method" };
+    static const char *const parts[] = { "freeze_", "tune_", "unfreeze_", "trainable" }, *const swifts[] = { "tuner_type", "train_type", "sft_type", "rlhf_type" };
+    const char *key;
+    json_t *v;
+
+    for (size_t i = 0; form != RECIPE_AXOLOTL && i < COUNT(swifts); i++)
+        if (json_object_get(config, swifts[i]))
+            return fail("%s: %s: a key of ms-swift's, which is not read", where, swifts[i]);
+    json_object_foreach((json_t *)(uintptr_t)config, key, v) {
+        if ((form != RECIPE_TRL && form != RECIPE_TRANSFORMERS) || !asks(config, key))
+            continue;
+        if (begins(key, towers, COUNT(towers)) || strstr(key, "_vision"))
+            return fail("%s: %.60s: training on pictures or sound is not planned, a recipe of text alone is" RECORDED_WAY, where, key);
+        if (begins(key, pairs, COUNT(pairs)))
+            return fail("%s: %.60s: training of embeddings, whose loss compares texts, is not planned: that of the next token is", where, key);
+        if (begins(key, parts, COUNT(parts)))
+            return fail("%s: %.60s: a key of a script's own that says what trains, which is not read: all of the model, or TRL's use_peft, is", where, key);
+    }
+    return 0;
+}
+
 /* Adapters that a script of somebody's own asks for in keys that are not TRL's, or in TRL's without the one that turns them on. */
 static int check_own_adapters(const json_t *config, enum recipe_form form, const char *where)
 {
-    static const char *const own[] = { "use_lora", "q_lora", "use_qlora", "qlora", "lora_enable", "enable_lora", "lora", "peft", "use_adapter", "lora_weight_path" };
+    static const char *const own[] = { "use_lora", "q_lora", "use_qlora", "qlora", "lora_enable", "enable_lora", "lora", "peft", "use_adapter", "lora_weight_path",
+                                       "bits", "double_quant", "quant_type", "source_max_len" };       /* qlora.py's: its weights are packed unless told */
     static const char *const without[] = { "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save" };
 
     if (form != RECIPE_TRL && form != RECIPE_TRANSFORMERS)
@@ -137,6 +173,9 @@ static int check_method(const json_t *config, enum recipe_form form, const char 
         { "nemo_gym_enabled", "a generator beside the one that trains is" }, { "spectrum_top_fraction", "weights that train alone, chosen by Spectrum, are" },
         { "grokfast_alpha", "a running mean of the gradients beside them is" }, { "grokfast_lamb", "a running mean of the gradients beside them is" },
         { "fp8", "float8 of torchao or Transformer Engine in a recipe is" }, { "torch_compile", "a model that torch.compile compiles as a whole is" },
+        { "torch_compile_backend", "a model that torch.compile compiles as a whole (which this key turns on) is" },
+        { "torch_compile_mode", "a model that torch.compile compiles as a whole (which this key turns on) is" },
+        { "parallelism_config", "a mesh in the recipe, where accelerate's config has it (--accelerate FILE), is" },
     };
 
     for (size_t i = 0; i < COUNT(others); i++)
@@ -181,6 +220,21 @@ static bool refers_plans(const char *refers, enum recipe_form form)
     return form == RECIPE_TRL || !strcmp(refers, "dpo") || !strcmp(refers, "ipo") || (form == RECIPE_AXOLOTL && !strcmp(refers, "kto"));
 }
 
+/* Options of scripts with a training loop of their own, in which names of TrainingArguments' mean what the script makes of them: transformers'
+ * run_clm_no_trainer.py, diffusers', open-instruct's. */
+static int check_loop(const json_t *config, enum recipe_form form, const char *where)
+{
+    static const char *const loops[] = { "with_tracking", "checkpointing_steps", "max_train_steps", "num_warmup_steps", "lr_warmup_steps",
+                                         "pretrained_model_name_or_path", "train_batch_size" };
+    bool trainers = json_object_get(config, "per_device_train_batch_size") != NULL;
+
+    for (size_t i = 0; form != RECIPE_AXOLOTL && i < COUNT(loops) - (trainers ? 1 : 0); i++)
+        if (json_object_get(config, loops[i]))
+            return fail("%s: %s: a key of scripts with a training loop of their own (run_clm_no_trainer.py, diffusers', open-instruct's), which are not "
+                        "planned: transformers' Trainer is", where, loops[i]);
+    return 0;
+}
+
 /* A YAML file with a model, a data set and no do_train is no configuration of transformers' scripts, whose parser takes JSON and which train
  * with do_train alone: TRL's programs take one, where what is left out is bf16, recomputed and 1024 tokens. */
 static int check_owner(const json_t *config, enum recipe_form form, const char *where)
@@ -198,7 +252,7 @@ int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *
 {
     const char *refers = recipe_refers(config, form), *head = another_head(config, form);
 
-    if (check_owner(config, form, where) < 0 || check_trainer(config, form, where) < 0 || check_own_adapters(config, form, where) < 0)
+    if (check_loop(config, form, where) < 0 || check_own_model(config, form, where) < 0 || check_owner(config, form, where) < 0 || check_trainer(config, form, where) < 0 || check_own_adapters(config, form, where) < 0)
         return -1;
     if (head)
         return fail("%s: %s: a model with a head of classes is not planned: the plan's head is of the whole vocabulary", where, head);
@@ -214,6 +268,10 @@ int recipe_check_trains(const json_t *config, enum recipe_form form, const char 
     const json_t *trains = json_object_get(config, "do_train");
     const char *word = json_string_value(trains);
 
+    if (form != RECIPE_AXOLOTL && form != RECIPE_TRL && (json_is_false(trains) || (word && !strcmp(word, "false"))))
+        return fail("%s: do_train: false: nothing trains by this file", where);
+    if (form == RECIPE_TRANSFORMERS && !trains && asks(config, "do_predict"))
+        return fail("%s: do_predict: transformers' scripts train with do_train alone: nothing trains by this file", where);
     if (form != RECIPE_FACTORY || json_is_true(trains) || (word && !strcmp(word, "true")))
         return 0;
     for (size_t i = 0; i < COUNT(others); i++) {

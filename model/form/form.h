@@ -47,6 +47,10 @@ int form_launch(struct form_file *f, const char *path);
 /* Does a word of the command, or of what launches it, end so?  false of other files. */
 bool form_runs(const struct form_file *f, const char *program);
 
+/* Of recipes for transformers' Trainer and what wraps it: 0, or -1 reported, a value that none of their programs takes, or a command of a program that is
+ * not theirs, with their options among its own. */
+int form_check_program(const struct form_file *f);
+
 struct form;
 /* form->read(), and the file's environment: what is not in the plan is a note.  0, or -1 reported. */
 int form_read(const struct form *form, const struct form_file *f, struct plan *p, struct notes *notes);

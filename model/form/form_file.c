@@ -75,13 +75,29 @@ static enum form_text kind_of(const char *path, const char *text)
 
 /* ---- commands ---- */
 
+/* Where a launcher stands behind a "--" of a program that hands it on (`python submit.py ... -- accelerate launch train.py`); 0: none does. */
+static int behind_wrapper(const json_t *words)
+{
+    static const char *const launchers[] = { "accelerate", "torchrun", "deepspeed" };
+    bool hands_on = false;
+
+    for (int i = 0; i < (int)json_array_size(words); i++) {
+        const char *word = json_string_value(json_array_get(words, (size_t)i));
+        hands_on = hands_on || !strcmp(word, "--");
+        for (size_t k = 0; hands_on && k < sizeof launchers / sizeof *launchers; k++)
+            if (!strcmp(word, launchers[k]))
+                return i;
+    }
+    return 0;
+}
+
 /* The word that names what trains: a script, a module behind -m, a program with its subcommand; -1: none does. */
 static int program_of(const json_t *words)
 {
     static const char *const programs[] = { "llamafactory-cli", "trl", "axolotl", "litgpt", "tune", "run_train.sh" };
     int n = (int)json_array_size(words);
 
-    for (int i = 0; i < n; i++) {
+    for (int i = behind_wrapper(words); i < n; i++) {
         const char *word = json_string_value(json_array_get(words, (size_t)i)), *base = strrchr(word, '/');
         if (!strncmp(word, "torch.distributed.", 18) || !strcmp(word, "accelerate.commands.launch"))
             continue;                           /* a launcher behind -m */
@@ -198,7 +214,7 @@ static json_t *read_command(struct form_file *f)
     for (size_t i = 0; i < json_array_size(s.commands); i++)
         f->programs += program_of(json_array_get(s.commands, i)) >= 0 && (json_array_get(s.commands, i) == command || !does_else(json_array_get(s.commands, i)));
     json_t *before = json_array();
-    for (int i = 0; i < program; i++)
+    for (int i = behind_wrapper(command); i < program; i++)
         json_array_append(before, json_array_get(command, (size_t)i));
     f->launcher = shell_options(before, 0);
     launcher_list_unknown(command, program, f->path);
@@ -246,7 +262,7 @@ static int read_launch(struct form_file *f)
 {
     static const char *const silent[] = { "", "config_file", "multi_gpu", "main_process_port", "main_process_ip", "machine_rank", "rdzv_backend", "rdzv_conf",
                                           "max_restarts", "role", "monitor_interval", "tee", "num_cpu_threads_per_process", "gpu_ids", "same_network",
-                                          "debug", "dynamo_backend" };
+                                          "debug" };
     const json_t *before = json_object_get(f->launcher, "");
     bool accelerates = false;
     char path[512];

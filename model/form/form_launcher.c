@@ -35,8 +35,8 @@ void launcher_list_unknown(const json_t *words, int program, const char *where)
         const char *word = json_string_value(json_array_get(words, (size_t)i));
         char name[96];
         size_t n = strcspn(word, "=");
-        starts = starts || ends_with(word, "torchrun") || ends_with(word, "deepspeed") || ends_with(word, "torch.distributed.run")
-              || ends_with(word, "torch.distributed.launch");
+        starts = starts || (*word != '-' && (ends_with(word, "torchrun") || ends_with(word, "deepspeed") || ends_with(word, "torch.distributed.run")
+                                             || ends_with(word, "torch.distributed.launch")));
         if (!starts || strncmp(word, "--", 2) || n < 3 || n >= sizeof name)
             continue;
         memcpy(name, word + 2, n - 2);

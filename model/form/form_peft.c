@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/hf_packed.h"
 #include "model/exchange/recipe.h"
 #include "model/form/form_rows.h"
 
@@ -57,8 +58,10 @@ static void check_beginning(struct form_reading *r)
 /* Types whose settings are other than LoRA's are refused before their keys are. */
 static int check_peft(const struct form_file *f)
 {
-    const char *type = json_string_value(form_value(f->doc, "peft_type"));
+    const char *type = json_string_value(form_value(f->doc, "peft_type")), *model = pefts_model(f);
 
+    if (hf_packed_otherwise(model))
+        return fail("%s: base_model_name_or_path: %.80s: weights packed before training are not planned", f->path, model);
     return type && strcmp(type, "LORA") ? fail("%s: peft_type: \"%.60s\" is not planned: LORA is", f->path, type) : 0;
 }
 
@@ -80,6 +83,8 @@ static int read_peft(const struct form_file *f, struct plan *p, struct notes *no
     form_set(&r, "lora.rank", json_integer(form_count(&r, "r", 8)));
     form_set(&r, "lora.alpha", json_real(form_number(&r, "lora_alpha", 8)));
     form_set(&r, "lora.dropout", json_real(form_number(&r, "lora_dropout", 0)));
+    if (hf_packed_nf4(pefts_model(f)))
+        form_set(&r, "base_dtype", json_string("nf4-double"));
     if (targets)
         form_set(&r, "lora.target_modules", json_deep_copy(targets));
     if (json_array_size(parameters) > 0)
@@ -111,8 +116,8 @@ static const struct form_row unsloth_rows[] = {
     { "model_name", ROW_READ, NULL }, { "max_seq_length", ROW_READ, NULL }, { "r", ROW_READ, NULL }, { "lora_alpha", ROW_READ, NULL },
     { "lora_dropout", ROW_READ, NULL }, { "load_in_4bit", ROW_READ, NULL }, { "per_device_train_batch_size", ROW_READ, NULL },
     { "gradient_accumulation_steps", ROW_READ, NULL }, { "optim", ROW_READ, NULL }, { "max_grad_norm", ROW_READ, NULL },
-    { "use_gradient_checkpointing", ROW_READ, NULL }, { "dtype", ROW_SILENT, NULL }, { "bias", ROW_SILENT, NULL }, { "random_state", ROW_SILENT, NULL },
-    { "use_rslora", ROW_SILENT, NULL }, { "loftq_config", ROW_SILENT, NULL }, { "dataset", ROW_SILENT, NULL }, { "warmup_steps", ROW_SILENT, NULL },
+    { "use_gradient_checkpointing", ROW_READ, NULL }, { "dtype", ROW_READ, NULL }, { "bias", ROW_READ, NULL }, { "random_state", ROW_SILENT, NULL },
+    { "use_dora", ROW_REFUSED, "DoRA is not planned" }, { "use_rslora", ROW_SILENT, NULL }, { "loftq_config", ROW_SILENT, NULL }, { "dataset", ROW_SILENT, NULL }, { "warmup_steps", ROW_SILENT, NULL },
     { "max_steps", ROW_SILENT, NULL }, { "learning_rate", ROW_SILENT, NULL }, { "weight_decay", ROW_SILENT, NULL }, { "lr_scheduler_type", ROW_SILENT, NULL },
     { "seed", ROW_SILENT, NULL }, { "output_dir", ROW_SILENT, NULL }, { "report_to", ROW_SILENT, NULL }, { "logging_steps", ROW_SILENT, NULL },
     { "save_model", ROW_SILENT, NULL }, { "save_method", ROW_SILENT, NULL }, { "save_gguf", ROW_SILENT, NULL }, { "save_path", ROW_SILENT, NULL },
@@ -131,11 +136,39 @@ static const char *unsloths_model(const struct form_file *f)
     return name ? name : "unsloth/llama-3-8b";
 }
 
+/* unsloth takes a packed checkpoint's 16-bit original without load_in_4bit (loader_utils.py, __get_model_name()), and one of its own with it. */
+static void name_checkpoint(const struct form_file *f, json_t *recipe, struct notes *notes)
+{
+    const char *name = unsloths_model(f), *end = strstr(name, "-unsloth-bnb-4bit");
+
+    end = end ? end : strstr(name, "-bnb-4bit");
+    if (end)
+        json_object_set_new(recipe, "model_name_or_path", json_stringn(name, (size_t)(end - name)));
+    if (json_is_true(json_object_get(f->doc, "load_in_4bit")) && !(end && !strncmp(end, "-bnb", 4)))
+        notes_add(notes, "load_in_4bit: where unsloth has a dynamic checkpoint of the model (-unsloth-bnb-4bit) it takes that, some of whose layers stay in 16 bits: "
+                  "planned is all of them in NF4");
+}
+
+/* What get_peft_model() and the loader take otherwise than planned. */
+static int check_unsloth(const struct form_file *f)
+{
+    static const char *const dtypes[] = { "None", "bfloat16", "torch.bfloat16", "auto" };
+    const json_t *bias = json_object_get(f->doc, "bias"), *dtype = json_object_get(f->doc, "dtype");
+    const char *word = json_string_value(dtype);
+    bool known = !dtype || json_is_null(dtype);
+
+    for (size_t i = 0; word && i < sizeof dtypes / sizeof *dtypes; i++)
+        known = known || !strcmp(word, dtypes[i]);
+    if (!known)
+        return fail("%s: dtype: of unsloth's models those in bfloat16, its choice where it is None, are planned", f->path);
+    return bias && (!json_is_string(bias) || strcmp(json_string_value(bias), "none")) ? fail("%s: bias: biases that train are not planned: none", f->path) : 0;
+}
+
 static int read_unsloth(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     const json_t *again = json_object_get(f->doc, "use_gradient_checkpointing");
     json_t *recipe = json_pack("{s:b, s:s, s:i, s:i, s:b, s:b, s:s}", "use_peft", 1, "lora_target_modules", "all-linear", "max_length", 2048,
-                               "per_device_train_batch_size", 2, "bf16", 1, "use_bnb_nested_quant", 0, "dtype", "bfloat16");
+                               "per_device_train_batch_size", 2, "bf16", 1, "use_bnb_nested_quant", 1, "dtype", "bfloat16");
     json_t *usual = json_pack("{s:i, s:f, s:i, s:s, s:b, s:s}", "lora_alpha", 16, "lora_dropout", 0.0, "gradient_accumulation_steps", 4,
                               "optim", "adamw_8bit", "ddp_find_unused_parameters", 0, "loss_type", RECIPE_LOGITS);      /* its parser's defaults */
 
@@ -147,6 +180,7 @@ static int read_unsloth(const struct form_file *f, struct plan *p, struct notes 
         if (v)
             json_object_set(recipe, unsloths[i][1] ? unsloths[i][1] : unsloths[i][0], v);
     }
+    name_checkpoint(f, recipe, notes);
     json_object_set_new(recipe, "gradient_checkpointing", json_boolean(!json_is_false(again)));
     if (p->cluster.world_size > 1)
         notes_add(notes, "unsloth-cli.py trains on one GPU: planned as DDP on %lld", (long long)p->cluster.world_size);
@@ -160,5 +194,5 @@ static int read_unsloth(const struct form_file *f, struct plan *p, struct notes 
 
 const struct form form_unsloth = {
     .name = "unsloth", .sign = "a command of unsloth-cli.py",
-    .claims = is_unsloth, .model = unsloths_model, .read = read_unsloth, .rows = unsloth_rows, .nrows = FORM_COUNT(unsloth_rows),
+    .claims = is_unsloth, .check = check_unsloth, .model = unsloths_model, .read = read_unsloth, .rows = unsloth_rows, .nrows = FORM_COUNT(unsloth_rows),
 };

@@ -8,6 +8,7 @@
 #include "model/exchange/megatron_import.h"
 #include "model/exchange/recipe.h"
 #include "model/exchange/recipe_muon.h"
+#include "model/exchange/recipe_types.h"
 #include "model/exchange/titan_import.h"
 #include "model/exchange/titan_registry.h"
 #include "model/form/form_bound.h"
@@ -34,7 +35,58 @@ static bool is_axolotl(const struct form_file *f) { return is_recipe(f, RECIPE_A
 static bool is_trl(const struct form_file *f) { return is_recipe(f, RECIPE_TRL); }
 static const char *recipes_model(const struct form_file *f) { return recipe_model(f->doc); }
 
-static int check_text(const struct form_file *f) { return recipe_check_text(f->doc, (enum recipe_form)recipe_form(f->doc), f->path); }
+/* Programs of TRL and LLaMA-Factory by their names, here or in a folder of scripts; TRL's own scripts are named by the reader of commands as well. */
+static bool is_its_program(const struct form_file *f, enum recipe_form form, const char *program)
+{
+    static const char *const factorys[] = { "llamafactory-cli", "lmf", "train_bash.py", "src/train.py", "llamafactory/launcher.py", "llamafactory/cli.py" };
+    static const char *const trls[] = { "trl", "sft.py", "dpo.py", "kto.py", "grpo.py", "rloo.py", "reward.py", "reward_modeling.py", "run_sft.py", "run_dpo.py" };
+    const char *const *names = form == RECIPE_FACTORY ? factorys : trls, *slash = strrchr(program, '/');
+    size_t n = form == RECIPE_FACTORY ? sizeof factorys / sizeof *factorys : sizeof trls / sizeof *trls;
+    bool scripts = slash && ((slash - program >= 7 && !strncmp(slash - 7, "scripts", 7)) || (slash - program >= 3 && !strncmp(slash - 3, "src", 3)));
+
+    for (size_t i = 0; i < n; i++) {
+        size_t length = strlen(program), end = strlen(names[i]);
+        if (!strcmp(program, names[i]) || (length > end && program[length - end - 1] == '/' && !strcmp(program + length - end, names[i])
+                                           && (scripts || strchr(names[i], '/') || !strchr(names[i], '.'))))
+            return true;
+    }
+    return form == RECIPE_TRL && json_object_get(f->doc, RECIPE_TRL_PROGRAM);
+}
+
+/* Keys that a program has from TrainingArguments alone: who has others of them only may have made them himself. */
+static bool has_trainers_own(const json_t *doc)
+{
+    static const char *const own[] = { "save_strategy", "save_total_limit", "logging_strategy", "eval_strategy", "evaluation_strategy", "overwrite_output_dir",
+                                       "remove_unused_columns", "do_train", "bf16", "fp16", "tf32", "optim", "deepspeed", "fsdp", "ddp_timeout",
+                                       "ddp_find_unused_parameters", "gradient_checkpointing_kwargs" };
+
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (json_object_get(doc, own[i]))
+            return true;
+    return false;
+}
+
+/* Whose command it is, and then values that no such program takes.  Options that TRL or LLaMA-Factory has are others' as well, who mean their own by them: a command of another program is theirs where all its options are.
+ * transformers' TrainingArguments are made to stand beside a script's own options, which are told. */
+int form_check_program(const struct form_file *f)
+{
+    enum recipe_form form = (enum recipe_form)recipe_form(f->doc);
+    const char *program = json_string_value(json_array_get(f->words, 0)), *other = NULL;
+    bool asked = program && strncmp(program, "--", 2) && (form == RECIPE_TRL || form == RECIPE_FACTORY || form == RECIPE_TRANSFORMERS);
+
+    if (asked && !(form == RECIPE_TRANSFORMERS ? has_trainers_own(f->doc) : is_its_program(f, form, program)))
+        other = recipe_first_unknown(f->doc, form);
+    return other ? fail("%s: %.80s is no program of %s's, and --%.60s no option of it: what it trains, and how, is its own, and is not read", f->path, program,
+                        recipe_form_name(form), other)
+         : recipe_check_types(f->doc, form, f->path);
+}
+
+static int check_text(const struct form_file *f)
+{
+    enum recipe_form form = (enum recipe_form)recipe_form(f->doc);
+
+    return recipe_check_text(f->doc, form, f->path) < 0 ? -1 : form_check_program(f);
+}
 
 static int read_recipe(const struct form_file *f, struct plan *p, struct notes *notes)
 {

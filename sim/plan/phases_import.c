@@ -154,7 +154,17 @@ int import_plan(struct importing *in, json_t *doc, bool named, struct plan *out)
     return rc;
 }
 
-int import_actor(struct importing *in, json_t *doc) { return import_plan(in, doc, false, &in->actor); }
+int import_actor(struct importing *in, json_t *doc)
+{
+    const struct form *form = form_of_quietly(in->f);
+
+    /* the file itself, of which `doc` is what is left */
+    if ((form == &form_trl || form == &form_factory || form == &form_axolotl) && form_check_program(in->f) < 0) {
+        json_decref(doc);
+        return -1;
+    }
+    return import_plan(in, doc, false, &in->actor);
+}
 
 void import_role(struct importing *in, const char *name, json_t *role) { json_object_set_new(in->roles, name, role); }
 void import_phase(struct importing *in, json_t *phase) { json_array_append_new(in->phases, phase); }

@@ -278,6 +278,10 @@ static void a_compiled_model_is_planned_so_said_or_refused(void **state)
             "dynamo_config: reduce-overhead: CUDA graphs are modelled of inductor's kernels, where it compiles the blocks");
     refuses(FSDP1 COMPILED("max-autotune"), "max-autotune: CUDA graphs are modelled of");
     refuses(FSDP1 "dynamo_backend: CUDAGRAPHS\n", "CUDAGRAPHS: CUDA graphs are modelled of inductor's");
+    refuses(FSDP1 "dynamo_backend: zzz\n", "dynamo_backend: \"zzz\" is not one of accelerate's values");
+    refuses(FSDP1 "dynamo_backend: CUDAGRAPHS\n" COMPILED("default"), "CUDAGRAPHS: CUDA graphs are modelled");     /* it stands in the section's place */
+    accepts(FSDP1 "dynamo_backend: 'NO'\n" COMPILED("reduce-overhead"), &p);
+    assert_int_equal(p.kernels, KERNELS_TORCH_SDPA);
     accepts(FSDP1 "dynamo_backend: 'NO'\ndynamo_config: {}\n", &p);
 }
 

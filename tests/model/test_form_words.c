@@ -98,9 +98,166 @@ static void a_word_of_nonsense_is_never_taken(void **state)
     assert_int_equal(silent, 0);
 }
 
+/* ---- the forms that have no table: transformers' Trainer and what wraps it, accelerate, DeepSpeed ---- */
+
+/* Keys that say nothing of a step whatever stands there, by the documentation of each: data, logs, checkpoints, rates, schedules, names. */
+static bool says_nothing(const char *path)
+{
+    static const char *const idle[] = {
+        "dataset*", "data_path", "datasets", "splits", "template", "chat_template*", "add_special_tokens", "append_concat_token", "eos_token", "eot_tokens",
+        "tokenizer*", "model_type", "model_revision", "trust_remote_code", "lazy_preprocess", "preprocessing_*", "overwrite_*", "max_samples", "val_set_size",
+        "output_dir", "save_*", "saves_per_epoch", "logging_*", "log_*", "report_to", "run_name", "wandb_*", "plot_loss", "push_to_hub", "hub_*", "seed",
+        "eval*", "do_eval", "per_device_eval_batch_size", "learning_rate", "lr_*", "warmup_*", "weight_decay", "adam_*", "max_steps", "num_train_epochs",
+        "num_epochs", "ddp_timeout", "dataloader_*", "remove_unused_columns", "pad_to_sequence_len", "tf32", "resume_from_checkpoint", "strict",
+        "num_generations", "use_vllm", "temperature", "pref_beta",                  /* the plan of GRPO is its update; a rate of DPO's */
+        "train_on_inputs", "group_by_length", "early_stopping_patience", "pissa_*", "loraplus_*", "lora_fan_in_fan_out", "special_tokens", "loss_watchdog_*",
+        "compute_environment", "debug", "downcast_bf16", "enable_cpu_affinity", "gpu_ids", "machine_rank", "main_*", "rdzv_backend", "same_network", "tpu_*",
+        "deepspeed_multinode_launcher", "fsdp_cpu_ram_efficient_loading", "cpu_ram_efficient_loading", "fsdp_state_dict_type", "state_dict_type",
+        "fsdp_sync_module_states", "sync_module_states", "hysteresis", "initial_scale_power", "loss_scale*", "min_loss_scale", "auto_cast",
+        "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "stage3_gather_16bit_weights_on_model_save", "gather_16bit_weights_on_model_save",
+        "steps_per_print", "wall_clock_breakdown",
+    };
+    const char *last = strrchr(path, '.') ? strrchr(path, '.') + 1 : path;
+
+    for (size_t i = 0; i < sizeof idle / sizeof *idle; i++) {
+        size_t n = strlen(idle[i]);
+        bool begins = idle[i][n - 1] == '*';
+        if (begins ? !strncmp(path, idle[i], n - 1) || !strncmp(last, idle[i], n - 1) : !strcmp(path, idle[i]) || !strcmp(last, idle[i]))
+            return true;
+    }
+    return false;
+}
+
+/* Files with many of a form's keys at their usual values. */
+static const struct { const char *name, *text; } seeds[] = {
+    { "trl-sft.yaml",
+      "model_name_or_path: Qwen/Qwen2.5-1.5B\ndtype: bfloat16\nattn_implementation: flash_attention_2\nuse_peft: true\nlora_r: 16\nlora_alpha: 32\n"
+      "lora_target_modules: all-linear\nlora_dropout: 0.05\nload_in_4bit: true\nuse_bnb_nested_quant: false\nbnb_4bit_quant_type: nf4\n"
+      "bnb_4bit_compute_dtype: bfloat16\nmax_length: 2048\npacking: true\npacking_strategy: bfd\npadding_free: false\nloss_type: nll\nbf16: true\n"
+      "per_device_train_batch_size: 2\ngradient_accumulation_steps: 4\ngradient_checkpointing: true\ngradient_checkpointing_kwargs:\n"
+      "  use_reentrant: false\noptim: adamw_torch_fused\nmax_grad_norm: 1.0\nuse_liger_kernel: true\nliger_kernel_config:\n  rope: true\n  rms_norm: true\n"
+      "  swiglu: true\n  cross_entropy: false\n  fused_linear_cross_entropy: false\nddp_find_unused_parameters: false\nddp_bucket_cap_mb: 25\n"
+      "activation_offloading: false\nneftune_noise_alpha: 5\nassistant_only_loss: false\nauto_find_batch_size: false\noutput_dir: o\nlearning_rate: 1.0e-4\n" },
+    { "trl-grpo.yaml",
+      "model_name_or_path: Qwen/Qwen2.5-1.5B\nmax_prompt_length: 512\nmax_completion_length: 1024\nnum_generations: 8\nbeta: 0.0\nloss_type: dapo\n"
+      "use_vllm: true\nbf16: true\nper_device_train_batch_size: 8\n" },
+    { "factory-sft.yaml",
+      "model_name_or_path: meta-llama/Meta-Llama-3-8B-Instruct\nstage: sft\ndo_train: true\nfinetuning_type: lora\nlora_rank: 8\nlora_alpha: 16\n"
+      "lora_dropout: 0.05\nlora_target: q_proj,v_proj\nquantization_bit: 4\nquantization_method: bnb\ndouble_quantization: true\ntemplate: llama3\n"
+      "cutoff_len: 2048\nflash_attn: fa2\nenable_liger_kernel: true\nuse_reentrant_gc: true\ndisable_gradient_checkpointing: false\npure_bf16: false\n"
+      "neat_packing: true\npacking: true\nper_device_train_batch_size: 1\ngradient_accumulation_steps: 8\nbf16: true\noptim: adamw_torch\n"
+      "max_grad_norm: 1.0\nupcast_layernorm: false\nuse_dft_loss: false\nuse_eaft_loss: true\nray_num_workers: 8\nddp_timeout: 180000000\n" },
+    { "axolotl-lora.yaml",
+      "base_model: NousResearch/Llama-3.2-1B\nadapter: qlora\nload_in_4bit: true\nload_in_8bit: false\nlora_r: 16\nlora_alpha: 32\nlora_dropout: 0.05\n"
+      "lora_target_linear: true\nsequence_len: 2048\nsample_packing: true\nmicro_batch_size: 2\ngradient_accumulation_steps: 2\noptimizer: adamw_torch_fused\n"
+      "bf16: auto\ngradient_checkpointing: true\ngradient_checkpointing_kwargs:\n  use_reentrant: true\nattn_implementation: flash_attention_2\n"
+      "bnb_config_kwargs:\n  bnb_4bit_use_double_quant: true\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_rope: true\nliger_rms_norm: true\n"
+      "liger_glu_activation: true\nliger_fused_linear_cross_entropy: true\nmax_grad_norm: 1.0\nlora_mlp_kernel: false\nlora_qkv_kernel: false\n"
+      "lora_o_kernel: false\nuse_ray: true\nray_num_workers: 8\nlearning_rate: 0.0002\n" },
+    { "axolotl-full.yaml",
+      "base_model: NousResearch/Llama-3.2-1B\nsequence_len: 2048\nmicro_batch_size: 2\nbatch_size: 4\noptimizer: adamw_torch\nbf16: true\nfp16: false\n"
+      "flash_attention: true\ngradient_checkpointing: false\nfsdp_version: 2\nfsdp_config:\n  offload_params: false\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+      "  transformer_layer_cls_to_wrap: LlamaDecoderLayer\n  reshard_after_forward: true\n  activation_checkpointing: true\n" },
+};
+
+static void replace_by(const struct row *r, const struct form *form, struct form_file *f, json_t *in, const char *key, const char *at, const json_t *usual, json_t *nonsense)
+{
+    json_t *v = json_incref(json_object_get(in, key));
+
+    json_object_set(in, key, nonsense);
+    json_t *got = outcome(r, form, f);
+    if (!json_equal(v, nonsense) && json_equal(got, usual) && !is_named(usual, key)) {
+        char *text = json_dumps(nonsense, JSON_ENCODE_ANY);
+        silent += fail("%s: %s: %s is taken for %s without a word", r->file, form->name, text, at) != 0;
+        free(text);
+    }
+    json_decref(got);
+    json_object_set_new(in, key, v);
+    json_decref(nonsense);
+    tried++;
+}
+
+/* The key has a name that nobody knows: the file is refused, or a note has the name. */
+static void rename_it(const struct row *r, const struct form *form, struct form_file *f, json_t *in, const char *key, const char *at)
+{
+    json_t *v = json_incref(json_object_get(in, key)), *before = json_copy(in);
+    char name[160];
+
+    snprintf(name, sizeof name, "zzz_%.150s", key);
+    json_object_del(in, key);
+    json_object_set_new(in, name, v);
+    json_t *got = outcome(r, form, f);
+    if (!json_is_null(got) && !is_named(got, name))
+        silent += fail("%s: %s: nobody misses %s", r->file, form->name, at) != 0;
+    json_decref(got);
+    json_object_clear(in);                      /* in the order that it had: somebody goes over it */
+    json_object_update(in, before);
+    json_decref(before);
+    tried++;
+}
+
+static void replace_each(const struct row *r, const struct form *form, struct form_file *f, json_t *in, const char *path, const json_t *usual)
+{
+    json_t *names = json_copy(in), *v;
+    const char *key;
+
+    json_object_foreach(names, key, v) {
+        char at[256];
+        snprintf(at, sizeof at, "%.140s%s%.100s", path, *path ? "." : "", key);
+        bool given = !strcmp(key, "model_name_or_path") && strcmp(r->model, "-") != 0;        /* another goes before it */
+        if (says_nothing(at) || json_is_null(v) || !*key || strchr(key, ' ') || given)
+            continue;
+        replace_each(r, form, f, v, at, usual);
+        if (!strchr(r->file, '/'))              /* of the golden files test_forms.c renames them */
+            rename_it(r, form, f, in, key, at);
+        replace_by(r, form, f, in, key, at, usual, json_string("zzz.zzz"));
+        replace_by(r, form, f, in, key, at, usual, json_integer(-7));
+        replace_by(r, form, f, in, key, at, usual, json_pack("[s]", "zzz"));
+        replace_by(r, form, f, in, key, at, usual, json_pack("{s:i}", "zzz", 1));
+    }
+    json_decref(names);
+}
+
+static void nonsense_is_never_taken(void **state)
+{
+    static const char *const names[] = { "transformers", "LLaMA-Factory", "axolotl", "TRL", "accelerate", "DeepSpeed" };
+
+    (void)state;
+    tried = silent = 0;
+    for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
+        static char file[64], cluster[] = "8xh100", none[] = "-";
+        struct row row = { .file = file, .cluster = cluster, .model = none, .seq = none };
+        struct form_file f;
+        snprintf(file, sizeof file, "%s", seeds[i].name);
+        assert_int_equal(form_parse(strdup(seeds[i].text), file, &f), 0);
+        const struct form *form = form_of(&f);
+        json_t *usual = outcome(&row, form, &f);
+        assert_false(json_is_null(usual));
+        replace_each(&row, form, &f, f.doc, "", usual);
+        json_decref(usual);
+        form_close(&f);
+    }
+    for (int i = 0; i < nrows; i++) {
+        struct form_file f;
+        bool is = false;
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+            is = is || !strcmp(rows[i].form, names[k]);
+        if (!is || !strncmp(rows[i].wanted, "refused=", 8))
+            continue;
+        open_row(&rows[i], &f);
+        const struct form *form = form_of(&f);
+        json_t *usual = outcome(&rows[i], form, &f);
+        replace_each(&rows[i], form, &f, f.doc, "", usual);
+        json_decref(usual);
+        form_close(&f);
+    }
+    assert_true(tried > 3000);
+    assert_int_equal(silent, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(a_word_of_nonsense_is_never_taken) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(a_word_of_nonsense_is_never_taken), cmocka_unit_test(nonsense_is_never_taken) };
 
     read_rows();
     return cmocka_run_group_tests_name("model/form words", tests, NULL, NULL);

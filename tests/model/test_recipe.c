@@ -386,7 +386,7 @@ static void trls_recipe_trains_everything_unless_it_uses_peft(void **state)
         for (int i = 0; i < 3; i++) {
             char text[400];
             memset(&notes, 0, sizeof notes);
-            snprintf(text, sizeof text, "model_name_or_path: Qwen/Qwen2.5-7B\nuse_peft: true\nload_in_4bit: true\nmax_length: 512\nbf16: true\n%s%s",
+            snprintf(text, sizeof text, "model_name_or_path: Qwen/Qwen2.5-7B\nuse_peft: true\nload_in_4bit: true\ndtype: bfloat16\nmax_length: 512\nbf16: true\n%s%s",
                      storage[i].says, fsdp ? "fsdp: full_shard\n" : "");
             assert_int_equal(read_recipe(text, NULL, "4xa100-80gb", 0, &p, &notes), 0);
             assert_int_equal(noted(&notes, "bnb_4bit_quant_storage is"), fsdp && storage[i].told);
@@ -575,7 +575,7 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\n", "nothing in it says who shares what: planned as DDP", "chunks" },
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\nloss_type: nll\n", "bf16 is not given", "loss_type" },
         /* 64 (4 x 8192 + 3 x 15104) 32 adapters of 8 bytes: 1.28 GB */
-        { "model_name_or_path: llama-2-7b\nmax_length: 1024\nuse_peft: true\nlora_r: 64\nlora_target_modules: all-linear\nload_in_4bit: true\n",
+        { "model_name_or_path: llama-2-7b\nmax_length: 1024\nuse_peft: true\nlora_r: 64\nlora_target_modules: all-linear\nload_in_4bit: true\ndtype: bfloat16\n",
           "TRL keeps adapters of packed weights in bf16; planned in fp32: up to 1.28 GB more", "reference" },
         { "model_name_or_path: llama-2-7b\nstage: sft\npure_bf16: true\n", "", "keeps adapters" },
         { "base_model: google/gemma-2-2b\nsequence_len: 512\nattn_implementation: flash_attention_2\n",
@@ -603,7 +603,10 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
         plan_free(&p);
     }
     /* What TRL itself refuses. */
-    refuses("model_name_or_path: x\nmax_length: 64\nloss_type: foo\n", 0, "loss_type: foo: TRL's SFT has nll, dft and chunked_nll");
+    /* MatMul8bitLt.backward() multiplies in its input's dtype, which is the model's: TRL's is fp32 where it is not told */
+    refuses("model_name_or_path: llama-2-7b\nmax_length: 64\nuse_peft: true\nlora_target_modules: all-linear\nload_in_8bit: true\n", 0, "dtype: not given, float32 in TRL");
+    refuses("model_name_or_path: llama-2-7b\nmax_length: 64\nuse_peft: true\nlora_target_modules: all-linear\nload_in_8bit: true\ndtype: float32\n", 0, "dtype: float32: layers");
+    refuses("model_name_or_path: x\nmax_length: 64\nloss_type: foo\n", 0, "loss_type: foo: of this trainer's losses TRL has nll dft chunked_nll");
     refuses("model_name_or_path: x\nmax_length: 64\nuse_liger_kernel: true\nliger_kernel_config: {fused_linear_cross_entropy: true}\n", 0,
             "fused_linear_cross_entropy: TRL refuses it");
     refuses("model_name_or_path: x\nmax_length: 64\nuse_peft: true\nlora_target_modules: [q_proj, lm_head]\n", 0, "TRL refuses an adapter of the head");

@@ -35,6 +35,24 @@ static void rows_of_several_samples_have_masks(void **state)
     is_noted(AXOLOTL "sample_packing: true\nflash_attention: true\n", "packing without flash attention", false);
 }
 
+/* 24 blocks of 2 x 896 x 896, 2 x 896 x 128 and 3 x 896 x 4864 weights in codes: 357,826,560, written and read in 4 bytes before they are 16 bits. */
+static void codes_become_what_the_compute_dtype_says(void **state)
+{
+    static const char adapts[] = TRL "bf16: true\nuse_peft: true\nlora_r: 8\nlora_target_modules: all-linear\nload_in_4bit: true\n";
+    static const struct { const char *more; bool noted; } rows[] = {
+        { "", true }, { "dtype: float32\n", true }, { "torch_dtype: null\n", true }, { "dtype: bfloat16\n", false }, { "bnb_4bit_compute_dtype: bfloat16\n", false },
+        { "dtype: bfloat16\nbnb_4bit_compute_dtype: float32\n", true },
+    };
+    char text[512];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(text, sizeof text, "%s%s", adapts, rows[i].more);
+        is_noted(text, "weights in codes become fp32 and then 16 bits before each product, planned as 16 bits at once: 2.86 GB more", rows[i].noted);
+    }
+    is_noted(AXOLOTL_QLORA, "weights in codes become fp32", false);
+}
+
 /* null is "auto" since transformers 5; TRL's own usual dtype, where the key is left out, is fp32.  494032768 weights of 2 bytes more. */
 static void a_dtype_of_null_is_the_checkpoints(void **state)
 {
@@ -164,7 +182,7 @@ static void a_note_is_said_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_note_is_said_once), cmocka_unit_test(rows_of_several_samples_have_masks), cmocka_unit_test(a_dtype_of_null_is_the_checkpoints), cmocka_unit_test(flash_attention_has_several_keys), cmocka_unit_test(losses_of_entropies_copy_logits),
+        cmocka_unit_test(a_note_is_said_once), cmocka_unit_test(rows_of_several_samples_have_masks), cmocka_unit_test(codes_become_what_the_compute_dtype_says), cmocka_unit_test(a_dtype_of_null_is_the_checkpoints), cmocka_unit_test(flash_attention_has_several_keys), cmocka_unit_test(losses_of_entropies_copy_logits),
         cmocka_unit_test(files_start_their_own_number_of_ranks), cmocka_unit_test(kernels_know_some_attention),
         cmocka_unit_test(axolotls_root_is_told_to_reshard), cmocka_unit_test(what_is_left_of_preferences_is_still_theirs),
     };

@@ -28,6 +28,26 @@ says() {
     grep -q -e "$words" "$tmp/err" || { echo "not said: $words"; cat "$tmp/err"; }
 }
 
+# ---- a command of a program that is not TRL's, with names of TRL's among its options (open-instruct's grpo.py and dpo.py) ----
+
+cat >"$tmp/grpo.sh" <<'END'
+uv run open_instruct/grpo.py --model_name_or_path Qwen/Qwen3-0.6B --dataset_mixer_list gsm8k 64 --response_length 512 --pack_length 1024 \
+    --per_device_train_batch_size 1 --deepspeed_stage 2 --vllm_tensor_parallel_size 1 --beta 0.01
+END
+cat >"$tmp/dpo.sh" <<'END'
+python submit.py --gpus 8 -- torchrun --nproc_per_node=8 open_instruct/dpo.py --model_name_or_path Qwen/Qwen3-0.6B --max_seq_length 1024 \
+    --per_device_train_batch_size 1 --loss_type dpo_norm --beta 5 --mixer_list preferences 50
+END
+others() {
+    says 'grpo.py is no program of TRL' "$tmp/grpo.sh"
+    says 'dpo.py is no program of TRL' "$tmp/dpo.sh"
+    for file in grpo dpo; do
+        "$dpxplan" import "$tmp/$file.sh" --cluster 8xh100 -o "$tmp/plan.json" 2>"$tmp/err" && echo "$file.sh is read"
+        grep -q 'no program of TRL' "$tmp/err" || cat "$tmp/err"
+    done
+}
+check 'a command of another program with options of TRL is read as no phases of TRL' "$(others)"
+
 # ---- verl's PPO: gae has a critic ----
 
 cat >"$tmp/ppo.yaml" <<'END'
