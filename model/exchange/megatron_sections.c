@@ -236,9 +236,14 @@ static int read_truths(struct sections *s)
  * others, which reduce in the model's format unless ddp says fp32. */
 static int read_precision(struct sections *s)
 {
+    static const char *const flags[] = { "bf16", "fp16", "grad_reduce_in_fp32" };
     const json_t *bf16 = NULL, *fp16 = NULL, *wide = NULL, *v;
     bool section = false, is = false, half = false, fields = false;
 
+    for (int i = 0; i < PLACES; i++)
+        for (size_t k = 0; k < sizeof flags / sizeof *flags; k++)
+            if (field(at(s->doc, places[i]), flags[k]) && !json_is_boolean(field(at(s->doc, places[i]), flags[k])))
+                return fail("%s: %s.%s: expected true or false", s->where, places[i], flags[k]);
     for (int i = 0; i < PRECISION; i++) {
         const json_t *place = at(s->doc, places[i]), *name = json_is_object(place) || json_is_array(place) ? field(place, "precision") : json_is_null(place) ? NULL : place;
         section = section || json_is_string(place) || json_is_object(place) || json_array_size(place) > 0;

@@ -34,6 +34,7 @@ static const struct form_row rows[] = {
     { "model.output_hidden_states", ROW_READ, NULL },
     { "model.num_hidden_layers", ROW_REFUSED, "another number of layers than the model has: give its config.json with --model" },
     { "model.backend.dispatcher", ROW_MATTERS, "another exchange of tokens than torch's all-to-all is not modelled" },
+    { "model.backend.enable_deepep", ROW_MATTERS, "another exchange of tokens than torch's all-to-all is not modelled" },
     { "model.backend.attn", ROW_READ, NULL },
     { "model.backend.linear", ROW_MATTERS, "linear layers are planned with PyTorch's kernels" },
     { "model.backend.rms_norm", ROW_READ, NULL },
@@ -113,6 +114,7 @@ static const struct form_row rows[] = {
     { "recipe", ROW_READ, NULL }, { "recipe._target_", ROW_READ, NULL }, { "model.dtype", ROW_READ, NULL },
     { "dataset._target_", ROW_SILENT, NULL }, { "dataset.dataset_name", ROW_SILENT, NULL }, { "dataset.path_or_dataset", ROW_SILENT, NULL },
     { "dataset.path_or_dataset_id", ROW_SILENT, NULL }, { "dataset.split", ROW_SILENT, NULL }, { "dataset.num_samples", ROW_SILENT, NULL },
+    { "dataset.vocab_size", ROW_SILENT, NULL },             /* of mock data */
     { "skypilot.*", ROW_SILENT, NULL },
     { "seed", ROW_SILENT, NULL }, { "dist_env.*", ROW_SILENT, NULL }, { "rng.*", ROW_SILENT, NULL },
     { "checkpoint.*", ROW_SILENT, NULL }, { "lr_scheduler.*", ROW_SILENT, NULL }, { "wandb.*", ROW_SILENT, NULL },
@@ -338,6 +340,7 @@ static json_t *adapted(struct form_reading *r, const struct model *m, int64_t ra
     const json_t *targets = form_value(r->file->doc, "peft.target_modules"), *but = form_value(r->file->doc, "peft.exclude_modules");
     bool all = form_true(r, "peft.match_all_linear", false), none = json_is_array(targets) && json_array_size(targets) == 0;
     json_t *chosen = json_object(), *left = json_object(), *out = json_array(), *v, *usual = json_string("*_proj");
+    but = json_is_array(but) && json_array_size(but) == 0 ? NULL : but;
     bool head, unread = loss_takes_head(r);
     const char *leaf;
 
