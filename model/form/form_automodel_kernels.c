@@ -69,6 +69,10 @@ static void read_liger(struct form_reading *r, const struct plan *p, bool staged
     form_set(r, "liger.rope", json_boolean(of.rope));
     form_set(r, "liger.rms_norm", json_boolean(of.rms_norm));
     form_set(r, "liger.glu_activation", json_boolean(of.glu_activation));
+    if (loss == LOSS_LIGER && !strcmp(json_string_value(json_object_get(r->plan, "loss")), "fp32")) {
+        form_set(r, "loss", json_string("liger-cross-entropy"));
+        notes_add(r->notes, "%s: of %s it puts its cross-entropy in the place of torch.nn.functional's, which MaskedCrossEntropy calls: planned so", key, p->model.family);
+    }
 }
 
 void automodel_read_norms(struct form_reading *r, const struct plan *p, const struct automodel_mesh *mesh)

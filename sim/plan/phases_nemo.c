@@ -341,6 +341,7 @@ static int import_worker(struct importing *in, json_t *doc, bool named, struct p
     }
     if (rc == 0) {
         automodel_recompute_modules(p);
+        p->loss = p->loss == LOSS_LIGER ? LOSS_FP32 : p->loss;         /* log-probabilities are its own */
         p->parallel.loss_parallel = p->parallel.tensor > 1 && keeps_logits_cut(&p->model);
         if (!named)
             note_log_probs(in, p);
