@@ -558,6 +558,16 @@ static void read_reshard(struct form_reading *r)
         notes_add(r->notes, "%s: not given: with ep_size a mixture's weights stay gathered after forward (MoEParallelizerConfig)", experts);
 }
 
+/* Those that are looked up where no reading is at hand. */
+static void check_flags(struct form_reading *r)
+{
+    static const char *const flags[] = { "model.force_hf", "model.output_hidden_states", "quantization.load_in_4bit", "distributed.moe.ignore_router_for_ac",
+                                         "peft.use_memory_efficient_lora" };
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        form_true(r, flags[i], false);
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     static const char *const strategies[] = { "fsdp2", "ddp", NULL };
@@ -570,6 +580,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     own.doc = json_deep_copy(f->doc);
     form_begin(&r, &own, rows, FORM_COUNT(rows), notes);
     take_config(&r, own.doc, &p->model);
+    check_flags(&r);
     const char *named = form_value(f->doc, "model.dtype") ? "model.dtype" : "model.torch_dtype";
     int strategy = form_word(&r, "distributed.strategy", strategies, 0), dtype = form_word(&r, named, dtypes, 3);
     if (dtype == 3 && !strstr(form_text(&r, "model._target_", ""), "from_config"))
@@ -588,8 +599,11 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         form_set(&r, ddp ? "ddp.model_dtype" : "fsdp.model_dtype", json_string("bf16"));
     if (!ddp) {
         form_set(&r, "reduce_dtype", json_string(form_word(&r, "distributed.mp_policy.reduce_dtype", policies, 3) > 2 ? "fp32" : "bf16"));
-        if (strstr(form_text(&r, "distributed.offload_policy._target_", ""), "CPUOffloadPolicy"))
+        const char *policy = form_text(&r, "distributed.offload_policy._target_", "OffloadPolicy");
+        if (strstr(policy, "CPUOffloadPolicy"))
             form_set(&r, "fsdp.cpu_offload", json_true());
+        else if (!strstr(policy, "OffloadPolicy"))
+            form_fail(&r, "distributed.offload_policy._target_: %.60s: CPUOffloadPolicy and OffloadPolicy, which is none, are planned", policy);
         read_reshard(&r);
     }
     read_batch(&r, p, ddp ? read_no_mesh(&r, p) : read_mesh(&r, p));

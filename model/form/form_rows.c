@@ -80,6 +80,18 @@ int64_t form_count(struct form_reading *r, const char *path, int64_t usual)
     return n;
 }
 
+int64_t form_integer(struct form_reading *r, const char *path, int64_t usual)
+{
+    double x = form_number(r, path, (double)usual), most = (double)LARGEST_COUNT;
+    int64_t n = x >= -most && x <= most ? (int64_t)x : 0;
+
+    if (x > (double)n || x < (double)n) {
+        form_fail(r, "%s: expected a whole number", path);
+        return usual;
+    }
+    return n;
+}
+
 bool form_true(struct form_reading *r, const char *path, bool usual)
 {
     const json_t *v = value(r, path);

@@ -403,7 +403,7 @@ void verl_read_units(struct form_reading *r, const struct plan *p, bool reshards
 
 static void read_sharing(struct form_reading *r, const struct plan *p, bool two, int64_t sharing)
 {
-    int64_t group = json_integer_value(form_value(r->file->doc, FSDP "fsdp_size"));
+    int64_t group = form_integer(r, FSDP "fsdp_size", -1);
 
     if (!two) {
         form_set(r, "fsdp.use_orig_params", json_boolean(form_true(r, FSDP "use_orig_params", false)));
@@ -436,7 +436,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         return verl_read_megatron(&r, p);
     }
     bool two = read_strategy(&r), narrow = form_word(&r, FSDP "model_dtype", dtypes, 0) > 1;
-    const json_t *rank = form_value(f->doc, "actor_rollout_ref.model.lora_rank");
+    int64_t rank = form_integer(&r, "actor_rollout_ref.model.lora_rank", 0);
     int64_t sharing = read_ulysses(&r, p);
     form_set(&r, "strategy", json_string("fsdp"));
     form_set(&r, "dialect", json_string(two ? "torch" : "torch-fsdp1"));
@@ -444,14 +444,14 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     if (form_word(&r, FSDP "mixed_precision.param_dtype", dtypes, 2) < 2 || form_word(&r, FSDP "mixed_precision.buffer_dtype", dtypes, 0) > 1)
         form_fail(&r, FSDP "mixed_precision: planned with parameters in bf16 and buffers in fp32");
     form_set(&r, "reduce_dtype", json_string(form_word(&r, FSDP "mixed_precision.reduce_dtype", dtypes, 0) > 1 ? "bf16" : "fp32"));
-    if (narrow || (json_is_integer(rank) && json_integer_value(rank) > 0))       /* beside adapters bf16 may be usual */
+    if (narrow || rank > 0)               /* beside adapters bf16 may be usual */
         form_set(&r, "fsdp.model_dtype", json_string(narrow ? "bf16" : "fp32"));
     read_sharing(&r, p, two, sharing);
     form_set(&r, "clip", json_real(form_number(&r, ACTOR "grad_clip", 1)));
     if (form_true(&r, "actor_rollout_ref.model.enable_gradient_checkpointing", true))
         form_set(&r, "recompute", json_string("full"));
     read_batch(&r, p, sharing);
-    if (json_is_integer(rank) && json_integer_value(rank) > 0)
+    if (rank > 0)
         read_adapters(&r, two);
     else if (form_value(f->doc, "actor_rollout_ref.model.lora_adapter_path"))
         form_fail(&r, "actor_rollout_ref.model.lora_adapter_path: adapters train, and what they are is in that folder: give lora_rank and target_modules");

@@ -95,12 +95,11 @@ static void read_adapters(struct form_reading *r)
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     static const char *const strategies[] = { "fsdp2", "fsdp", NULL }, *const dtypes[] = { "fp32", "float32", "bf16", "bfloat16", NULL };
-    const json_t *rank = form_value(f->doc, "model.lora_rank");
     struct form_reading r;
 
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
     bool two = form_word(&r, "model.strategy", strategies, 0) == 0, narrow = form_word(&r, "model.fsdp_config.model_dtype", dtypes, 0) > 1;
-    bool adapts = json_is_integer(rank) && json_integer_value(rank) > 0;
+    bool adapts = form_integer(&r, "model.lora_rank", 0) > 0;
     form_set(&r, "strategy", json_string("fsdp"));
     form_set(&r, "dialect", json_string(two ? "torch" : "torch-fsdp1"));
     form_set(&r, "precision", json_string("bf16"));

@@ -1,5 +1,4 @@
-/* A key of a config of NeMo-RL that is renamed to nonsense is told by its name, or the file is refused; and so is a value of nonsense of a key that is read,
- * or the phase plan is another one. */
+/* A key of a config of NeMo-RL that is renamed to nonsense is told by its name, or the file is refused; and so is a value of nonsense of a key that is read. */
 #include "tests/check.h"
 
 #include <stdio.h>
@@ -67,7 +66,7 @@ static bool is_idle(const char *idle, const char *path, const json_t *v)
     return json_is_null(v) || strstr(idle, word) || !strcmp(path, "cluster.gpus_per_node");
 }
 
-struct walk { const struct form_file *f; const char *response, *idle; const json_t *usual; int renamed, replaced, silent; };
+struct walk { const struct form_file *f; const char *response, *idle; int renamed, replaced, silent; };
 
 static void try_value(struct walk *w, json_t *in, const char *key, json_t *v, const char *path)
 {
@@ -76,7 +75,7 @@ static void try_value(struct walk *w, json_t *in, const char *key, json_t *v, co
     json_incref(v);
     json_object_set_new(in, key, json_string("zzz.zzz"));
     got = outcome(w->f, w->response);
-    if (!json_is_null(got) && json_equal(json_object_get(got, "doc"), json_object_get(w->usual, "doc")) && !names(got, path))
+    if (!json_is_null(got) && !names(got, path))
         w->silent += fail("%s: %s: \"zzz.zzz\" is taken without a word", w->f->path, path) != 0;
     json_decref(got);
     json_object_set_new(in, key, v);
@@ -131,12 +130,12 @@ static void nonsense_is_told_or_refused(void **state)
         assert_int_equal(form_open(files[i].path, &f), 0);
         json_t *usual = outcome(&f, files[i].response);
         assert_false(json_is_null(usual));
-        struct walk w = { .f = &f, .response = files[i].response, .idle = files[i].idle, .usual = usual };
+        json_decref(usual);
+        struct walk w = { .f = &f, .response = files[i].response, .idle = files[i].idle };
         walk(&w, f.doc, "");
         renamed += w.renamed;
         replaced += w.replaced;
         silent += w.silent;
-        json_decref(usual);
         form_close(&f);
     }
     assert_true(renamed > 200 && replaced > 100);
