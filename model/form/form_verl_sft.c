@@ -17,7 +17,7 @@ static const struct form_row rows[] = {
     { "model.lora_adapter_path", ROW_REFUSED, "adapters train, and what they are is in that folder: give lora_rank and target_modules" },
     { "model.use_liger", ROW_READ, NULL }, { "model.trust_remote_code", ROW_SILENT, NULL },
     { "model.external_lib", ROW_SILENT, NULL }, { "model.use_shm", ROW_SILENT, NULL },
-    { "ulysses_sequence_parallel_size", ROW_READ, NULL }, { "use_remove_padding", ROW_MATTERS, "padding is left out: samples are planned as long as they may be" },
+    { "ulysses_sequence_parallel_size", ROW_READ, NULL }, { "use_remove_padding", ROW_MATTERS, "samples run without padding: shorter ones than data.max_length take less than planned" },
     { "data.train_batch_size", ROW_READ, NULL }, { "data.micro_batch_size_per_gpu", ROW_READ, NULL }, { "data.micro_batch_size", ROW_READ, NULL },
     { "data.max_length", ROW_READ, NULL }, { "data.train_files", ROW_SILENT, NULL }, { "data.val_files", ROW_SILENT, NULL },
     { "data.prompt_key", ROW_SILENT, NULL }, { "data.response_key", ROW_SILENT, NULL }, { "data.prompt_dict_keys", ROW_SILENT, NULL },
