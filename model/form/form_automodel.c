@@ -85,7 +85,7 @@ static const struct form_row rows[] = {
     { "optimizer.check_numerics", ROW_REFUSED, "a pass over the weights before the first step is not planned" },
     { "clip_grad_norm.max_norm", ROW_READ, NULL },
     { "packed_sequence.packed_sequence_size", ROW_READ, NULL }, { "packed_sequence.split_across_pack", ROW_SILENT, NULL },
-    { "packed_sequence.max_packs", ROW_SILENT, NULL },
+    { "packed_sequence.max_packs", ROW_SILENT, NULL }, { "packed_sequence.packing_strategy", ROW_READ, NULL },
     { "dataset.seq_length", ROW_READ, NULL }, { "dataset.seq_len", ROW_READ, NULL }, { "dataset.sequence_length", ROW_READ, NULL },
     { "dataset.pad_to_max_length", ROW_SILENT, NULL }, { "dataset.truncation", ROW_SILENT, NULL }, { "dataset.padding", ROW_SILENT, NULL },
     { "dataset.chat_template", ROW_SILENT, NULL }, { "dataset.answer_only_loss_mask", ROW_SILENT, NULL }, { "dataset.column_mapping.*", ROW_SILENT, NULL },
@@ -115,6 +115,10 @@ static const struct form_row rows[] = {
     { "dataset._target_", ROW_SILENT, NULL }, { "dataset.dataset_name", ROW_SILENT, NULL }, { "dataset.path_or_dataset", ROW_SILENT, NULL },
     { "dataset.path_or_dataset_id", ROW_SILENT, NULL }, { "dataset.split", ROW_SILENT, NULL }, { "dataset.num_samples", ROW_SILENT, NULL },
     { "dataset.vocab_size", ROW_SILENT, NULL },             /* of mock data */
+    { "dataset.tokenizer.*", ROW_SILENT, NULL }, { "dataset.shuffle_seed", ROW_SILENT, NULL }, { "dataset.paths", ROW_SILENT, NULL },
+    { "dataset.index_mapping_dir", ROW_SILENT, NULL }, { "dataset.splits_to_build", ROW_SILENT, NULL }, { "moe_metrics.*", ROW_SILENT, NULL }, { "nvtx", ROW_SILENT, NULL },
+    { "optimizer.compress_state_dict", ROW_SILENT, NULL }, { "distributed.pipeline.dtype", ROW_SILENT, NULL },
+    { "model.backend.rope", ROW_MATTERS, "rotary embedding is planned with transformers' operations" },
     { "skypilot.*", ROW_SILENT, NULL },
     { "seed", ROW_SILENT, NULL }, { "dist_env.*", ROW_SILENT, NULL }, { "rng.*", ROW_SILENT, NULL },
     { "checkpoint.*", ROW_SILENT, NULL }, { "lr_scheduler.*", ROW_SILENT, NULL }, { "wandb.*", ROW_SILENT, NULL },
@@ -256,12 +260,14 @@ static void read_pipeline(struct form_reading *r, const struct plan *p, int64_t 
     read_reductions(r);
 }
 
-/* apply_cp() gives Transformer Engine's attention its ring (p2p), and all else a warning; "magi" deals positions out by the work they are. */
-static void read_context(struct form_reading *r)
+/* apply_cp() gives Transformer Engine's attention its ring (p2p), and all else a warning; "magi" deals positions out by the work they are.  Own classes of dense
+ * decoders have that attention for rows of documents alone (models/qwen2/model.py), else PyTorch's. */
+static void read_context(struct form_reading *r, const struct plan *p)
 {
-    const char *attn = form_text(r, "model.backend.attn", "te");
+    bool dense = axis(r, "distributed.ep_size") <= 1, documents = automodel_own_dense(r, &p->model) && automodel_rows_of_documents(r->file);
+    const char *attn = form_text(r, "model.backend.attn", dense ? "" : "te");
 
-    if (axis(r, "distributed.cp_size") <= 1 || axis(r, "distributed.ep_size") <= 1)
+    if (axis(r, "distributed.cp_size") <= 1 || (dense && !(documents && !strcmp(attn, "te"))))
         return;
     if (strcmp(attn, "te") != 0)
         form_fail(r, "model.backend.attn: %s %.40s: te is", !strcmp(attn, "magi") ? "the exchange of keys and values under cp_size is not planned of" :
@@ -291,6 +297,9 @@ static void read_batch(struct form_reading *r, const struct plan *p, int64_t dp)
 static void read_length(struct form_reading *r, const struct plan *p)
 {
     static const char *const keys[] = { "packed_sequence.packed_sequence_size", "dataset.seq_length", "dataset.seq_len", "dataset.sequence_length" };
+    static const char *const strategies[] = { "thd", "neat", NULL };
+
+    form_word(r, "packed_sequence.packing_strategy", strategies, 0);
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const json_t *v = form_value(r->file->doc, keys[i]);
@@ -607,7 +616,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         read_reshard(&r);
     }
     read_batch(&r, p, ddp ? read_no_mesh(&r, p) : read_mesh(&r, p));
-    read_context(&r);
+    read_context(&r, p);
     read_length(&r, p);
     read_kernels(&r);
     automodel_read_norms(&r, p, &(struct automodel_mesh){ at_least_one(axis(&r, "distributed.tp_size")), at_least_one(axis(&r, "distributed.cp_size")),
