@@ -82,10 +82,16 @@ int64_t form_count(struct form_reading *r, const char *path, int64_t usual)
 
 int64_t form_integer(struct form_reading *r, const char *path, int64_t usual)
 {
-    double x = form_number(r, path, (double)usual), most = (double)LARGEST_COUNT;
-    int64_t n = x >= -most && x <= most ? (int64_t)x : 0;
+    const json_t *v = value(r, path);
+    const char *s = json_string_value(v);
+    char *end = NULL;
+    double most = (double)LARGEST_COUNT, x = s ? strtod(s, &end) : json_number_value(v);
+    bool number = s ? *s && !*end : json_is_number(v);
+    int64_t n = number && x >= -most && x <= most ? (int64_t)x : 0;
 
-    if (x > (double)n || x < (double)n) {
+    if (!v)
+        return usual;
+    if (!number || x > (double)n || x < (double)n) {
         form_fail(r, "%s: expected a whole number", path);
         return usual;
     }

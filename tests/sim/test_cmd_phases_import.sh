@@ -56,6 +56,8 @@ verl() {
     holds "role['critic']['between'] == 'host' and phase['values']['times'] == 2 and phase['critic']['times'] == 4"
     ask "$tmp/ppo.yaml" 0 --set critic.model.lora_rank=8 critic.strategy=fsdp2
     holds "plan['critic']['train']['lora']['modules_to_save'] == ['score']"
+    # -1 and 0 stand for none
+    ask "$tmp/ppo.yaml" 0 --set actor_rollout_ref.actor.fsdp_config.fsdp_size=-1 actor_rollout_ref.model.lora_rank=0
     # hydra's null is as if it were left out
     ask "$tmp/ppo.yaml" 0 --set actor_rollout_ref.rollout.quantization=null actor_rollout_ref.rollout.quantization_config_file=null
     holds "'quantization' not in plan['engine']"
