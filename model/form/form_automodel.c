@@ -390,8 +390,8 @@ static json_t *adapted(struct form_reading *r, const struct model *m, int64_t ra
     return out;
 }
 
-/* What trains: rank x (in + out) of each layer that is picked. */
-static int64_t read_adapters(struct form_reading *r, const struct plan *p)
+/* What trains: rank x (in + out) of each layer that is picked.  Adapters have the dtype of the weights beside them (LinearLoRA). */
+static int64_t read_adapters(struct form_reading *r, const struct plan *p, bool wide)
 {
     int64_t rank = form_count(r, "peft.dim", 8), trains = 0;
 
@@ -407,7 +407,8 @@ static int64_t read_adapters(struct form_reading *r, const struct plan *p)
     form_true(r, "peft.use_memory_efficient_lora", true);
     if (form_true(r, "quantization.load_in_4bit", false))
         form_set(r, "base_dtype", json_string(form_true(r, "quantization.bnb_4bit_use_double_quant", true) ? "nf4-double" : "nf4"));
-    form_narrow_adapters(r, "Automodel");
+    if (!wide)
+        form_narrow_adapters(r, "Automodel");
     return trains;
 }
 
@@ -604,8 +605,9 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     form_set(&r, "strategy", json_string(ddp ? "ddp" : "fsdp"));
     form_set(&r, "dialect", json_string("torch"));
     form_set(&r, "precision", json_string("bf16"));
-    if (dtype < 4)
-        form_set(&r, ddp ? "ddp.model_dtype" : "fsdp.model_dtype", json_string("bf16"));
+    bool adapts = form_value(f->doc, "peft._target_") || form_value(f->doc, "peft.dim");
+    if (dtype < 4 || adapts)            /* beside adapters bf16 is usual */
+        form_set(&r, ddp ? "ddp.model_dtype" : "fsdp.model_dtype", json_string(dtype < 4 ? "bf16" : "fp32"));
     if (!ddp) {
         form_set(&r, "reduce_dtype", json_string(form_word(&r, "distributed.mp_policy.reduce_dtype", policies, 3) > 2 ? "fp32" : "bf16"));
         const char *policy = form_text(&r, "distributed.offload_policy._target_", "OffloadPolicy");
@@ -624,8 +626,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     read_recompute(&r, p, ddp);
     read_float8(&r);
     read_compile(&r, ddp);
-    if (form_value(f->doc, "peft._target_") || form_value(f->doc, "peft.dim"))
-        trains = read_adapters(&r, p);
+    if (adapts)
+        trains = read_adapters(&r, p, dtype > 3);
     int rc = form_end(&r, p);
     json_decref(own.doc);
     if (rc < 0)
