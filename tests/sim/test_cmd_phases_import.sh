@@ -290,7 +290,7 @@ nemo() {
     says 'model_overrides: fields of' "$tmp/megatron.yaml" --set 'policy.megatron_cfg.model_overrides={"hidden_size":64}'
     ask "$tmp/base.yaml" 0 --response 200,400 --set 'policy.dtensor_cfg.lora_cfg={"enabled":true,"dim":8,"alpha":32,"dropout":0.0,"match_all_linear":true,"target_modules":[],"exclude_modules":[]}'
     # weights and adapters are in fp32 (models/automodel/setup.py: lora_dtype)
-    holds "plan['policy']['train']['train'] == 'lora' and not plan['policy']['train']['lora'].get('narrow') and plan['policy']['train']['fsdp']['model_dtype'] == 'fp32'"
+    holds "plan['policy']['train']['train'] == 'lora' and not plan['policy']['train']['lora'].get('narrow') and plan['policy']['train']['fsdp']['model_dtype'] is None"
     # two of a recipe's four nodes of 4 GPUs, which one NVLink domain joins
     printf 'defaults: base.yaml\ncluster: { gpus_per_node: 4, num_nodes: 4 }\npolicy:\n  generation: { colocated: { enabled: false, resources: { num_nodes: 2, gpus_per_node: 4 } } }\n' >"$tmp/trays.yaml"
     for joined in 16xgb200 4x4xgb200; do
