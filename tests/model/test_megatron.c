@@ -499,11 +499,10 @@ static void options_are_read_as_yaml_or_refused(void **state)
         { "model:\n  seq_length: 512\ndata:\n  seq_length: 1024\n", "yaml", "two sections say different things" },
         { "train:\n  micro_batch_size: 1\nmodel:\n  seq_length: 512\n  sequence_parallel: 1\n", "yaml", "sequence_parallel: expected true or false" },
         { "train:\n  micro_batch_size: 1\nmodel:\n  seq_length: 512\n  fp16: true\n  bf16: true\n", "yaml", "fp16: beside bf16" },
-        { "train:\n  micro_batch_size: 1\nmodel:\n  seq_length: 512\nmixed_precision: half\n", "yaml", "mixed_precision: expected the name of a number" },
+        { "model:\n  seq_length: 512\nmixed_precision: half\n", "yaml", "mixed_precision: expected the name of a number" },
         { "train:\n  micro_batch_size: 1\nmodel:\n  seq_length: 512\ntrainer:\n  devices: 9223372036854775807\n  num_nodes: 4\nmixed_precision: bf16_mixed\n", "yaml", "world_size" },
         { "train:\n  micro_batch_size: 1\nmodel:\n  seq_length: 512\nddp:\n  grad_reduce_in_fp32: yep\n", "yaml", "ddp.grad_reduce_in_fp32: expected true or false" },
-        { "--micro-batch-size 1 --seq-length 512 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers abc", "txt",
-          "decoder_first_pipeline_num_layers: expected a number from 1 to " },
+        { "--micro-batch-size 1 --seq-length 512 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers abc", "txt", "decoder_first_pipeline_num_layers: expected a number from 1 to " },
         { "--micro-batch-size 1 --seq-length 512 --pipeline-model-parallel-size 4 --decoder-last-pipeline-num-layers 9223372036854775807", "txt",
           "decoder_last_pipeline_num_layers: expected a number from 1 to " },
         { "model:\n  seq_length: 512\n  tensor_model_parallel_size: 2\ntrain:\n  micro_batch_size: 1\ntrainer:\n  devices: 8\n"
