@@ -231,6 +231,12 @@ int nemo_refuses_beside(struct importing *in)
         { GEN "vllm_kwargs.speculative_config", "a draft model is not planned" },
     };
 
+    static const char *const sizes[] = { "num_hidden_layers", "hidden_size", "intermediate_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+                                         "num_experts", "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "tie_word_embeddings" };
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (json_object_get(form_value(in->f->doc, "policy.hf_config_overrides"), sizes[i]))
+            return fail("%s: policy.hf_config_overrides.%s: another size than the model has: give its config.json with --model, and leave it out", in->f->path, sizes[i]);
     for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
         const json_t *v = form_value(in->f->doc, never[i].path);
         if (v && !unread_asks_nothing(v))

@@ -287,6 +287,7 @@ nemo() {
     # workers' variables; a model's own fields; lists that are empty
     ask "$tmp/base.yaml" 0 --response 200,400 --set 'policy.dtensor_cfg.env_vars={"PYTORCH_CUDA_ALLOC_CONF":"expandable_segments:True"}'
     holds "plan['policy']['train']['environment']['PYTORCH_ALLOC_CONF'] == 'expandable_segments:True'"
+    says 'hf_config_overrides.num_hidden_layers: another size' "$tmp/base.yaml" --set policy.hf_config_overrides.num_hidden_layers=2
     says 'model_overrides: fields of' "$tmp/megatron.yaml" --set 'policy.megatron_cfg.model_overrides={"hidden_size":64}'
     ask "$tmp/base.yaml" 0 --response 200,400 --set 'policy.dtensor_cfg.lora_cfg={"enabled":true,"dim":8,"alpha":32,"dropout":0.0,"match_all_linear":true,"target_modules":[],"exclude_modules":[]}'
     # weights and adapters are in fp32 (models/automodel/setup.py: lora_dtype)
