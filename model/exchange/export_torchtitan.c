@@ -173,8 +173,9 @@ static void print_model(const struct plan *p, bool old, FILE *to)
 {
     int known = find(&p->model);
 
-    fprintf(to, "# its embedding and its norm with head are units of their own; the plan counts\n"
-                "# them in the root\n");
+    if (p->fsdp.root_units == ROOT_TOGETHER)
+        fprintf(to, "# its embedding and its norm with head are units of their own; the plan counts\n"
+                    "# them in the root\n");
     if (known >= 0 && old)
         fprintf(to, "--model.name %s --model.flavor %s\n", registry[known].module, registry[known].flavor);
     else if (known >= 0 && registry[known].but && p->float8.recipe == FLOAT8_NONE)

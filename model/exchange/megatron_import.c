@@ -302,12 +302,18 @@ static int read_recompute(struct import *in)
 
 static int read_compute(struct import *in)
 {
+    static const char *const numbers[] = { "clip_grad", "hidden_dropout", "attention_dropout" };
     struct plan *p = in->p;
     const json_t *clip = json_object_get(in->from, "clip_grad"), *dropout = json_object_get(in->from, "hidden_dropout");
 
     const json_t *attention = json_object_get(in->from, "attention_dropout");
     double other = attention ? json_number_value(attention) : 0.1;
 
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const json_t *v = json_object_get(in->from, numbers[i]);
+        if (v && !json_is_number(v) && !json_is_null(v))
+            return fail("%s: %s: expected a number", in->where, numbers[i]);
+    }
     if (import_has(in, "optimizer") && !import_says(in, "optimizer", "adam"))
         return fail("%s: optimizer: dialect megatron has adam alone so far", in->where);
     p->clip = clip ? json_number_value(clip) : 1;

@@ -81,6 +81,8 @@ static const struct { const char *name, *why; } matters[] = {
       "one more receive buffer" },
     { "overlap_param_gather_with_optimizer_step", "the first chunk's parameters are gathered after the optimizer's whole step, not beside the rest of it" },
     { "log_max_attention_logit", "each attention gives its heads' largest logits, too, and each step waits for those of every layer" },
+    { "deterministic_mode", "PyTorch fills the memory that it allocates and adds up by index in order, and attention's backward takes its deterministic kernels: longer than planned" },
+    { "error_injection_rate", "a step into which an error is put runs again" },
     { "tp_comm_overlap_cfg", "how userbuffers cut each product, and on how many multiprocessors, is Transformer Engine's default" },
 };
 
@@ -165,7 +167,12 @@ static bool is_told(const char *name)
 }
 
 /* What a plan has a word for where the model is such. */
-static bool is_followed(const struct import *in, const char *name) { return !strcmp(name, "no_rope_fusion") && in->p->model.kv_rank > 0; }
+static bool is_followed(const struct import *in, const char *name)
+{
+    bool softmax = !import_says(in, "moe_router_score_function", "sigmoid");    /* topk_routing_with_score_function() */
+
+    return (!strcmp(name, "no_rope_fusion") && in->p->model.kv_rank > 0) || (!strcmp(name, "moe_router_pre_softmax") && !softmax);
+}
 
 /* Another order of ranks moves groups between nodes: on one node all of them lie alike. */
 static bool changes_nothing(const struct import *in, const char *name) { return !strcmp(name, "use_tp_pp_dp_mapping") && in->p->cluster.nodes == 1; }
@@ -184,6 +191,8 @@ static void say_logs(const struct import *in)
         notes_say("%s: %s%s%s %s not in the plan: each step waits for it: it may lengthen each step by some 10 ms (%s)", in->where, norm ? "log_params_norm" : "",
                   norm && zeros ? " and " : "", zeros ? "log_num_zeros_in_grad" : "", norm && zeros ? "are" : "is",
                   norm ? "Megatron's own figure" : "Megatron's own figure of log_params_norm, which is alike");
+    if (import_says(in, "rerun_mode", "report_stats"))
+        notes_say("%s: rerun_mode: report_stats runs every step again: it takes about twice as long as planned", in->where);
     if (import_has(in, "check_weight_hash_across_dp_replicas_interval"))
         notes_say("%s: check_weight_hash_across_dp_replicas_interval is not in the plan: in each such step all weights go to the host and are hashed there", in->where);
 }

@@ -236,9 +236,14 @@ static int read_truths(struct sections *s)
  * others, which reduce in the model's format unless ddp says fp32. */
 static int read_precision(struct sections *s)
 {
+    static const char *const flags[] = { "bf16", "fp16", "grad_reduce_in_fp32" };
     const json_t *bf16 = NULL, *fp16 = NULL, *wide = NULL, *v;
     bool section = false, is = false, half = false, fields = false;
 
+    for (int i = 0; i < PLACES; i++)
+        for (size_t k = 0; k < sizeof flags / sizeof *flags; k++)
+            if (field(at(s->doc, places[i]), flags[k]) && !json_is_boolean(field(at(s->doc, places[i]), flags[k])))
+                return fail("%s: %s.%s: expected true or false", s->where, places[i], flags[k]);
     for (int i = 0; i < PRECISION; i++) {
         const json_t *place = at(s->doc, places[i]), *name = json_is_object(place) || json_is_array(place) ? field(place, "precision") : json_is_null(place) ? NULL : place;
         section = section || json_is_string(place) || json_is_object(place) || json_array_size(place) > 0;
@@ -375,6 +380,24 @@ static void list_section(struct unread *u, const char *path, const json_t *v)
     }
 }
 
+static bool states(const json_t *doc, const char *key)
+{
+    bool is = false;
+
+    for (int i = 0; i < PLACES; i++)
+        is = is || field(at(doc, places[i]), key) || json_object_get(at(doc, places[i]), key);
+    return is;
+}
+
+/* A file that changes a recipe written in Python leaves its number format to that. */
+static int check_format(const json_t *doc, const char *where)
+{
+    if (json_object_get(doc, "mixed_precision") || at(doc, "mixed_precision") || states(doc, "precision") || states(doc, "bf16") || states(doc, "fp16"))
+        return 0;
+    return fail("%s: mixed_precision: not given: the file changes a recipe, which decides it and more: give the config that a run writes (run_config.yaml), or put "
+                "there what the recipe has, such as mixed_precision: bf16_mixed and ddp.use_distributed_optimizer: true", where);
+}
+
 /* What is a section of its own, and none that is read. */
 static void list_sections(const struct sections *s)
 {
@@ -408,12 +431,15 @@ static const json_t *adapters(const json_t *doc)
 /* Adapters other than LoRA, and sections of NeMo 1, whose trainer and model.optim say what NeMo 2 says elsewhere. */
 static int check_kind(const json_t *doc, const char *where)
 {
-    static const char *const first[] = { "megatron_amp_O2", "optim", "encoder_seq_length", "restore_from_path" };
+    static const char *const first[] = { "megatron_amp_O2", "optim", "encoder_seq_length", "restore_from_path" }, *const distils[] = { "teacher", "kd_config" };
     const json_t *model = at(doc, "model");
     struct training said;
 
     if (adapters(doc) && megatron_adapters(adapters(doc), where, &said) < 0)
         return -1;
+    for (size_t i = 0; i < sizeof distils / sizeof *distils; i++)
+        if (json_object_get(model, distils[i]))
+            return fail("%s: model.%s: distillation holds a second model", where, distils[i]);
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)
         if (json_object_get(model, first[i]) && at(doc, "trainer"))
             return fail("%s: model.%s: NeMo 1's sections are not read: give Megatron-LM's options, or NeMo 2's recipe", where, first[i]);
@@ -431,7 +457,7 @@ json_t *megatron_from_sections(const json_t *doc, const char *where)
     const json_t *devices = field(at(doc, "trainer"), "devices"), *nodes = field(at(doc, "trainer"), "num_nodes");
 
     if (check_kind(doc, where) < 0 || read_values(&s) < 0 || read_codes(&s) < 0 || read_truths(&s) < 0 || read_precision(&s) < 0 ||
-        read_states(&s) < 0) {
+        read_states(&s) < 0 || check_format(doc, where) < 0) {
         json_decref(s.out);
         return NULL;
     }
@@ -443,6 +469,22 @@ json_t *megatron_from_sections(const json_t *doc, const char *where)
     if (adapters(doc))
         json_object_set(s.out, "peft", (json_t *)(uintptr_t)adapters(doc));
     json_object_set_new(s.out, "in_sections", json_true());
-    notes_say("%s: a recipe in sections: read is what it states of parallelism, batches, recompute, number format and optimizer", where);
     return s.out;
+}
+
+/* megatron-core's own choice differs from that of recipes (Megatron-Bridge's recipes/common.py and gpt_provider.py, NeMo 2's like it). */
+void megatron_sections_tell(const json_t *doc, const char *where)
+{
+    static const struct { const char *key, *usual; } decisive[] = {
+        { "use_distributed_optimizer", "false" }, { "overlap_grad_reduce", "false" }, { "overlap_param_gather", "false" }, { "cross_entropy_loss_fusion", "false" },
+        { "check_for_nan_in_grad", "false" },
+    };
+    char open[300] = "";
+    size_t n = 0;
+
+    for (size_t i = 0; i < sizeof decisive / sizeof *decisive; i++)
+        if (!states(doc, decisive[i].key) && n + 64 < sizeof open)
+            n += (size_t)snprintf(open + n, sizeof open - n, "%s%s %s", n ? ", " : "", decisive[i].key, decisive[i].usual);
+    if (n)
+        notes_say("%s: a recipe in sections: what it leaves open is taken as megatron-core has it, though a recipe in Python may have set it: %s", where, open);
 }

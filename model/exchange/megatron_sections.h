@@ -16,5 +16,7 @@ bool megatron_has_sections(const json_t *doc);
 /* Its options, as a command line would give them (new reference), and "world_size" where it says how many GPUs; NULL, reported: two sections
  * say different things.  "partly_stated" stands for a model of which it does not say everything. */
 json_t *megatron_from_sections(const json_t *doc, const char *where);
+/* Says which fields that decide are not stated, and taken as megatron-core has them. */
+void megatron_sections_tell(const json_t *doc, const char *where);
 
 #endif

@@ -138,7 +138,7 @@ int titan_keys_check(const json_t *config, const char *where)
 }
 
 /* `path` is section and key; degrees were in [training] and [experimental] in 2024. */
-static bool is_read(const char *path)
+bool titan_keys_reads(const char *path)
 {
     const char *dot = strrchr(path, '.'), *key = dot ? dot + 1 : path;
     char section[64];
@@ -185,7 +185,7 @@ static void list(const json_t *in, const char *path, int depth, struct unread *u
         bool known = is_usual(of) || unread_is_among(of, silent, COUNT(silent));
         if (json_object_size(v) > 0 && depth < DEEPEST)
             list(v, at, depth + 1, u);
-        else if (!is_read(at) && (!known || !unread_asks_nothing(v)))
+        else if (!titan_keys_reads(at) && (!known || !unread_asks_nothing(v)))
             unread_add(u, at, why_it_matters(at, v), known);
     }
 }

@@ -34,6 +34,7 @@ static const struct form_row rows[] = {
     { "model.output_hidden_states", ROW_READ, NULL },
     { "model.num_hidden_layers", ROW_REFUSED, "another number of layers than the model has: give its config.json with --model" },
     { "model.backend.dispatcher", ROW_MATTERS, "another exchange of tokens than torch's all-to-all is not modelled" },
+    { "model.backend.enable_deepep", ROW_MATTERS, "another exchange of tokens than torch's all-to-all is not modelled" },
     { "model.backend.attn", ROW_READ, NULL },
     { "model.backend.linear", ROW_MATTERS, "linear layers are planned with PyTorch's kernels" },
     { "model.backend.rms_norm", ROW_READ, NULL },
@@ -84,7 +85,7 @@ static const struct form_row rows[] = {
     { "optimizer.check_numerics", ROW_REFUSED, "a pass over the weights before the first step is not planned" },
     { "clip_grad_norm.max_norm", ROW_READ, NULL },
     { "packed_sequence.packed_sequence_size", ROW_READ, NULL }, { "packed_sequence.split_across_pack", ROW_SILENT, NULL },
-    { "packed_sequence.max_packs", ROW_SILENT, NULL },
+    { "packed_sequence.max_packs", ROW_SILENT, NULL }, { "packed_sequence.packing_strategy", ROW_READ, NULL },
     { "dataset.seq_length", ROW_READ, NULL }, { "dataset.seq_len", ROW_READ, NULL }, { "dataset.sequence_length", ROW_READ, NULL },
     { "dataset.pad_to_max_length", ROW_SILENT, NULL }, { "dataset.truncation", ROW_SILENT, NULL }, { "dataset.padding", ROW_SILENT, NULL },
     { "dataset.chat_template", ROW_SILENT, NULL }, { "dataset.answer_only_loss_mask", ROW_SILENT, NULL }, { "dataset.column_mapping.*", ROW_SILENT, NULL },
@@ -113,6 +114,11 @@ static const struct form_row rows[] = {
     { "recipe", ROW_READ, NULL }, { "recipe._target_", ROW_READ, NULL }, { "model.dtype", ROW_READ, NULL },
     { "dataset._target_", ROW_SILENT, NULL }, { "dataset.dataset_name", ROW_SILENT, NULL }, { "dataset.path_or_dataset", ROW_SILENT, NULL },
     { "dataset.path_or_dataset_id", ROW_SILENT, NULL }, { "dataset.split", ROW_SILENT, NULL }, { "dataset.num_samples", ROW_SILENT, NULL },
+    { "dataset.vocab_size", ROW_SILENT, NULL },             /* of mock data */
+    { "dataset.tokenizer.*", ROW_SILENT, NULL }, { "dataset.shuffle_seed", ROW_SILENT, NULL }, { "dataset.paths", ROW_SILENT, NULL },
+    { "dataset.index_mapping_dir", ROW_SILENT, NULL }, { "dataset.splits_to_build", ROW_SILENT, NULL }, { "moe_metrics.*", ROW_SILENT, NULL }, { "nvtx", ROW_SILENT, NULL },
+    { "optimizer.compress_state_dict", ROW_SILENT, NULL }, { "distributed.pipeline.dtype", ROW_SILENT, NULL },
+    { "model.backend.rope", ROW_MATTERS, "rotary embedding is planned with transformers' operations" },
     { "skypilot.*", ROW_SILENT, NULL },
     { "seed", ROW_SILENT, NULL }, { "dist_env.*", ROW_SILENT, NULL }, { "rng.*", ROW_SILENT, NULL },
     { "checkpoint.*", ROW_SILENT, NULL }, { "lr_scheduler.*", ROW_SILENT, NULL }, { "wandb.*", ROW_SILENT, NULL },
@@ -254,12 +260,14 @@ static void read_pipeline(struct form_reading *r, const struct plan *p, int64_t 
     read_reductions(r);
 }
 
-/* apply_cp() gives Transformer Engine's attention its ring (p2p), and all else a warning; "magi" deals positions out by the work they are. */
-static void read_context(struct form_reading *r)
+/* apply_cp() gives Transformer Engine's attention its ring (p2p), and all else a warning; "magi" deals positions out by the work they are.  Own classes of dense
+ * decoders have that attention for rows of documents alone (models/qwen2/model.py), else PyTorch's. */
+static void read_context(struct form_reading *r, const struct plan *p)
 {
-    const char *attn = form_text(r, "model.backend.attn", "te");
+    bool dense = axis(r, "distributed.ep_size") <= 1, documents = automodel_own_dense(r, &p->model) && automodel_rows_of_documents(r->file);
+    const char *attn = form_text(r, "model.backend.attn", dense ? "" : "te");
 
-    if (axis(r, "distributed.cp_size") <= 1 || axis(r, "distributed.ep_size") <= 1)
+    if (axis(r, "distributed.cp_size") <= 1 || (dense && !(documents && !strcmp(attn, "te"))))
         return;
     if (strcmp(attn, "te") != 0)
         form_fail(r, "model.backend.attn: %s %.40s: te is", !strcmp(attn, "magi") ? "the exchange of keys and values under cp_size is not planned of" :
@@ -289,6 +297,9 @@ static void read_batch(struct form_reading *r, const struct plan *p, int64_t dp)
 static void read_length(struct form_reading *r, const struct plan *p)
 {
     static const char *const keys[] = { "packed_sequence.packed_sequence_size", "dataset.seq_length", "dataset.seq_len", "dataset.sequence_length" };
+    static const char *const strategies[] = { "thd", "neat", NULL };
+
+    form_word(r, "packed_sequence.packing_strategy", strategies, 0);
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const json_t *v = form_value(r->file->doc, keys[i]);
@@ -338,6 +349,7 @@ static json_t *adapted(struct form_reading *r, const struct model *m, int64_t ra
     const json_t *targets = form_value(r->file->doc, "peft.target_modules"), *but = form_value(r->file->doc, "peft.exclude_modules");
     bool all = form_true(r, "peft.match_all_linear", false), none = json_is_array(targets) && json_array_size(targets) == 0;
     json_t *chosen = json_object(), *left = json_object(), *out = json_array(), *v, *usual = json_string("*_proj");
+    but = json_is_array(but) && json_array_size(but) == 0 ? NULL : but;
     bool head, unread = loss_takes_head(r);
     const char *leaf;
 
@@ -378,8 +390,8 @@ static json_t *adapted(struct form_reading *r, const struct model *m, int64_t ra
     return out;
 }
 
-/* What trains: rank x (in + out) of each layer that is picked. */
-static int64_t read_adapters(struct form_reading *r, const struct plan *p)
+/* What trains: rank x (in + out) of each layer that is picked.  Adapters have the dtype of the weights beside them (LinearLoRA). */
+static int64_t read_adapters(struct form_reading *r, const struct plan *p, bool wide)
 {
     int64_t rank = form_count(r, "peft.dim", 8), trains = 0;
 
@@ -395,7 +407,8 @@ static int64_t read_adapters(struct form_reading *r, const struct plan *p)
     form_true(r, "peft.use_memory_efficient_lora", true);
     if (form_true(r, "quantization.load_in_4bit", false))
         form_set(r, "base_dtype", json_string(form_true(r, "quantization.bnb_4bit_use_double_quant", true) ? "nf4-double" : "nf4"));
-    form_narrow_adapters(r, "Automodel");
+    if (!wide)
+        form_narrow_adapters(r, "Automodel");
     return trains;
 }
 
@@ -555,6 +568,16 @@ static void read_reshard(struct form_reading *r)
         notes_add(r->notes, "%s: not given: with ep_size a mixture's weights stay gathered after forward (MoEParallelizerConfig)", experts);
 }
 
+/* Those that are looked up where no reading is at hand. */
+static void check_flags(struct form_reading *r)
+{
+    static const char *const flags[] = { "model.force_hf", "model.output_hidden_states", "quantization.load_in_4bit", "distributed.moe.ignore_router_for_ac",
+                                         "peft.use_memory_efficient_lora" };
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        form_true(r, flags[i], false);
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     static const char *const strategies[] = { "fsdp2", "ddp", NULL };
@@ -567,6 +590,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     own.doc = json_deep_copy(f->doc);
     form_begin(&r, &own, rows, FORM_COUNT(rows), notes);
     take_config(&r, own.doc, &p->model);
+    check_flags(&r);
     const char *named = form_value(f->doc, "model.dtype") ? "model.dtype" : "model.torch_dtype";
     int strategy = form_word(&r, "distributed.strategy", strategies, 0), dtype = form_word(&r, named, dtypes, 3);
     if (dtype == 3 && !strstr(form_text(&r, "model._target_", ""), "from_config"))
@@ -581,16 +605,20 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     form_set(&r, "strategy", json_string(ddp ? "ddp" : "fsdp"));
     form_set(&r, "dialect", json_string("torch"));
     form_set(&r, "precision", json_string("bf16"));
-    if (dtype < 4)
-        form_set(&r, ddp ? "ddp.model_dtype" : "fsdp.model_dtype", json_string("bf16"));
+    bool adapts = form_value(f->doc, "peft._target_") || form_value(f->doc, "peft.dim");
+    if (dtype < 4 || adapts)            /* beside adapters bf16 is usual */
+        form_set(&r, ddp ? "ddp.model_dtype" : "fsdp.model_dtype", json_string(dtype < 4 ? "bf16" : "fp32"));
     if (!ddp) {
         form_set(&r, "reduce_dtype", json_string(form_word(&r, "distributed.mp_policy.reduce_dtype", policies, 3) > 2 ? "fp32" : "bf16"));
-        if (strstr(form_text(&r, "distributed.offload_policy._target_", ""), "CPUOffloadPolicy"))
+        const char *policy = form_text(&r, "distributed.offload_policy._target_", "OffloadPolicy");
+        if (strstr(policy, "CPUOffloadPolicy"))
             form_set(&r, "fsdp.cpu_offload", json_true());
+        else if (!strstr(policy, "OffloadPolicy"))
+            form_fail(&r, "distributed.offload_policy._target_: %.60s: CPUOffloadPolicy and OffloadPolicy, which is none, are planned", policy);
         read_reshard(&r);
     }
     read_batch(&r, p, ddp ? read_no_mesh(&r, p) : read_mesh(&r, p));
-    read_context(&r);
+    read_context(&r, p);
     read_length(&r, p);
     read_kernels(&r);
     automodel_read_norms(&r, p, &(struct automodel_mesh){ at_least_one(axis(&r, "distributed.tp_size")), at_least_one(axis(&r, "distributed.cp_size")),
@@ -598,8 +626,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     read_recompute(&r, p, ddp);
     read_float8(&r);
     read_compile(&r, ddp);
-    if (form_value(f->doc, "peft._target_") || form_value(f->doc, "peft.dim"))
-        trains = read_adapters(&r, p);
+    if (adapts)
+        trains = read_adapters(&r, p, dtype > 3);
     int rc = form_end(&r, p);
     json_decref(own.doc);
     if (rc < 0)

@@ -69,6 +69,10 @@ static void read_liger(struct form_reading *r, const struct plan *p, bool staged
     form_set(r, "liger.rope", json_boolean(of.rope));
     form_set(r, "liger.rms_norm", json_boolean(of.rms_norm));
     form_set(r, "liger.glu_activation", json_boolean(of.glu_activation));
+    if (loss == LOSS_LIGER && !strcmp(json_string_value(json_object_get(r->plan, "loss")), "fp32")) {
+        form_set(r, "loss", json_string("liger-cross-entropy"));
+        notes_add(r->notes, "%s: of %s it puts its cross-entropy in the place of torch.nn.functional's, which MaskedCrossEntropy calls: planned so", key, p->model.family);
+    }
 }
 
 void automodel_read_norms(struct form_reading *r, const struct plan *p, const struct automodel_mesh *mesh)
@@ -96,9 +100,10 @@ static void without_cudnn(struct plan *p)
         p->attention = ATTENTION_BY_FLASH_2;
 }
 
-/* Packed samples and those of that collater are one row of documents, for which own classes have Transformer Engine's attention (qkv_format "thd"). */
-static bool rows_of_documents(const struct form_file *f, bool packs)
+bool automodel_rows_of_documents(const struct form_file *f)
 {
+    const json_t *packed = form_value(f->doc, "packed_sequence.packed_sequence_size");
+    bool packs = json_is_integer(packed) && json_integer_value(packed) > 0;
     const char *strategy = json_string_value(form_value(f->doc, "packed_sequence.packing_strategy"));
     const char *collate = json_string_value(form_value(f->doc, "dataloader.collate_fn"));
 
@@ -137,7 +142,7 @@ void automodel_put_attention(const struct form_file *f, struct plan *p, struct n
         return;
     }
     bool own = may_own(f) && IS_AMONG(p->model.family, own_dense), forced = packs && !own && said && strncmp(said, "flash", 5) != 0;
-    if (own && rows_of_documents(f, packs))
+    if (own && automodel_rows_of_documents(f))
         return;
     const char *word = !said || forced ? "flash_attention_2" : said;
     if (!strcmp(word, "sdpa"))

@@ -28,6 +28,9 @@ static const char *named(const json_t *words)
 {
     bool option = false;
 
+    for (size_t i = 0; i < json_array_size(words); i++)
+        if (!strcmp(word(words, i), "--module") || !strncmp(word(words, i), "--module=", 9))     /* torchtitan's: a name of its registry */
+            return NULL;
     for (size_t i = 1; i < json_array_size(words); i++) {
         const char *s = word(words, i);
         if (!strncmp(s, "--config=", 9))

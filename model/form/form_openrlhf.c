@@ -148,7 +148,7 @@ static int read_training(const struct form_file *f, struct plan *p)
 /* What would change who holds what, and is not planned: -1 reported. */
 static int check_unplanned(const struct form_file *f)
 {
-    static const int counts[] = { LENGTH, BATCH, MICRO, STAGE, HPZ, RANK };
+    static const int counts[] = { LENGTH, BATCH, MICRO, STAGE, HPZ, RANK }, numbers[] = { CLIP, ALPHA, DROPOUT };
     static const char *const shared[] = { "ds.tensor_parallel_size", "ds.ring_attn_size", "ring_attn_size" };
     const char *optim = json_string_value(form_value(f->doc, "optim")), *dtype = json_string_value(said(f, DTYPE));
 
@@ -160,6 +160,9 @@ static int check_unplanned(const struct form_file *f)
             return fail("%s: %s: expected a whole number from %d to %d", f->path, names[counts[i]][form_value(f->doc, names[counts[i]][0]) ? 0 : 1],
                         counts[i] == RANK ? 0 : 1, (int)PLAN_MAX_BATCH);
     }
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (said(f, numbers[i]) && !json_is_number(said(f, numbers[i])))
+            return fail("%s: %s: expected a number", f->path, names[numbers[i]][form_value(f->doc, names[numbers[i]][0]) ? 0 : 1]);
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
         if (json_number_value(form_value(f->doc, shared[i])) > 1)
             return fail("%s: %s: ranks that share a sample are not planned of OpenRLHF", f->path, shared[i]);

@@ -95,16 +95,20 @@ static const char *model(const struct form_file *f)
 }
 
 /* Is the section, on unless it is told otherwise, left out?  TOML has no null: "None" stands for it. */
-static bool is_none(const struct form_reading *r, const char *path)
+static bool is_none(struct form_reading *r, const char *path)
 {
-    const char *word = json_string_value(form_value(r->file->doc, path));
+    const json_t *v = form_value(r->file->doc, path);
+    const char *word = json_string_value(v);
+    bool none = word && (!strcmp(word, "None") || !strcmp(word, "null") || !strcmp(word, "none"));
 
-    return word && (!strcmp(word, "None") || !strcmp(word, "null") || !strcmp(word, "none"));
+    if (v && !none && !json_is_object(v) && !json_is_true(v))
+        form_fail(r, "%s: expected a section, or \"None\"", path);
+    return none;
 }
 
 static const char *const dtypes[] = { "float32", "bfloat16", NULL };
 
-static bool has_lora(const struct form_reading *r) { return form_value(r->file->doc, "model.lora") && !is_none(r, "model.lora"); }
+static bool has_lora(struct form_reading *r) { return form_value(r->file->doc, "model.lora") && !is_none(r, "model.lora"); }
 
 /* GPUs and nodes that the file states must be the cluster's. */
 static void note_deployment(struct form_reading *r, const struct plan *p)
@@ -281,7 +285,7 @@ static void set_units(struct plan *p, struct notes *notes)
 /* Usual target_modules have "experts": adapters of all experts' three products (layers/lora/multi_moe.py).  Of each weights, gradients and two moments
  * in fp32 on the rank that has them, two blocks' gathered in bf16 with gradients in fp32; of a block's tokens what adapters add, its sum with what the
  * experts gave, and the gradients of both. */
-static double expert_adapters(const struct form_reading *r, const struct plan *p)
+static double expert_adapters(struct form_reading *r, const struct plan *p)
 {
     const json_t *targets = form_value(r->file->doc, "model.lora.target_modules"), *t;
     const struct model *m = &p->model;

@@ -80,6 +80,24 @@ int64_t form_count(struct form_reading *r, const char *path, int64_t usual)
     return n;
 }
 
+int64_t form_integer(struct form_reading *r, const char *path, int64_t usual)
+{
+    const json_t *v = value(r, path);
+    const char *s = json_string_value(v);
+    char *end = NULL;
+    double most = (double)LARGEST_COUNT, x = s ? strtod(s, &end) : json_number_value(v);
+    bool number = s ? *s && !*end : json_is_number(v);
+    int64_t n = number && x >= -most && x <= most ? (int64_t)x : 0;
+
+    if (!v)
+        return usual;
+    if (!number || x > (double)n || x < (double)n) {
+        form_fail(r, "%s: expected a whole number", path);
+        return usual;
+    }
+    return n;
+}
+
 bool form_true(struct form_reading *r, const char *path, bool usual)
 {
     const json_t *v = value(r, path);

@@ -51,6 +51,7 @@ const json_t *form_value(const json_t *doc, const char *path);
 /* Values at a path, or `usual` where the file has none.  A value of another kind is reported and makes the reading fail.
  * Numbers may be texts ("2e-4"); a boolean may be "true". */
 int64_t     form_count(struct form_reading *r, const char *path, int64_t usual);     /* from 1 to 1e9 */
+int64_t     form_integer(struct form_reading *r, const char *path, int64_t usual);   /* from -1e9 to 1e9: 0 and -1 stand for none */
 bool        form_true(struct form_reading *r, const char *path, bool usual);
 /* optimizer_form of an AdamW of PyTorch with optimizer.fused and optimizer.foreach: foreach is its choice only where neither is given.
  * With fsdp.cpu_offload, already set, a loop is what a plan calls foreach. */

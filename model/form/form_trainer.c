@@ -6,6 +6,7 @@
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
 #include "model/exchange/megatron_import.h"
+#include "model/exchange/megatron_sections.h"
 #include "model/exchange/recipe.h"
 #include "model/exchange/recipe_muon.h"
 #include "model/exchange/recipe_types.h"
@@ -309,8 +310,11 @@ static int read_megatron(const struct form_file *f, struct plan *p, struct notes
     json_t *options = megatron_options(f->words, f->doc, f->path);
     int rc = options ? megatron_import(options, f->path, p) : -1;
 
-    if (rc == 0 && !f->words)
+    if (rc == 0 && !f->words) {
         megatron_list_beside(f->doc, f->path);
+        if (megatron_has_sections(f->doc))
+            megatron_sections_tell(f->doc, f->path);
+    }
     (void)notes;                                /* megatron_import() says them itself */
     json_decref(options);
     return rc;

@@ -22,7 +22,8 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.model.target_modules", ROW_READ, NULL },
     { "actor_rollout_ref.model.lora_adapter_path", ROW_READ, NULL },
     { "actor_rollout_ref.model.lora.rank", ROW_READ, NULL },
-    { "actor_rollout_ref.model.use_remove_padding", ROW_MATTERS, "padding is left out: samples are planned as long as they may be" },
+    { "actor_rollout_ref.model.use_remove_padding", ROW_READ, NULL },
+    { "actor_rollout_ref.model.override_config.max_position_embeddings", ROW_SILENT, NULL },
     { "actor_rollout_ref.model.use_fused_kernels", ROW_READ, NULL }, { "actor_rollout_ref.model.fused_kernel_options.impl_backend", ROW_READ, NULL },
     { "actor_rollout_ref.model.use_liger", ROW_READ, NULL },
     { "actor_rollout_ref.model.enable_activation_offload", ROW_MATTERS, "checkpoints wait in host memory" },
@@ -87,7 +88,15 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.rollout.tensor_model_parallel_size", ROW_SILENT, NULL },
     { "actor_rollout_ref.rollout.temperature", ROW_SILENT, NULL },
     { "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu", ROW_SILENT, NULL },
-    { "actor_rollout_ref.rollout.load_format", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.load_format", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.calculate_log_probs", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.layered_summon", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.data_parallel_size", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.expert_parallel_size", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.disable_log_stats", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.multi_turn.*", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.trace.*", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.engine_kwargs.*", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.agent.*", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.checkpoint_engine.*", ROW_SILENT, NULL }, { "actor_rollout_ref.nccl_timeout", ROW_SILENT, NULL },
+    { "rollout.nnodes", ROW_MATTERS, "nodes of the engine alone, beside those that train: the plan's GPUs train" }, { "rollout.n_gpus_per_node", ROW_SILENT, NULL },
+    { "rollout.total_rollout_steps", ROW_SILENT, NULL }, { "rollout.total_epochs", ROW_SILENT, NULL }, { "rollout.test_freq", ROW_SILENT, NULL },
+    { "async_training.*", ROW_SILENT, NULL },
     { "actor_rollout_ref.rollout.log_prob_micro_batch_size", ROW_SILENT, NULL },
     { "actor_rollout_ref.rollout.enforce_eager", ROW_SILENT, NULL },
     { "actor_rollout_ref.rollout.free_cache_engine", ROW_SILENT, NULL },
@@ -102,7 +111,8 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.ref.*", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.checkpoint.*", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.profiler.*", ROW_SILENT, NULL },
     { "data.max_prompt_length", ROW_READ, NULL }, { "data.max_response_length", ROW_READ, NULL },
-    { "data.train_batch_size", ROW_SILENT, NULL },
+    { "data.train_batch_size", ROW_SILENT, NULL }, { "data.gen_batch_size", ROW_SILENT, NULL }, { "data.apply_chat_template_kwargs.*", ROW_SILENT, NULL },
+    { "data.filter_overlong_prompts_workers", ROW_SILENT, NULL }, { "data.dataloader_num_workers", ROW_SILENT, NULL }, { "data.sampler.*", ROW_SILENT, NULL },
     { "data.train_files", ROW_SILENT, NULL }, { "data.val_files", ROW_SILENT, NULL }, { "data.filter_overlong_prompts", ROW_SILENT, NULL },
     { "data.truncation", ROW_SILENT, NULL }, { "data.shuffle", ROW_SILENT, NULL }, { "data.prompt_key", ROW_SILENT, NULL },
     { "data.return_raw_chat", ROW_SILENT, NULL }, { "data.val_batch_size", ROW_SILENT, NULL }, { "data.image_key", ROW_REFUSED, "training on pictures is not planned" RECORDED_WAY },
@@ -135,7 +145,16 @@ static const struct form_row rows[] = {
     { "critic.optim.warmup_style", ROW_SILENT, NULL }, { "critic.optim.lr_scheduler_type", ROW_SILENT, NULL },
     { "critic.optim.num_cycles", ROW_SILENT, NULL }, { "critic.checkpoint.*", ROW_SILENT, NULL },
     { "critic.profiler.*", ROW_SILENT, NULL }, { "critic.megatron.*", ROW_SILENT, NULL },
-    { "reward_model.*", ROW_SILENT, NULL },
+    { "reward_model.enable", ROW_MATTERS, "a reward model scores samples in a phase of its own; in the update its weights are on the GPUs unless "
+                                          "reward_model.model.fsdp_config.param_offload sends them to the host" },
+    { "reward_model.enable_resource_pool", ROW_MATTERS, "the reward model has GPUs of its own beside those that train" },
+    { "reward_model.reward_manager", ROW_SILENT, NULL }, { "reward_model.reward_kwargs.*", ROW_SILENT, NULL }, { "reward_model.use_reward_loop", ROW_SILENT, NULL },
+    { "reward_model.model.*", ROW_SILENT, NULL }, { "reward_model.rollout.*", ROW_SILENT, NULL }, { "reward_model.num_workers", ROW_SILENT, NULL },
+    { "reward_model.micro_batch_size", ROW_SILENT, NULL }, { "reward_model.micro_batch_size_per_gpu", ROW_SILENT, NULL }, { "reward_model.max_length", ROW_SILENT, NULL },
+    { "reward_model.use_dynamic_bsz", ROW_SILENT, NULL }, { "reward_model.forward_max_token_len_per_gpu", ROW_SILENT, NULL }, { "reward_model.strategy", ROW_SILENT, NULL },
+    { "reward_model.n_gpus_per_node", ROW_SILENT, NULL }, { "reward_model.nnodes", ROW_SILENT, NULL }, { "reward_model.launch_reward_fn_async", ROW_SILENT, NULL },
+    { "reward_model.overlong_buffer.*", ROW_SILENT, NULL }, { "reward_model.sandbox_fusion.*", ROW_SILENT, NULL }, { "reward_model.profiler.*", ROW_SILENT, NULL },
+    { "reward_model.ulysses_sequence_parallel_size", ROW_SILENT, NULL }, { "reward_model.input_tokenizer", ROW_SILENT, NULL },
     { "custom_reward_function.*", ROW_SILENT, NULL }, { "algorithm.*", ROW_SILENT, NULL },
     { "trainer.critic_warmup", ROW_SILENT, NULL }, { "trainer.logger", ROW_SILENT, NULL },
     { "trainer.project_name", ROW_SILENT, NULL }, { "trainer.experiment_name", ROW_SILENT, NULL },
@@ -347,6 +366,16 @@ static void note_ranks(struct form_reading *r, const struct plan *p)
         unread_ranks(r->notes, form_value(r->file->doc, keys[0]) ? keys[0] : keys[1], gpus, p->cluster.world_size);
 }
 
+/* config/model/hf_model.yaml: true.  Padded samples are as long as they may be. */
+static void note_padding(struct form_reading *r)
+{
+    static const char key[] = "actor_rollout_ref.model.use_remove_padding";
+
+    if (form_true(r, key, true))
+        notes_add(r->notes, "%s%s: verl runs samples without padding: shorter ones than data.max_prompt_length and max_response_length take less than planned", key,
+                  form_value(r->file->doc, key) ? "" : " (usual: true)");
+}
+
 /* _apply_liger_kernel_to_instance(model): the loss is verl's all the same, for the model is given no labels and returns logits. */
 void verl_read_liger(struct form_reading *r, const struct plan *p, const char *path)
 {
@@ -378,6 +407,7 @@ static void read_rest(struct form_reading *r, const struct plan *p)
     verl_read_liger(r, p, "actor_rollout_ref.model.use_liger");
     note_ranks(r, p);
     note_base(r);
+    note_padding(r);
 }
 
 /* actor.strategy is that of fsdp_workers.py, fsdp_config's that of the engine's workers (engine_workers.py). */
@@ -403,7 +433,7 @@ void verl_read_units(struct form_reading *r, const struct plan *p, bool reshards
 
 static void read_sharing(struct form_reading *r, const struct plan *p, bool two, int64_t sharing)
 {
-    int64_t group = json_integer_value(form_value(r->file->doc, FSDP "fsdp_size"));
+    int64_t group = form_integer(r, FSDP "fsdp_size", -1);
 
     if (!two) {
         form_set(r, "fsdp.use_orig_params", json_boolean(form_true(r, FSDP "use_orig_params", false)));
@@ -432,11 +462,13 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
     if (verl_is_megatron(f)) {
         note_base(&r);
+        note_ranks(&r, p);
+        note_padding(&r);
         notes_add(notes, "the plan is the actor's update alone: generation, log-probabilities, rewards and the engine's share of the memory are not in it");
         return verl_read_megatron(&r, p);
     }
     bool two = read_strategy(&r), narrow = form_word(&r, FSDP "model_dtype", dtypes, 0) > 1;
-    const json_t *rank = form_value(f->doc, "actor_rollout_ref.model.lora_rank");
+    int64_t rank = form_integer(&r, "actor_rollout_ref.model.lora_rank", 0);
     int64_t sharing = read_ulysses(&r, p);
     form_set(&r, "strategy", json_string("fsdp"));
     form_set(&r, "dialect", json_string(two ? "torch" : "torch-fsdp1"));
@@ -444,14 +476,14 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     if (form_word(&r, FSDP "mixed_precision.param_dtype", dtypes, 2) < 2 || form_word(&r, FSDP "mixed_precision.buffer_dtype", dtypes, 0) > 1)
         form_fail(&r, FSDP "mixed_precision: planned with parameters in bf16 and buffers in fp32");
     form_set(&r, "reduce_dtype", json_string(form_word(&r, FSDP "mixed_precision.reduce_dtype", dtypes, 0) > 1 ? "bf16" : "fp32"));
-    if (narrow || (json_is_integer(rank) && json_integer_value(rank) > 0))       /* beside adapters bf16 may be usual */
+    if (narrow || rank > 0)               /* beside adapters bf16 may be usual */
         form_set(&r, "fsdp.model_dtype", json_string(narrow ? "bf16" : "fp32"));
     read_sharing(&r, p, two, sharing);
     form_set(&r, "clip", json_real(form_number(&r, ACTOR "grad_clip", 1)));
     if (form_true(&r, "actor_rollout_ref.model.enable_gradient_checkpointing", true))
         form_set(&r, "recompute", json_string("full"));
     read_batch(&r, p, sharing);
-    if (json_is_integer(rank) && json_integer_value(rank) > 0)
+    if (rank > 0)
         read_adapters(&r, two);
     else if (form_value(f->doc, "actor_rollout_ref.model.lora_adapter_path"))
         form_fail(&r, "actor_rollout_ref.model.lora_adapter_path: adapters train, and what they are is in that folder: give lora_rank and target_modules");

@@ -17,7 +17,7 @@ static const struct form_row rows[] = {
     { "model.lora_adapter_path", ROW_REFUSED, "adapters train, and what they are is in that folder: give lora_rank and target_modules" },
     { "model.use_liger", ROW_READ, NULL }, { "model.trust_remote_code", ROW_SILENT, NULL },
     { "model.external_lib", ROW_SILENT, NULL }, { "model.use_shm", ROW_SILENT, NULL },
-    { "ulysses_sequence_parallel_size", ROW_READ, NULL }, { "use_remove_padding", ROW_MATTERS, "padding is left out: samples are planned as long as they may be" },
+    { "ulysses_sequence_parallel_size", ROW_READ, NULL }, { "use_remove_padding", ROW_MATTERS, "samples run without padding: shorter ones than data.max_length take less than planned" },
     { "data.train_batch_size", ROW_READ, NULL }, { "data.micro_batch_size_per_gpu", ROW_READ, NULL }, { "data.micro_batch_size", ROW_READ, NULL },
     { "data.max_length", ROW_READ, NULL }, { "data.train_files", ROW_SILENT, NULL }, { "data.val_files", ROW_SILENT, NULL },
     { "data.prompt_key", ROW_SILENT, NULL }, { "data.response_key", ROW_SILENT, NULL }, { "data.prompt_dict_keys", ROW_SILENT, NULL },
@@ -95,12 +95,11 @@ static void read_adapters(struct form_reading *r)
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     static const char *const strategies[] = { "fsdp2", "fsdp", NULL }, *const dtypes[] = { "fp32", "float32", "bf16", "bfloat16", NULL };
-    const json_t *rank = form_value(f->doc, "model.lora_rank");
     struct form_reading r;
 
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
     bool two = form_word(&r, "model.strategy", strategies, 0) == 0, narrow = form_word(&r, "model.fsdp_config.model_dtype", dtypes, 0) > 1;
-    bool adapts = json_is_integer(rank) && json_integer_value(rank) > 0;
+    bool adapts = form_integer(&r, "model.lora_rank", 0) > 0;
     form_set(&r, "strategy", json_string("fsdp"));
     form_set(&r, "dialect", json_string(two ? "torch" : "torch-fsdp1"));
     form_set(&r, "precision", json_string("bf16"));

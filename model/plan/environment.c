@@ -17,7 +17,7 @@
 #include "model/plan/framework.h"
 #include "model/plan/knob.h"
 
-enum kind { NOTHING, ALIAS, BACKEND, LEFT };
+enum kind { NOTHING, ALIAS, BACKEND, LEFT, ZERO_LEFT };      /* ZERO_LEFT: its 0 matters */
 
 /* `of`: the row's name (ALIAS), or why it is left. */
 struct variable { const char *name; enum kind kind; const char *of; };
@@ -50,7 +50,7 @@ static const struct variable variables[] = {
     { "TORCH_DISTRIBUTED_DEBUG", NOTHING, NULL }, { "TORCH_NCCL_ASYNC_ERROR_HANDLING", NOTHING, NULL }, { "TORCH_NCCL_ENABLE_MONITORING", NOTHING, NULL },
     { "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", NOTHING, NULL }, { "TORCH_SHOW_CPP_STACKTRACES", NOTHING, NULL }, { "TRANSFORMERS_OFFLINE", NOTHING, NULL },
     { "TRITON_CACHE_DIR", NOTHING, NULL }, { "WANDB_API_KEY", NOTHING, NULL }, { "WANDB_MODE", NOTHING, NULL }, { "WANDB_PROJECT", NOTHING, NULL },
-    { "NVTE_ALLOW_NONDETERMINISTIC_ALGO", NOTHING, NULL },      /* 1, its default; deterministic kernels: plan key `deterministic` is PyTorch's */
+    { "NVTE_ALLOW_NONDETERMINISTIC_ALGO", ZERO_LEFT, "attention's backward takes deterministic kernels, which take longer" },       /* 1 is its default */
 };
 
 static const struct variable *variable_of(const char *name)
@@ -112,6 +112,8 @@ enum environment_answer environment_give(struct plan *p, const char *where, cons
         return rc < 0 ? ENVIRONMENT_REFUSED : ENVIRONMENT_TAKEN;
     }
     if (knob_cells("environment", row) || (v && v->kind == NOTHING))     /* of another framework */
+        return ENVIRONMENT_TAKEN;
+    if (v && v->kind == ZERO_LEFT && strcmp(value, "0") != 0)
         return ENVIRONMENT_TAKEN;
     if (v && v->kind == BACKEND)
         return backend(p, name, value, why);

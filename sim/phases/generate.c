@@ -12,7 +12,6 @@
 
 /* Of the engine's time that the GPU works, at least (generate.h). */
 #define BUSY_LEAST (1 - 0.33 - 0.29)
-enum { MOST_SEQUENCES = 1000000 };
 
 /* ---- sequences ---- */
 
@@ -189,8 +188,8 @@ int generate(const struct engine *e, const struct engine_memory *mem, const stru
     memset(out, 0, sizeof *out);
     if (lengths_check(l) < 0)
         return -1;
-    if (sequences < 1 || sequences > MOST_SEQUENCES)
-        return fail("generate: %lld responses of one engine: at least 1, at most %d", (long long)sequences, MOST_SEQUENCES);
+    if (sequences < 1 || sequences > GENERATE_MOST)
+        return fail("generate: %lld responses of one engine: at least 1, at most %d", (long long)sequences, GENERATE_MOST);
     if ((double)mem->kv_tokens < prompt + l->longest)
         return fail("generate: the KV cache holds %lld tokens, and the longest sequence has %.0f", (long long)mem->kv_tokens, prompt + l->longest);
     double room = room_of(e, mem, sequences, prompt, l, out);

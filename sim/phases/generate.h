@@ -28,6 +28,9 @@ struct generation {
     double  tokens_per_s;           /* of one engine */
 };
 
+/* Responses of one engine. */
+enum { GENERATE_MOST = 1000000 };
+
 /* `sequences` of the engine that is done last, which has the longest of all; every `of_prompt` of them share a prompt, which is read once (prefix caching).  0, or -1 reported: one sequence
  * finds no room. */
 int generate(const struct engine *e, const struct engine_memory *mem, const struct model *m, const struct cluster *c, int64_t sequences,

@@ -643,7 +643,7 @@ static int open_plan(struct phases *p)
     for (int i = 0; i < p->plan.nroles; i++)
         if (p->plan.role[i].kind != ROLE_IS_ENGINE && phases_role_plan(p, i) < 0)
             return -1;
-    return check_lengths(p) < 0 || check_batches(p) < 0 || (p->engine >= 0 && open_engine(p) < 0) ? -1 : check_shapes(p);
+    return check_lengths(p) < 0 || check_batches(p) < 0 || (p->engine >= 0 && open_engine(p) < 0) || phases_role_check_responses(p) < 0 ? -1 : check_shapes(p);
 }
 
 int phases_answer(const struct phases_asked *a, struct phases *out)

@@ -189,8 +189,11 @@ static int refuses(struct importing *in)
         return fail("%s: " CFG "enabled, megatron_cfg.enabled: one of them must be true", in->f->path);
     if (form_value(in->f->doc, CFG "custom_parallel_plan"))
         return fail("%s: " CFG "custom_parallel_plan: a parallel plan of one's own is not planned", in->f->path);
-    if (strcmp(import_text(in, POLICY "precision", "bfloat16"), "bfloat16") != 0)
-        return fail("%s: " POLICY "precision: %.20s: bfloat16 is planned", in->f->path, import_text(in, POLICY "precision", ""));
+    for (size_t i = 0; i < 2; i++) {
+        static const char *const precision[] = { POLICY "precision", "value.precision" };
+        if (strcmp(import_text(in, precision[i], "bfloat16"), "bfloat16") != 0)
+            return fail("%s: %s: %.20s: bfloat16 is planned", in->f->path, precision[i], import_text(in, precision[i], ""));
+    }
     if (import_flag(in, POLICY "sequence_packing.enabled", false) && import_flag(in, POLICY "dynamic_batching.enabled", false))
         return fail("%s: " POLICY "dynamic_batching.enabled: NeMo-RL refuses it beside sequence_packing", in->f->path);
     for (size_t i = 0; i < 2; i++) {
@@ -250,10 +253,11 @@ static void put_kernels(struct importing *in, json_t *model)
     bool packs = import_flag(in, POLICY "sequence_packing.enabled", false) && import_count(in, CFG "context_parallel_size", 1, 1) == 1;
 
     json_object_set_new(model, "attn_implementation", json_string(packs ? "flash_attention_2" : "sdpa"));
-    json_object_set_new(model, "use_liger_kernel", json_false());
+    json_object_set_new(model, "use_liger_kernel", json_boolean(import_flag(in, CFG "automodel_kwargs.use_liger_kernel", false)));
     put(model, "attn_implementation", in->f->doc, CFG "automodel_kwargs.attn_implementation");
-    put(model, "use_liger_kernel", in->f->doc, CFG "automodel_kwargs.use_liger_kernel");
-    put(model, "force_hf", in->f->doc, CFG "automodel_kwargs.force_hf");
+    if (import_flag(in, CFG "automodel_kwargs.force_hf", false))
+        json_object_set_new(model, "force_hf", json_true());
+    put(model, "backend", in->f->doc, CFG "automodel_kwargs.backend");
 }
 
 /* As Automodel's recipe says it; `sequences` of a sample. */
@@ -275,9 +279,9 @@ static json_t *as_automodel(struct importing *in, int64_t sequences)
     json_object_set_new(distributed, "defer_fsdp_grad_sync", json_false());
     if (import_flag(in, CFG "cpu_offload", false))
         json_object_set_new(distributed, "offload_policy", json_pack("{s:s}", "_target_", "torch.distributed.fsdp.CPUOffloadPolicy"));
+    put(distributed, "moe", doc, CFG "moe_parallelizer");
+    json_object_update(optimizer, (json_t *)(uintptr_t)form_value(doc, POLICY "optimizer.kwargs"));
     put(optimizer, "_target_", doc, POLICY "optimizer.name");
-    put(optimizer, "foreach", doc, POLICY "optimizer.kwargs.foreach");
-    put(optimizer, "fused", doc, POLICY "optimizer.kwargs.fused");
     out = json_pack("{s:{s:I, s:I}, s:{s:s, s:s, s:s}, s:o, s:{s:I}, s:o, s:{s:f}}", "step_scheduler", "global_batch_size",
                     (json_int_t)(sequences * import_count(in, POLICY "train_global_batch_size", 1, 1)), "local_batch_size", (json_int_t)(sequences * micro), "model",
                     "_target_", "nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained", "pretrained_model_name_or_path",
@@ -308,6 +312,14 @@ static bool is_handed_over_whole(const struct model *m) { return is_of(m, cut, 3
  * distributed/model_utils.py: DistributedLogprob); of other models transformers' plan gathers them. */
 static bool keeps_logits_cut(const struct model *m) { return m->head == HEAD_LOGITS && is_of(m, cut, sizeof cut / sizeof *cut); }
 
+/* DistributedLogprob.forward() (distributed/model_utils.py): logits, log-probabilities and their exponentials are there at once. */
+static void note_log_probs(struct importing *in, const struct plan *p)
+{
+    if (p->parallel.loss_parallel)
+        notes_add(in->notes, CFG "tensor_parallel_size: log-probabilities of cut logits have one copy of a rank's logits in fp32 more at their largest moment than the plan: "
+                  "%.2g GB", 4e-9 * (double)(p->micro_batch * p->seq) * (double)p->model.vocab / (double)p->parallel.tensor);
+}
+
 /* As the worker builds it; blocks' modules are checkpoints of their own whatever the class (the Automodel of April 2026 that NeMo-RL pins). */
 static int import_worker(struct importing *in, json_t *doc, bool named, struct plan *p)
 {
@@ -329,7 +341,11 @@ static int import_worker(struct importing *in, json_t *doc, bool named, struct p
     }
     if (rc == 0) {
         automodel_recompute_modules(p);
+        p->loss = p->loss == LOSS_LIGER ? LOSS_FP32 : p->loss;         /* log-probabilities are its own */
         p->parallel.loss_parallel = p->parallel.tensor > 1 && keeps_logits_cut(&p->model);
+        if (!named)
+            note_log_probs(in, p);
+        rc = nemo_environment(in, CFG "env_vars", p);
     }
     return rc;
 }
@@ -566,11 +582,6 @@ static int rl_phases(struct importing *in, enum algorithm a, int64_t values, con
     return add_updates(in, a);
 }
 
-static bool is_async(struct importing *in)
-{
-    return import_flag(in, "grpo.async_grpo.enabled", false) || import_flag(in, "ppo.async_ppo.enabled", false);
-}
-
 static json_t *rl(struct importing *in, enum algorithm a, const struct cluster *all, int64_t apart)
 {
     int64_t prompts = count_of(in, a, "num_prompts_per_step", 1, 0), n = count_of(in, a, "num_generations_per_prompt", 1, 1), values = 0;
@@ -584,6 +595,9 @@ static json_t *rl(struct importing *in, enum algorithm a, const struct cluster *
     int64_t asked = import_longest(in);
     if (in->failed || engine_refuses(in) < 0 || import_response(in, longest, &response) < 0)
         return NULL;
+    int64_t ahead = nemo_steps_ahead(in, a == PPO, prompts);
+    if (ahead > 0 && !apart)
+        import_refuse(in, "async_rl.sampler", "none that generates ahead where " GEN "colocated.enabled is true");
     if (count_of(in, a, "max_rollout_turns", 1, 1) > 1)
         notes_add(in->notes, "%s.max_rollout_turns: responses are planned as written at once: the time of environments between turns is not in it", algorithms[a]);
     add_policy(in, apart && a == GRPO);
@@ -597,10 +611,8 @@ static json_t *rl(struct importing *in, enum algorithm a, const struct cluster *
         return NULL;
     }
     json_t *doc = import_document(in, "NeMo-RL", prompts * n, n, seq - (asked > 0 && asked < longest ? asked : longest), response);
-    if (apart && is_async(in)) {        /* async_utils.py: as many steps' prompts are in flight at most */
-        json_object_set_new(doc, "asynchronous", json_true());
-        json_object_set_new(doc, "ahead", json_integer(import_count(in, a == PPO ? "ppo.async_ppo.max_trajectory_age_steps" : "grpo.async_grpo.max_trajectory_age_steps", 1, 1)));
-    }
+    if (ahead > 0)
+        json_object_update_new(doc, json_pack("{s:b, s:I}", "asynchronous", 1, "ahead", (json_int_t)ahead));
     return doc;
 }
 
@@ -616,6 +628,11 @@ static json_t *trained(struct importing *in, enum algorithm a)
     }
     if (a == RM)
         import_numbers(plan, HEAD_SCORE);
+    if (packs(in))
+        notes_add(in->notes, "policy.sequence_packing, dynamic_batching: every sample counts as max_total_sequence_length tokens: shorter ones take fewer micro-steps, and those "
+                  "packed into a row less attention");
+    else
+        notes_add(in->notes, POLICY "max_total_sequence_length: every sample counts as so long: shorter ones are filled up to the longest of their micro-batch");
     if (a != SFT)
         notes_add(in->notes, "each sample is a chosen and a rejected sequence, which run as one batch");
     json_t *role = json_pack("{s:o}", "train", plan);

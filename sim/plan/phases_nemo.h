@@ -1,4 +1,4 @@
-/* phases_nemo.h -- what the pages of NeMo-RL share (phases_nemo.c, phases_nemo_known.c, phases_nemo_megatron.c). */
+/* phases_nemo.h -- what the pages of NeMo-RL share (phases_nemo.c, phases_nemo_ahead.c, phases_nemo_known.c, phases_nemo_megatron.c). */
 #ifndef DPX_PHASES_NEMO_H
 #define DPX_PHASES_NEMO_H
 
@@ -6,8 +6,16 @@
 
 /* Notes of keys that NeMo-RL has not, and of those that it has and no plan. */
 void nemo_tell_unknown(struct importing *in);
+/* A key of a section ("policy.megatron_cfg"): 'r': it is read; '-': it says nothing of a step; '!': it matters, and no plan has it; 0: NeMo-RL has no
+ * such key; '?': anything may stand in the section. */
+char nemo_class(const char *section, const char *key);
+/* The workers' variables, at that path, into a plan: 0; -1 reported. */
+int  nemo_environment(struct importing *in, const char *path, struct plan *p);
 /* ModelOpt's weights, and what vLLM is asked for beside vllm_cfg, that are not planned: -1 reported. */
 int  nemo_refuses_beside(struct importing *in);
+
+/* Steps whose prompts are in flight beside the one that trains; 0: each step waits for its own. */
+int64_t nemo_steps_ahead(struct importing *in, bool ppo, int64_t prompts);
 
 /* Is "policy" on Megatron-LM? */
 bool nemo_is_megatron(const struct importing *in);

@@ -7,41 +7,93 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/exchange/unread.h"
+#include "model/plan/environment.h"
 
 #define GEN "policy.generation."
 
-/* Those of sections that decide. */
+/* Of each section that decides its keys: one behind '-' says nothing of a step, one behind '!' matters and is in no plan, all others are read. */
 static const struct { const char *section, *keys; } known[] = {
-    { "policy", " model_name tokenizer hf_config_overrides train_global_batch_size train_micro_batch_size generation_batch_size logprob_batch_size "
+    { "", " async_rl -checkpointing cluster -data -data_plane defaults distillation dpo env grpo -logger loss_fn on_policy_distillation policy ppo -reward_penalties rm sft value "
+          "value_loss_fn reward_model -eval -sif_dir -teacher -teachers -_teachers " },
+    { "cluster", " gpus_per_node num_nodes -segment_size -master_port_range_low -master_port_range_high " },
+    { "policy", " model_name -tokenizer !hf_config_overrides train_global_batch_size train_micro_batch_size -generation_batch_size logprob_batch_size "
                 "max_total_sequence_length precision logprob_chunk_size offload_optimizer_for_logprob dtensor_cfg megatron_cfg draft dynamic_batching sequence_packing "
-                "make_sequence_length_divisible_by max_grad_norm optimizer scheduler generation reward_model_cfg activation_checkpointing_enabled quantization router_replay "
-                "weights_path value quant_cfg quant_calib_data quant_calib_size quant_batch_size quant_sequence_length disable_modelopt_layer_spec refit_buffer_size_gb is_vlm "
-                "dequantize_base_checkpoint lm_head_precision " },
+                "-make_sequence_length_divisible_by max_grad_norm optimizer -scheduler generation -reward_model_cfg !activation_checkpointing_enabled quantization router_replay "
+                "-weights_path -value quant_cfg -quant_calib_data -quant_calib_size -quant_batch_size -quant_sequence_length -disable_modelopt_layer_spec refit_buffer_size_gb -is_vlm "
+                "-dequantize_base_checkpoint lm_head_precision " },
+    { "policy.draft", " enabled -loss_weight -aux_layer_indices -model_name -num_layers " },
+    { "policy.router_replay", " !enabled " },
+    { "policy.optimizer", " name kwargs " },
+    { "policy.optimizer.kwargs", " -lr -betas -eps -weight_decay foreach fused exp_avg_dtype exp_avg_sq_dtype master_weights store_param_remainders " },
+    { "policy.sequence_packing", " enabled train_mb_tokens logprob_mb_tokens -algorithm -microbatch_order -sequence_length_round -fuse_loss " },
+    { "policy.dynamic_batching", " enabled train_mb_tokens logprob_mb_tokens -sequence_length_round " },
     { "policy.dtensor_cfg", " _v2 enabled cpu_offload sequence_parallel activation_checkpointing tensor_parallel_size context_parallel_size expert_parallel_size "
-                            "dp_replicate_size custom_parallel_plan automodel_kwargs lora_cfg env_vars clear_cache_every_n_steps defer_fsdp_grad_sync moe_parallelizer checkpoint " },
-    { "policy.generation", " backend max_new_tokens temperature top_p top_k val_temperature val_top_p val_top_k stop_token_ids stop_strings bad_words mcore_generation_config "
-                           "vllm_cfg vllm_kwargs colocated port_range_low port_range_high trtllm_cfg trtllm_kwargs sglang_cfg dynamo_cfg quant_cfg real_quant "
-                           "real_quant_export_cpu_offload real_quant_ignore use_async_rollouts refit_transport refit_cfg model_name " },
+                            "dp_replicate_size custom_parallel_plan automodel_kwargs lora_cfg env_vars !clear_cache_every_n_steps -defer_fsdp_grad_sync moe_parallelizer -checkpoint " },
+    { "policy.dtensor_cfg.lora_cfg", " enabled dim alpha dropout target_modules match_all_linear exclude_modules -dropout_position -lora_A_init -use_triton " },
+    { "policy.dtensor_cfg.automodel_kwargs", " attn_implementation use_liger_kernel force_hf backend !freeze_config -use_sdpa_patching " },
+    { "policy.dtensor_cfg.automodel_kwargs.backend", " -_target_ attn linear rms_norm experts dispatcher -enable_deepep -fake_balanced_gate -enable_hf_state_dict_adapter "
+                                                     "enable_fsdp_optimizations gate_precision rope_fusion " },
+    { "policy.dtensor_cfg.moe_parallelizer", " ignore_router_for_ac reshard_after_forward wrap_outer_model !lm_head_precision " },
+    { "policy.megatron_cfg", " enabled activation_checkpointing recompute_granularity recompute_modules tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size "
+                             "expert_model_parallel_size expert_tensor_parallel_size num_layers_in_first_pipeline_stage num_layers_in_last_pipeline_stage sequence_parallel "
+                             "apply_rope_fusion bias_activation_fusion gradient_accumulation_fusion attention_backend moe_token_dispatcher_type moe_shared_expert_overlap moe_permute_fusion "
+                             "moe_router_dtype freeze_moe_router cuda_graph_impl mtp_num_layers fine_grained_activation_offloading use_fused_linear_logprobs peft optimizer "
+                             "distributed_data_parallel_config fp8_cfg env_vars model_overrides "
+                             "!moe_enable_deepep !moe_flex_dispatcher_backend !moe_hybridep_num_sms !moe_router_load_balancing_type !first_last_layers_bf16 !num_layers_at_start_in_bf16 "
+                             "!num_layers_at_end_in_bf16 !transformer_impl !use_fused_weighted_squared_relu !freeze_config !moe_router_num_groups !moe_router_group_topk "
+                             "-moe_grouped_gemm -calculate_per_token_loss -moe_aux_loss_coeff -moe_router_enable_expert_bias "           /* NeMo-RL reads none of these */
+                             "-_override_ -checkpoint -clear_memory_caches_before_refit -converter_type -cp_normalize -cuda_graph_modules -cuda_graph_warmup_steps -defer_fp32_logits "
+                             "-do_not_average_loss -empty_unused_memory_level -force_reconvert_from_hf -freeze_sound_encoder -freeze_sound_projection -freeze_vision_model "
+                             "-freeze_vision_projection -fused_linear_logprobs_chunk_size -moe_per_layer_logging -moe_router_bias_update_rate -mtp_detach_heads "
+                             "-mtp_loss_scaling_factor -mtp_use_repeated_layer -offload_modules -pipeline_dtype -radio_force_cpe_eval_mode -scale_loss_by_dp_cp_size -scheduler "
+                             "-track_moe_metrics -train_iters -use_gloo_process_groups -inference_moe_token_dispatcher_type -inference_grouped_gemm_backend "
+                             "-moe_pad_experts_for_cuda_graph_inference -hybridep_num_ranks_per_nvlink_domain -hybridep_use_mnnvl " },
+    { "policy.megatron_cfg.peft", " enabled target_modules exclude_modules dim alpha dropout dropout_position a2a_experimental -lora_A_init_method -lora_B_init_method !lora_dtype " },
+    { "policy.megatron_cfg.optimizer", " optimizer use_distributed_optimizer use_precision_aware_optimizer clip_grad optimizer_cpu_offload -lr -min_lr -weight_decay -bf16 -fp16 -params_dtype "
+                                       "-adam_beta1 -adam_beta2 -adam_eps -sgd_momentum -optimizer_offload_fraction -overlap_cpu_optimizer_d2h_h2d " },
+    { "policy.megatron_cfg.distributed_data_parallel_config", " grad_reduce_in_fp32 overlap_grad_reduce overlap_param_gather use_custom_fsdp -data_parallel_sharding_strategy "
+                                                              "-average_in_collective " },                      /* false whatever it says */
+    { "policy.megatron_cfg.fp8_cfg", " enabled fp8 fp8_recipe fp8_param -force_clear_fp8_caches " },
+    { "policy.generation", " backend max_new_tokens -temperature -top_p -top_k -val_temperature -val_top_p -val_top_k -stop_token_ids -stop_strings -bad_words -mcore_generation_config "
+                           "vllm_cfg vllm_kwargs colocated -port_range_low -port_range_high -trtllm_cfg -trtllm_kwargs -sglang_cfg -dynamo_cfg quant_cfg real_quant "
+                           "-real_quant_export_cpu_offload -real_quant_ignore -use_async_rollouts !refit_transport -refit_cfg -model_name " },
     { "policy.generation.colocated", " enabled resources " },
-    { "policy.generation.vllm_cfg", " async_engine precision kv_cache_dtype logprobs_mode tensor_parallel_size pipeline_parallel_size expert_parallel_size "
-                                    "gpu_memory_utilization max_model_len enforce_eager use_tqdm use_deep_gemm num_last_layers_in_bf16 num_first_layers_in_bf16 "
-                                    "is_mx quantization_ignored_layer_kws pow2_weight_scaling_factors pow2_activation_scaling_factors enable_vllm_metrics_logger vllm_metrics_logger_interval http_refit_api_key_env_var reset_encoder_cache_after_weight_update "
-                                    "http_refit_server_port zmq_refit_server_port expose_http_server skip_tokenizer_init load_format http_server_serving_chat_kwargs " },
-    { "grpo", " num_prompts_per_step num_generations_per_prompt max_rollout_turns max_num_epochs max_num_steps normalize_rewards use_leave_one_out_baseline val_period "
-              "val_start_at val_at_start val_at_end overlong_filtering max_val_samples val_num_generations_per_prompt num_val_generations_per_prompt stop_at_validation_metric "
-              "stop_at_validation_threshold val_batch_size seed use_dynamic_sampling dynamic_sampling_max_gen_batches dynamic_sampling_oversample_ratio batch_multiplier "
-              "reward_shaping adv_estimator reward_scaling seq_logprob_error_threshold async_grpo advantage_clip_low advantage_clip_high invalid_tool_call_strategy "
-              "penalize_invalid_tool_call invalid_tool_call_advantage penalize_malformed_thinking malformed_thinking_advantage skip_reference_policy_logprobs_calculation "
-              "calculate_advantages_on_gpu use_best_at_k best_at_k_k best_at_k_m use_combined_training combined_training_weight_mode combined_training_best_at_k_weight "
-              "combined_training_pass_at_1_weight deduplicate_multimodal_data debug_payload_metrics zero_variance_prompt_filtering " },
-    { "grpo.async_grpo", " enabled max_trajectory_age_steps max_generation_failures in_flight_weight_updates recompute_kv_cache_after_weight_updates " },
-    { "ppo", " num_prompts_per_step num_generations_per_prompt max_rollout_turns max_num_epochs max_num_steps ppo_epochs policy_training_start_step val_period val_start_at "
-             "val_at_start val_at_end overlong_filtering max_val_samples val_batch_size seed use_dynamic_sampling dynamic_sampling_max_gen_batches batch_multiplier "
-             "skip_reference_policy_logprobs_calculation async_ppo reward_shaping adv_estimator reward_scaling seq_logprob_error_threshold normalize_rewards " },
-    { "loss_fn", " reference_policy_kl_penalty reference_policy_kl_type kl_input_clamp_value kl_output_clamp_value ratio_clip_min ratio_clip_max ratio_clip_c "
-                 "use_on_policy_kl_approximation use_importance_sampling_correction truncated_importance_sampling_type truncated_importance_sampling_ratio "
-                 "truncated_importance_sampling_ratio_min sequence_level_importance_ratios token_level_loss force_on_policy_ratio use_kl_in_reward use_cispo disable_ppo_ratio "
-                 "positive_example_nll_weight sum_weights_metric " },
+    { "policy.generation.colocated.resources", " gpus_per_node num_nodes " },
+    { "policy.generation.vllm_cfg", " async_engine precision kv_cache_dtype -logprobs_mode tensor_parallel_size pipeline_parallel_size expert_parallel_size "
+                                    "gpu_memory_utilization max_model_len enforce_eager -use_tqdm !use_deep_gemm num_last_layers_in_bf16 num_first_layers_in_bf16 "
+                                    "is_mx quantization_ignored_layer_kws -pow2_weight_scaling_factors -pow2_activation_scaling_factors -enable_vllm_metrics_logger "
+                                    "-vllm_metrics_logger_interval -http_refit_api_key_env_var -reset_encoder_cache_after_weight_update -http_refit_server_port -zmq_refit_server_port "
+                                    "-expose_http_server -skip_tokenizer_init -load_format -http_server_serving_chat_kwargs -cap_max_tokens_to_context -enable_thinking "
+                                    "-enforce_monotonicity -reasoning_parser_plugin -limit_mm_per_prompt -video !distributed_executor_backend !enable_expert_parallel "
+                                    "!enable_prefix_caching !max_num_seqs !env_vars " },
+    { "grpo", " num_prompts_per_step num_generations_per_prompt max_rollout_turns -max_num_epochs -max_num_steps -normalize_rewards -use_leave_one_out_baseline -val_period "
+              "-val_start_at -val_at_start -val_at_end -overlong_filtering -max_val_samples -val_num_generations_per_prompt -num_val_generations_per_prompt -stop_at_validation_metric "
+              "-stop_at_validation_threshold -val_batch_size -seed use_dynamic_sampling -dynamic_sampling_max_gen_batches -dynamic_sampling_oversample_ratio batch_multiplier "
+              "-reward_shaping -adv_estimator -reward_scaling seq_logprob_error_threshold async_grpo -advantage_clip_low -advantage_clip_high -invalid_tool_call_strategy "
+              "-penalize_invalid_tool_call -invalid_tool_call_advantage -penalize_malformed_thinking -malformed_thinking_advantage -skip_reference_policy_logprobs_calculation "
+              "-calculate_advantages_on_gpu -use_best_at_k -best_at_k_k -best_at_k_m -use_combined_training -combined_training_weight_mode -combined_training_best_at_k_weight "
+              "-combined_training_pass_at_1_weight -deduplicate_multimodal_data -debug_payload_metrics !zero_variance_prompt_filtering " },
+    { "grpo.async_grpo", " enabled max_trajectory_age_steps -max_generation_failures -in_flight_weight_updates -recompute_kv_cache_after_weight_updates " },
+    { "async_rl", " sampler min_groups_for_streaming_train -recompute_kv_cache_after_weight_updates -max_inflight_prompts -max_buffered_rollouts -diagnostics -rollout_failure "
+                  "-stall_watchdog -generation_fleet_health -generation_router " },
+    { "async_rl.sampler", " name max_staleness_versions max_lookahead_versions -sample_freshest_first -target " },
+    { "ppo", " num_prompts_per_step num_generations_per_prompt max_rollout_turns -max_num_epochs -max_num_steps ppo_epochs -policy_training_start_step -val_period -val_start_at "
+             "-val_at_start -val_at_end -overlong_filtering -max_val_samples -val_batch_size -seed use_dynamic_sampling -dynamic_sampling_max_gen_batches batch_multiplier "
+             "skip_reference_policy_logprobs_calculation async_ppo -reward_shaping -adv_estimator -reward_scaling seq_logprob_error_threshold -normalize_rewards " },
+    { "ppo.async_ppo", " enabled max_trajectory_age_steps -in_flight_weight_updates -recompute_kv_cache_after_weight_updates -drop_incomplete_targets_on_restore "
+                       "-warmup_generation_lead_steps " },
+    { "loss_fn", " reference_policy_kl_penalty -reference_policy_kl_type -kl_input_clamp_value -kl_output_clamp_value -ratio_clip_min -ratio_clip_max -ratio_clip_c "
+                 "-use_on_policy_kl_approximation -use_importance_sampling_correction -truncated_importance_sampling_type -truncated_importance_sampling_ratio "
+                 "-truncated_importance_sampling_ratio_min -sequence_level_importance_ratios -token_level_loss force_on_policy_ratio -use_kl_in_reward -use_cispo -disable_ppo_ratio "
+                 "-positive_example_nll_weight -sum_weights_metric " },
+    { "value_loss_fn", " -scale -cliprange " },
+    { "dpo", " -max_num_epochs -max_num_steps -val_period -val_batches -val_global_batch_size -val_micro_batch_size -val_at_start -val_at_end -seed -reference_policy_kl_penalty "
+             "-preference_average_log_probs -sft_average_log_probs -preference_loss_weight -sft_loss_weight -gt_reward_scale -preference_loss " },
+    { "sft", " -max_num_epochs -max_num_steps -val_period -val_batches -val_global_batch_size -val_micro_batch_size -val_at_start -val_at_end -seed -only_unmask_final " },
+    { "rm", " -max_num_epochs -max_num_steps -val_period -val_batches -val_global_batch_size -val_micro_batch_size -val_at_start -val_at_end -seed " },
+    { "on_policy_distillation", " enabled -non_colocated_teachers -deduplicate_shared_teacher_checkpoints -default_teacher_alias -orm_advantage_weight -strict_agent_name_match "
+                                "-teacher_model_by_agent_name -use_orm_advantage " },
 };
 
 /* What of it no plan has, and what that does. */
@@ -57,6 +109,63 @@ static bool stands_in(const char *keys, const char *key)
 
     snprintf(word, sizeof word, " %.70s ", key);
     return strstr(keys, word) != NULL;
+}
+
+/* The keys of a section; a critic's are the policy's.  NULL: anything may stand in it. */
+static const char *keys_of(const char *section)
+{
+    char of[200];
+    bool critic = !strncmp(section, "value", 5) && (!section[5] || section[5] == '.');
+
+    snprintf(of, sizeof of, "%s%s", critic ? "policy" : section, critic ? section + 5 : "");
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(known[i].section, of))
+            return known[i].keys;
+    return NULL;
+}
+
+/* 'r': it is read; '-' and '!' as in the table; 0: NeMo-RL has no such key there. */
+static char class_of(const char *keys, const char *key)
+{
+    static const char marks[] = "-!";
+    char word[80];
+
+    if (stands_in(keys, key))
+        return 'r';
+    for (size_t i = 0; marks[i]; i++) {
+        snprintf(word, sizeof word, "%c%.70s", marks[i], key);
+        if (stands_in(keys, word))
+            return marks[i];
+    }
+    return 0;
+}
+
+char nemo_class(const char *section, const char *key)
+{
+    const char *keys = keys_of(section);
+
+    return keys ? class_of(keys, key) : '?';
+}
+
+/* Is the section of the other worker, which is not there? */
+static bool is_off(const json_t *section) { return json_is_false(json_object_get(section, "enabled")); }
+
+/* Of a section and those in it what NeMo-RL has not, and what no plan has. */
+static void tell_section(struct importing *in, struct unread *left, const char *section, const json_t *v)
+{
+    const char *keys = keys_of(section), *key;
+    json_t *each;
+
+    json_object_foreach((json_t *)(uintptr_t)(keys ? v : NULL), key, each) {
+        char at[200], class = class_of(keys, key);
+        snprintf(at, sizeof at, "%.140s%s%.50s", section, *section ? "." : "", key);
+        if (!class)
+            notes_add(in->notes, "%s: not known: is it spelt right?", at);
+        else if (class == '!' && !unread_asks_nothing(each) && !is_off(v))
+            unread_add(left, at, NULL, false);
+        else
+            tell_section(in, left, at, each);
+    }
 }
 
 /* Arguments of vLLM's engine that are its own business: kernels, buffers of pictures, compilation. */
@@ -78,13 +187,13 @@ static void tell_engine(struct importing *in)
 
 void nemo_tell_unknown(struct importing *in)
 {
-    const char *key;
-    json_t *v;
+    struct notes given = { 0 };
+    struct unread rest = { .notes = &given };
 
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        json_object_foreach((json_t *)(uintptr_t)form_value(in->f->doc, known[i].section), key, v)
-            if (!stands_in(known[i].keys, key))
-                notes_add(in->notes, "%s.%s: not known: is it spelt right?", known[i].section, key);
+    tell_section(in, &rest, "", in->f->doc);
+    unread_end(&rest);
+    for (int i = 0; i < given.n && i < (int)(sizeof given.text / sizeof *given.text); i++)
+        notes_add(in->notes, "NeMo-RL has it, and no plan: %s", strstr(given.text[i], ": ") + 2);
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
         if (form_value(in->f->doc, beside[i].path))
             notes_add(in->notes, "%s: %s", beside[i].path, beside[i].what);
@@ -93,19 +202,44 @@ void nemo_tell_unknown(struct importing *in)
     tell_engine(in);
 }
 
+int nemo_environment(struct importing *in, const char *path, struct plan *p)
+{
+    const char *name, *why = NULL;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)form_value(in->f->doc, path), name, v) {
+        const char *text = json_string_value(v);
+        enum environment_answer is = text ? environment_give(p, in->f->path, name, text, &why) : ENVIRONMENT_UNKNOWN;
+        if (is == ENVIRONMENT_REFUSED)
+            return -1;
+        if (is == ENVIRONMENT_UNKNOWN)
+            notes_add(in->notes, "%s.%s is not known to change memory or time: it is not in the plan", path, name);
+        else if (is == ENVIRONMENT_LEFT)
+            notes_add(in->notes, "%s.%s=%.60s is not in the plan: %s", path, name, text, why);
+    }
+    return environment_check(p, in->f->path);
+}
+
 int nemo_refuses_beside(struct importing *in)
 {
     static const struct { const char *path, *why; } never[] = {
         { GEN "real_quant", "an engine's weights in ModelOpt's 4 or 8 bits are not planned: in bf16 and in blocks of fp8 they are" },
         { GEN "quant_cfg", "weights that ModelOpt quantises are not planned" },
+        { "policy.megatron_cfg.model_overrides", "fields of Megatron-Bridge's model by their own names are not read" },
         { "policy.quant_cfg", "training with ModelOpt's fake quantisation is not planned" },
         { GEN "vllm_kwargs.kv_cache_memory_bytes", "a cache of so many bytes is not planned: one by gpu_memory_utilization is" },
         { GEN "vllm_kwargs.speculative_config", "a draft model is not planned" },
     };
 
+    static const char *const sizes[] = { "num_hidden_layers", "hidden_size", "intermediate_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+                                         "num_experts", "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "tie_word_embeddings" };
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (json_object_get(form_value(in->f->doc, "policy.hf_config_overrides"), sizes[i]))
+            return fail("%s: policy.hf_config_overrides.%s: another size than the model has: give its config.json with --model, and leave it out", in->f->path, sizes[i]);
     for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
         const json_t *v = form_value(in->f->doc, never[i].path);
-        if (v && !json_is_null(v) && !json_is_false(v))
+        if (v && !unread_asks_nothing(v))
             return fail("%s: %s: %s", in->f->path, never[i].path, never[i].why);
     }
     return 0;

@@ -121,7 +121,10 @@ static void set_experts(struct importing *in, json_t *model)
     json_object_set_new(model, "moe_grouped_gemm", json_true());
     json_object_update(model, own);
     json_decref(own);
-    notes_add(in->notes, CFG "moe_router_dtype, freeze_moe_router: the router is planned as it is usual, and trained");
+    if (import_flag(in, CFG "freeze_moe_router", false))
+        notes_add(in->notes, CFG "freeze_moe_router: routers train in the plan: frozen they have neither gradients nor states");
+    if (strcmp(import_text(in, CFG "moe_router_dtype", "none"), "none") != 0)
+        notes_add(in->notes, CFG "moe_router_dtype: %.20s: the plan takes scores of routers in the model's 16 bits", import_text(in, CFG "moe_router_dtype", ""));
 }
 
 static json_t *model_of(struct importing *in, const struct model *is, int64_t seq)
@@ -137,6 +140,7 @@ static json_t *model_of(struct importing *in, const struct model *is, int64_t se
         json_object_set_new(m, "gradient_accumulation_fusion", json_false());
     json_object_update_new(m, json_pack("{s:I, s:f, s:f, s:i, s:b, s:b}", "seq_length", (json_int_t)seq, "hidden_dropout", 0.0, "attention_dropout", 0.0,
                                         "make_vocab_size_divisible_by", 1, "cross_entropy_loss_fusion", 0, "bf16", 1));
+    json_object_set_new(m, "calculate_per_token_loss", json_true());        /* _validate_training_config() */
     if (import_flag(in, CFG "fp8_cfg.enabled", false)) {
         fp8 = section(in, CFG "fp8_cfg.", codes, sizeof codes / sizeof *codes);
         json_object_update(m, fp8);
@@ -154,6 +158,7 @@ static json_t *sections_of(struct importing *in, const struct model *is, int64_t
     static const char *const ddp[] = { "grad_reduce_in_fp32", "overlap_grad_reduce", "overlap_param_gather" };
     json_t *by = section(in, CFG "distributed_data_parallel_config.", ddp, sizeof ddp / sizeof *ddp);
 
+    json_object_set_new(by, "check_for_nan_in_grad", json_true());          /* _create_megatron_config() */
     json_object_set_new(by, "use_distributed_optimizer", json_boolean(import_flag(in, CFG "optimizer.use_distributed_optimizer", true)));
     json_t *all = json_pack("{s:o, s:o, s:o, s:{s:I, s:I}}", "model", model_of(in, is, seq), "ddp", by, "optimizer",
                      section(in, CFG "optimizer.", optimizer, sizeof optimizer / sizeof *optimizer), "train", "micro_batch_size", (json_int_t)micro,
@@ -200,7 +205,7 @@ int nemo_megatron(struct importing *in, int64_t samples, int64_t micro, bool own
     json_decref(said);
     json_decref(options);
     json_decref(sections);
-    if (rc < 0) {
+    if (rc < 0 || nemo_environment(in, CFG "env_vars", &p) < 0) {
         plan_free(&p);
         return -1;
     }

@@ -254,3 +254,16 @@ int phases_role_forward(struct phases *p, int k, int i, int64_t micro_batch, con
     }
     return rc;
 }
+
+int phases_role_check_responses(const struct phases *p)
+{
+    for (int k = 0; p->engine >= 0 && k < p->plan.nsteps; k++) {
+        const struct phase_step *s = &p->plan.step[k];
+        double engines = (double)(p->engine_cluster.world_size / engine_ranks(&p->plan.role[p->engine].engine));
+        double each = ceil((double)(s->samples ? s->samples : p->plan.samples) * (double)p->plan.ahead / engines);
+        if (s->does == DOES_GENERATE && each > GENERATE_MOST)
+            return fail("%s: phases: %s: %.0f responses of one engine (\"samples\" of %" PRId64 " steps ahead): at most %d are followed", p->where, s->name, each,
+                        p->plan.ahead, GENERATE_MOST);
+    }
+    return 0;
+}

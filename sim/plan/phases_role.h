@@ -13,6 +13,9 @@ int phases_role_figures(struct phases *p, int i, const char *db, bool timed);
 /* A forward of role i in step k, with so many samples a rank.  0, or -1 reported. */
 int phases_role_forward(struct phases *p, int k, int i, int64_t micro_batch, const char *db, struct forward *out);
 
+/* The engine's responses of a phase are as many as can be followed: 0, or -1 reported. */
+int phases_role_check_responses(const struct phases *p);
+
 /* ---- samples as long as they are, of a role without padding ---- */
 
 /* Micro-steps that so many samples of all ranks take, `micro` of them in one, or packed; and what one has for "seq". */

@@ -178,6 +178,15 @@ check 'what is exported for torchtitan 0.2.2 is read as the same plan' "$(
         [ "$("$B/dpxplan" eval "$tmp/was.json" --json | sed -n '/"memory"/,$p')" = "$("$B/dpxplan" eval "$tmp/is.json" --json | sed -n '/"memory"/,$p')" ] ||
             echo "another plan: $of"
     done)"
+# A plan of a config by its name is written as that name with overrides, and read back as the same plan; --config beside --module is no file.
+check 'what is exported for torchtitan 0.3.0 under a name of its registry is read as the same plan' "$(
+    for of in llama3_70b qwen3_14b qwen3_32b; do
+        printf 'MODULE=%s CONFIG=%s ./run_train.sh\n' "${of%%_*}" $of >"$tmp/named.sh"
+        "$B/dpxplan" import "$tmp/named.sh" --cluster 8xh100 -o "$tmp/was.json" 2>"$tmp/err" || cat "$tmp/err"
+        "$B/dpxplan" export "$tmp/was.json" --to torchtitan >"$tmp/named.txt" 2>&1 || cat "$tmp/named.txt"
+        "$B/dpxplan" import "$tmp/named.txt" --cluster 8xh100 -o "$tmp/is.json" 2>"$tmp/err" || cat "$tmp/err"
+        cmp -s "$tmp/was.json" "$tmp/is.json" || diff "$tmp/was.json" "$tmp/is.json" | head -5
+    done)"
 check "torchtitan's CONFIG is the registry's, and one that is not known is refused" "$(
     reads "$tmp/run.sh" 32x8xh100
     has '"seq": 8192' && has '"tensor": 8' && has '"micro_batch": 8'

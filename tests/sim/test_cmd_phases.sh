@@ -272,6 +272,8 @@ apart() {
     holds "d['generation'] == json.load(open('$tmp/twice'))['generation'] and 2 * d['samples'] == json.load(open('$tmp/twice'))['samples']"
     holds "abs([p for p in json.load(open('$tmp/twice'))['phases'] if p['name'] == 'generate'][0]['time']['s'] - phase['generate']['time']['s'] - d['generation']['time']['s'] / 2) < 1e-9"
     says 'ahead: must be 1 where the plan is not "asynchronous"' demo/grpo.json --set ahead=2
+    says 'phases: generate: .* responses of one engine' "$tmp/apart.json" --set ahead=1000000000
+    says 'phases: generate: .* responses of one engine' demo/grpo.json --set samples=1000000000
     # the ends of what is not known are those of the interval
     holds "len(d['iteration_corners_s']) == 8 and [d['iteration_corners_s'][i] for i in (0, 7)] == [d['iteration'][k] for k in ('low_s', 'high_s')]"
 }
@@ -452,7 +454,7 @@ refusals() {
     holds "'the longest sequence has' in d['why_not']"
     # the first of two generations has too many responses, the second is fine
     python3 -c 'import json; d = json.load(open("demo/grpo.json")); d["phases"].insert(0, { "generate": "engine", "samples": 2 * 10**9 }); print(json.dumps(d))' >"$tmp/twice.json"
-    ask "$tmp/twice.json" 3
+    says 'phases: generate: 500000000 responses of one engine' "$tmp/twice.json"
     says '128 samples are fewer than a step of actor takes, 256' demo/grpo.json --set samples=128
     says '32 samples are fewer than a step of policy takes, 128' "$tmp/grpo.yaml" --cluster 8xh100 --set steps_per_generation=1
     ask "$tmp/grpo.yaml" 0 --cluster 8xh100 --response 200,512 --set generation_batch_size=256

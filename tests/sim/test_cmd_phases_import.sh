@@ -76,6 +76,8 @@ verl() {
     holds "role['critic']['between'] == 'host' and phase['values']['times'] == 2 and phase['critic']['times'] == 4"
     ask "$tmp/ppo.yaml" 0 --set critic.model.lora_rank=8 critic.strategy=fsdp2
     holds "plan['critic']['train']['lora']['modules_to_save'] == ['score']"
+    # -1 and 0 stand for none
+    ask "$tmp/ppo.yaml" 0 --set actor_rollout_ref.actor.fsdp_config.fsdp_size=-1 actor_rollout_ref.model.lora_rank=0
     # hydra's null is as if it were left out
     ask "$tmp/ppo.yaml" 0 --set actor_rollout_ref.rollout.quantization=null actor_rollout_ref.rollout.quantization_config_file=null
     holds "'quantization' not in plan['engine']"
@@ -292,6 +294,24 @@ nemo() {
     holds "phase['log-probs']['times'] == 10 and role['policy']['between'] == 'device' and d['plan'].get('asynchronous') is None"
     ask "$tmp/apart.yaml" 0 --response 200,400 --set grpo.async_grpo.enabled=true grpo.async_grpo.max_trajectory_age_steps=3
     holds "d['plan']['asynchronous'] and d['plan']['ahead'] == 3"
+    # the single controller's: as many steps ahead as its sampler lets (async_utils/staleness_sampler.py); none: training waits for its own
+    ask "$tmp/apart.yaml" 0 --response 200,400 --set 'async_rl={"sampler":{"name":"in_order","max_lookahead_versions":2}}'
+    holds "d['plan']['asynchronous'] and d['plan']['ahead'] == 2 and d['iteration']['s'] < sum(p['time']['s'] for p in d['phases'])"
+    ask "$tmp/apart.yaml" 0 --response 200,400 --set 'async_rl={"sampler":{"name":"windowed"}}'
+    holds "d['plan']['ahead'] == 1"
+    ask "$tmp/apart.yaml" 0 --response 200,400 --set 'async_rl={"sampler":{"name":"in_order","max_lookahead_versions":0},"min_groups_for_streaming_train":8}'
+    holds "d['plan'].get('asynchronous') is None"
+    grep -q 'min_groups_for_streaming_train: training begins when 8 of 32' "$tmp/err" || echo 'streaming is not told'
+    says 'async_rl.sampler.name: expected' "$tmp/apart.yaml" --set 'async_rl={"sampler":{"name":"custom","target":"a:B"}}'
+    says 'async_rl.sampler: expected none that generates ahead' "$tmp/base.yaml" --set async_rl={}
+    # workers' variables; a model's own fields; lists that are empty
+    ask "$tmp/base.yaml" 0 --response 200,400 --set 'policy.dtensor_cfg.env_vars={"PYTORCH_CUDA_ALLOC_CONF":"expandable_segments:True"}'
+    holds "plan['policy']['train']['environment']['PYTORCH_ALLOC_CONF'] == 'expandable_segments:True'"
+    says 'hf_config_overrides.num_hidden_layers: another size' "$tmp/base.yaml" --set policy.hf_config_overrides.num_hidden_layers=2
+    says 'model_overrides: fields of' "$tmp/megatron.yaml" --set 'policy.megatron_cfg.model_overrides={"hidden_size":64}'
+    ask "$tmp/base.yaml" 0 --response 200,400 --set 'policy.dtensor_cfg.lora_cfg={"enabled":true,"dim":8,"alpha":32,"dropout":0.0,"match_all_linear":true,"target_modules":[],"exclude_modules":[]}'
+    # weights and adapters are in fp32 (models/automodel/setup.py: lora_dtype)
+    holds "plan['policy']['train']['train'] == 'lora' and not plan['policy']['train']['lora'].get('narrow') and plan['policy']['train']['fsdp']['model_dtype'] is None"
     # two of a recipe's four nodes of 4 GPUs, which one NVLink domain joins
     printf 'defaults: base.yaml\ncluster: { gpus_per_node: 4, num_nodes: 4 }\npolicy:\n  generation: { colocated: { enabled: false, resources: { num_nodes: 2, gpus_per_node: 4 } } }\n' >"$tmp/trays.yaml"
     for joined in 16xgb200 4x4xgb200; do
