@@ -150,8 +150,21 @@ static bool is_apex(const struct row *r)
     return strstr(r->source, "v24.11.1") ? r->ep == 0 : strstr(r->source, "v25.02") && r->ep == 0 && !r->adapters[0] && !strstr(r->model, "Nemotron");
 }
 
+/* cross_entropy_loss_fusion: the yaml files of v24.11.1 and v25.02 have it, but for GPT-3 and Grok-1; NeMo 2's GPTConfig has it
+ * (d2b21556 of v25.04.02, 6f2c6fda of v25.05.05, whose set_primary_perf_configs() asks for Transformer Engine's kernel), but beside LoRA. */
+static enum loss_kind loss_of(const struct row *r)
+{
+    if (r->paper || r->adapters[0])
+        return LOSS_FP32;
+    if (strstr(r->source, "v25.05.05"))
+        return LOSS_FUSED;
+    return strstr(r->source, "v25.04.02") || !(strstr(r->model, "175B") || r->ep > 0) ? LOSS_COMPILED : LOSS_FP32;
+}
+
 static void keep_states(const struct row *r, struct plan *p)
 {
+    if (strstr(r->source, "v25.05.05") && !r->fp8)      /* set_primary_perf_configs() */
+        p->megatron.use_precision_aware_optimizer = true;
     if (!is_apex(r) || r->fp8)
         return;
     p->megatron.use_precision_aware_optimizer = p->megatron.store_param_remainders = true;
@@ -194,6 +207,7 @@ static int plan_of(const struct row *r, int64_t micro_batch, struct plan *p)
     p->kernels = r->paper ? KERNELS_MEGATRON_LOCAL : KERNELS_TE;
     p->reduce_dtype = r->paper ? DT_FP32 : DT_BF16;
     p->clip = 1;
+    p->loss = loss_of(r);
     p->megatron.attention_backend = r->flash ? BACKEND_FLASH : BACKEND_AUTO;
     p->dropout = r->paper || strstr(r->model, "175B") ? 0.1 : 0;
     if (r->fp8) {
@@ -267,7 +281,7 @@ static int predict_with(struct row *r, int64_t micro_batch)
 /* The same plan, published again. */
 static bool same_plan(const struct row *a, const struct row *b)
 {
-    return !strcmp(a->model, b->model) && !strcmp(a->gpu, b->gpu) && a->paper == b->paper && a->fp8 == b->fp8 && a->flash == b->flash && is_apex(a) == is_apex(b) && has_gpt2_words(a) == has_gpt2_words(b) && a->layers == b->layers && a->gpus == b->gpus &&
+    return !strcmp(a->model, b->model) && !strcmp(a->gpu, b->gpu) && a->paper == b->paper && a->fp8 == b->fp8 && a->flash == b->flash && is_apex(a) == is_apex(b) && loss_of(a) == loss_of(b) && has_gpt2_words(a) == has_gpt2_words(b) && a->layers == b->layers && a->gpus == b->gpus &&
            a->tp == b->tp && a->cp == b->cp && a->ep == b->ep && a->etp == b->etp && a->pp == b->pp && a->vp == b->vp && a->dp == b->dp && a->seq == b->seq && a->batch == b->batch &&
            a->micro_batch == b->micro_batch && !strcmp(a->adapters, b->adapters) && a->full == b->full && a->selective == b->selective && (a->step_s > 0) == (b->step_s > 0);
 }
