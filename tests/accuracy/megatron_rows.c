@@ -512,6 +512,32 @@ static void print_best(const struct row *row, int n)
                first, ties);
 }
 
+/* Activations alone are no step. */
+static void add_results(const struct row *row, int n, struct results *all)
+{
+    int problem[ROWS] = { 0 };
+
+    for (int i = 0; i < n; i++) {
+        const struct row *r = &row[i];
+        char kind[64];
+        if (!(r->step_s > 0))
+            continue;
+        for (int j = 0; j < i && !problem[i]; j++)
+            problem[i] = same_problem(r, &row[j]) ? problem[j] : 0;
+        if (!problem[i])
+            problem[i] = ++all->problems;
+        double usual = r->done ? one_mfu(row, n, r) : 0;
+        snprintf(kind, sizeof kind, "Megatron-LM, %s%s, %s, %s", r->ep ? "experts" : r->adapters[0] ? "LoRA" : "dense", r->paper ? " (papers)" : "",
+                 r->fp8 ? "fp8" : "16 bits", r->gpu);
+        struct result *of = results_add(all, kind);
+        TEXT(of->why, r->skipped);
+        of->problem = problem[i];
+        of->published_s = r->step_s, of->predicted_s = r->done ? r->predicted_s : 0, of->low_s = r->low_s, of->high_s = r->high_s;
+        of->guess_s = usual > 0 ? r->mfu * r->predicted_s / usual : 0;
+        of->refused = r->done && !r->fits;
+    }
+}
+
 static int done_of(const struct row *row, int n)
 {
     int done = 0;
@@ -521,7 +547,7 @@ static int done_of(const struct row *row, int n)
     return done;
 }
 
-int megatron_rows_print(const char *path, int rows)
+int megatron_rows_print(const char *path, int rows, struct results *all)
 {
     static struct row row[ROWS];
     struct table *t = calloc(1, sizeof *t);
@@ -551,6 +577,7 @@ int megatron_rows_print(const char *path, int rows)
         print_scores(row, n, false);
     print_coverage(row, n);
     print_best(row, n);
+    add_results(row, n, all);
     for (int i = 0; i < n; i++)
         if (row[i].skipped[0] && (i == 0 || strcmp(row[i].skipped, row[i - 1].skipped)))
             printf("  skipped: %s, %d GPUs: %s\n", row[i].model, (int)row[i].gpus, row[i].skipped);
