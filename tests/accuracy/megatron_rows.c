@@ -4,7 +4,8 @@
  * NVIDIA's benchmarks come with their configs (llama3.1_70b.yaml, gpt3_175b_hydra.yaml, nemotron4-15b-synth.yaml ... of v24.11.1; of v25.04.02
  * pretrain_llama31.py): sequence_parallel, no recompute, grad_sync_dtype bf16 (grad_reduce_in_fp32 False), overlap_grad_sync and
  * overlap_param_sync, ub_tp_comm_overlap with tensor parallelism.  The papers: gradients in fp32 on every rank; sequence parallelism in
- * Korthikanti's selective rows alone.  Clipping at 1.  The config of
+ * Korthikanti's selective rows alone.  Clipping at 1.
+ * All of its launchers set NCCL_NVLS_ENABLE=0 (configure.sh, llama31_utils.py, slurm_executor() at NeMo 6f2c6fda).  The config of
  * GPT-3 175B has dropout of 0.1; its script of v24.11.1, and that of Nemotron 340B, set NVTE_FUSED_ATTN=0: flash-attn, not cuDNN.
  * GB200: racks of which 64 GPUs are used (128, 256 and 512 are multiples of that); Nemotron's and Grok-1's there ran as CUDA graphs, each layer
  * by itself (launch.sh of v25.05.05: --cuda_graphs true; NeMo 6f2c6fda: enable_cuda_graph).
@@ -200,6 +201,7 @@ static int plan_of(const struct row *r, int64_t micro_batch, struct plan *p)
         plan_free(p);
         return -1;
     }
+    p->cluster.nccl.nvls = r->paper ? NVLS_AUTO : NVLS_OFF;
     p->seq = r->seq;
     p->micro_batch = micro_batch;
     plan_defaults(p, r->paper ? STRAT_DDP : STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
