@@ -345,10 +345,10 @@ $(ACCURACY):  $B/%: $B/%.c.o           $(SIM) $(STORE) $(MODEL)
 $(ACCURACYLISTS): $B/tests/accuracy/accuracy_list.c.o
 
 $B/tests/accuracy/accuracy_public: $B/tests/accuracy/accuracy_public.c.o \
-    $B/tests/accuracy/public_rows.c.o $B/tests/accuracy/megatron_rows.c.o $(SIM) $(STORE) $(MODEL)
+    $(addprefix $B/tests/accuracy/,public_rows.c.o megatron_rows.c.o results.c.o) $(SIM) $(STORE) $(MODEL)
 $B/tests/accuracy/accuracy_memory: $B/tests/accuracy/accuracy_memory.c.o \
     $B/tests/accuracy/public_rows.c.o $(SIM) $(STORE) $(MODEL)
-$B/tests/sim/test_accuracy_public $B/tests/sim/test_memory_published: $B/tests/accuracy/public_rows.c.o
+$B/tests/sim/test_accuracy_public $B/tests/sim/test_memory_published: $(addprefix $B/tests/accuracy/,public_rows.c.o results.c.o)
 $B/tests/accuracy/accuracy_offload: $B/tests/accuracy/accuracy_offload.c.o $(SIM) $(STORE) $(MODEL)
 
 $(TESTS): LIBS = -lcmocka

@@ -74,6 +74,21 @@ table() {       # NAME
             echo '| the choice | pairs | right |'
             echo '|---|---|---|'
             sed -n 's/^  \([a-zA-Z][a-zA-Z -]*[a-z]\)  *\([0-9]*\) pairs *\([0-9]*\) right.*/| \1 | \2 | \3 |/p' "$tmp/part" ;;
+        kinds)
+            part public 'all by framework' '  no plan:' >"$tmp/part"
+            echo '| framework, kind, GPU | rows | no plan | refused | mean error | bias | worst | inside | width | one MFU |'
+            echo '|---|---|---|---|---|---|---|---|---|---|'
+            awk '/^  [a-zA-Z].* [-+][0-9.]+ +[-+][0-9.]+ +[0-9]+ +[0-9]+( +[0-9.]+)?$/ {
+                n = split($0, f, " "); naive = f[n] ~ /\./ ? f[n--] : ""
+                what = f[1]; for (i = 2; i <= n - 8; i++) what = what " " f[i]
+                printf "| %s | %s | %s | %s | %s %% | %s %% | %s %% | %s %% | %s %% | %s |\n", what, f[n-7], f[n-6], f[n-5], f[n-4], f[n-3], f[n-2], f[n-1], f[n], naive == "" ? "" : naive " %" }' "$tmp/part" | title ;;
+        choices)
+            part public '  several plans for the same work' '====' >"$tmp/part"
+            echo '| framework, kind, GPU | problems | the best is chosen | mean regret | worst |'
+            echo '|---|---|---|---|---|'
+            awk '/^  [a-zA-Z].* [0-9]+ +[0-9]+ +[0-9.]+ +[0-9.]+$/ {
+                n = split($0, f, " "); what = f[1]; for (i = 2; i <= n - 4; i++) what = what " " f[i]
+                printf "| %s | %s | %s | %s %% | %s %% |\n", what, f[n-3], f[n-2], f[n-1], f[n] }' "$tmp/part" | title ;;
         trainings)
             echo '| machine, bound by | rows | mean error | bias | worst | inside |'
             echo '|---|---|---|---|---|---|'

@@ -116,6 +116,13 @@ static void later(struct cost *c, double s)
     c->high_s += s;
 }
 
+/* Ranks that enter a ring at different times do so once: from its second turn on each waits for the one before it, which is as late as it is. */
+static void enter_once(const struct plan *p, const struct schedules *s, const struct op *o, const struct shape *g, struct cost *c)
+{
+    if (g->ranks > 1 && c->basis > BASIS_TRACED)
+        c->high_s -= coll_skew_s(&p->cluster) * (1 - 1 / (double)coll_entry_turns(s, o, g->ranks));
+}
+
 /* Ranks meet at a collective: the last of n is late by so many standard deviations of what each did on
  * its own since they met before.  `variance` is that, and begins anew.  Of ranks that share cores the spread is not their own:
  * it is how the operating system dealt out the core, and what one is late by the other is early by; `latest` is 0. */
@@ -190,6 +197,8 @@ int simulate_price(const struct plan *p, const struct schedules *s, enum sched_i
                 simulate_priced_free(out);
                 return -1;
             }
+            if (o->kind == OP_COLL)
+                enter_once(p, s, o, &g, &c);
             issue[i] = op_issue_cost(cache, s, o);
             if (own && waits_for_others(o) && o->kind != OP_COLL)
                 later(&c, own->own.wake.s);

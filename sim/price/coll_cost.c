@@ -66,13 +66,14 @@ static const struct fit no_fit = { .basis = BASIS_DATASHEET, .kl = 1, .s0 = 8, .
  * messages are mostly latency, which varies with fabric and NCCL's version); and up to `skew`
  * seconds later, by which ranks enter at different times. */
 struct spread { double down, up, latency_down, latency_up, skew; };
+#define SKEW_S 20e-6
 static const struct spread
-    published_node   = { .05, .05, .25, 1.5, 20e-6 },
-    published_nodes  = { .08, .12, .28, .45, 20e-6 },
-    datasheet_nvlink = { .10, .25, .35, 2.5, 20e-6 },
-    datasheet_nodes  = { .12, .80, .30, 3.0, 20e-6 },
-    datasheet_pcie   = { .30, 1.5, .30, 2.0, 20e-6 },     /* without peer access all goes through the host */
-    datasheet_other  = { .65, 1.0, .25, 2.0, 20e-6 },     /* RCCL: rings over several links of a mesh, or over one */
+    published_node   = { .05, .05, .25, 1.5, SKEW_S },
+    published_nodes  = { .08, .12, .28, .45, SKEW_S },
+    datasheet_nvlink = { .10, .25, .35, 2.5, SKEW_S },
+    datasheet_nodes  = { .12, .80, .30, 3.0, SKEW_S },
+    datasheet_pcie   = { .30, 1.5, .30, 2.0, SKEW_S },     /* without peer access all goes through the host */
+    datasheet_other  = { .65, 1.0, .25, 2.0, SKEW_S },     /* RCCL: rings over several links of a mesh, or over one */
     datasheet_host   = { .65, 2.0, .30, 4.0, 0 };     /* the rate itself is assumed */
 
 static enum family family_of(enum coll_op op, enum nccl_algo a)
@@ -208,6 +209,8 @@ int coll_cost(const struct cluster *c, enum coll_op op, int64_t ranks, int64_t p
         gpu_cost(c, op, ranks, per_node, bytes, out);
     return 0;
 }
+
+double coll_skew_s(const struct cluster *c) { return c->is_host ? 0 : SKEW_S; }
 
 int coll_star_cost(const struct cluster *c, enum coll_op op, int64_t ranks, int64_t per_node,
                    int64_t bytes, struct cost *out)

@@ -30,6 +30,9 @@
 int coll_cost(const struct cluster *c, enum coll_op op, int64_t ranks, int64_t per_node,
               int64_t bytes, struct cost *out);
 
+/* Of high_s, what is for ranks that enter at different times, where nothing was measured. */
+double coll_skew_s(const struct cluster *c);
+
 /* The full buffer of an all-to-all of equal parts that takes as long as one of unequal parts: in
  * which the busier wire carries as much.  `within` and `across` are the larger of what a rank
  * sends and receives in its node, and to and from other nodes, in bytes (nccl-tests alltoall.cu counts

@@ -58,3 +58,14 @@ int64_t coll_entry_bytes(const struct plan *p, const struct schedules *s, const 
     return coll_equal_bytes(ranks, per_node, sent[0] > received[0] ? sent[0] : received[0],
                             sent[1] > received[1] ? sent[1] : received[1]);
 }
+
+int64_t coll_entry_turns(const struct schedules *s, const struct op *o, int64_t ranks)
+{
+    int peers = 0;
+
+    if (o->u.coll.op != COLL_ALL_TO_ALL || !o->u.coll.parts)
+        return 1;
+    for (int64_t i = 0; i < ranks; i++)
+        peers += s->coll_parts[o->u.coll.parts + i].sent > 0;
+    return peers == 1 && ranks > 2 ? ranks - 1 : 1;
+}

@@ -17,4 +17,7 @@ void coll_entry_shape(const struct plan *p, const struct schedules *s, const str
 int64_t coll_entry_bytes(const struct plan *p, const struct schedules *s, const struct op *o, int64_t ranks,
                          int64_t per_node);
 
+/* Turns of the ring that the entry is one of (userbuffers, a context's keys and values): ranks - 1; 1: of none. */
+int64_t coll_entry_turns(const struct schedules *s, const struct op *o, int64_t ranks);
+
 #endif

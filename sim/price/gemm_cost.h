@@ -90,8 +90,8 @@ void gemm_residuals(const struct gemm_device *d, const struct gemm_point *points
 /* measured / prior where g is; 1 without points. */
 double gemm_residual(const struct gemm_residuals *all, const struct gemm *g);
 
-/* Published 16-bit points of a GPU type, and the share of the peak that their machine
+/* Published 16-bit points for a GPU type, the type that they were taken on, and the share of its peak that their machine
  * reached: residuals taken against that one carry shape, not level.  0 where there are none. */
-int gemm_published(const struct gpu *g, const struct gemm_point **points, double *level);
+int gemm_published(const struct gpu *g, const struct gpu **on, const struct gemm_point **points, double *level);
 
 #endif

@@ -29,13 +29,14 @@ static const struct gemm_point b200[] = {
 static const char   names[] = " b200 gb200 ";
 static const double b200_level = 0.510;
 
-int gemm_published(const struct gpu *g, const struct gemm_point **points, double *level)
+int gemm_published(const struct gpu *g, const struct gpu **on, const struct gemm_point **points, double *level)
 {
     size_t      n = strlen(g->name);
     const char *at = n ? strstr(names, g->name) : NULL;
 
     if (!at || at == names || at[-1] != ' ' || at[n] != ' ')
         return 0;
+    *on = gpu_find("b200");
     *points = b200;
     *level = b200_level;
     return (int)(sizeof b200 / sizeof b200[0]);

@@ -86,15 +86,16 @@ static enum gemm_rows rows_of(const struct gpu *g, enum dtype t, const struct ke
 
 void kernel_residuals(const struct gpu *g, enum dtype precision, struct gemm_residuals *out)
 {
-    struct gemm_device d = gemm_device(g, precision);
     const struct gemm_point *published;
+    const struct gpu *on;
     double level;
-    int n = half(precision) ? gemm_published(g, &published, &level) : 0;
+    int n = half(precision) ? gemm_published(g, &on, &published, &level) : 0;
 
     out->n = 0;
     out->mean = 0;
     if (n > 0) {
-        d.flops *= level / gpu_rates(g)->gemm;
+        struct gemm_device d = gemm_device(on, precision);
+        d.flops *= level / gpu_rates(on)->gemm;
         gemm_residuals(&d, published, n, out);
     }
 }

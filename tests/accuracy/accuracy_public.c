@@ -11,6 +11,7 @@
 #include "base/size.h"
 #include "tests/accuracy/megatron_rows.h"
 #include "tests/accuracy/public_rows.h"
+#include "tests/accuracy/results.h"
 
 static const char *const gpus[] = { "a100-40gb", "a100-80gb", "h100" };
 enum { NGPUS = sizeof gpus / sizeof *gpus };
@@ -240,6 +241,40 @@ static void print_verdicts(const struct public_set *set)
         print_refused(set, gpus[g]);
 }
 
+/* ---- all kinds ---- */
+
+static bool same_work(const struct public_row *a, const struct public_row *b)
+{
+    return !strcmp(a->source, b->source) && !strcmp(a->model, b->model) && !strcmp(a->gpu, b->gpu) && a->gpus == b->gpus && a->seq == b->seq &&
+           a->float8 == b->float8 && a->pure == b->pure;
+}
+
+static void add_results(const struct public_set *set, struct results *all)
+{
+    int problem[PUBLIC_ROWS] = { 0 };
+
+    for (int i = 0; i < set->n; i++) {
+        const struct public_row *r = &set->row[i];
+        char kind[64];
+        for (int j = 0; j < i && !problem[i]; j++)
+            problem[i] = same_work(r, &set->row[j]) ? problem[j] : 0;
+        if (!problem[i])
+            problem[i] = ++all->problems;
+        if (set->source == PUBLIC_LLM_FOUNDRY)
+            snprintf(kind, sizeof kind, "llm-foundry, FSDP1, 16 bits, %s", r->gpu);
+        else
+            snprintf(kind, sizeof kind, "torchtitan, %s, %s, %s", r->compiled ? "compiled" : "eager", r->float8 ? "float8" : "16 bits", r->gpu);
+        struct result *of = results_add(all, kind);
+        snprintf(of->why, sizeof of->why, "%s", r->skipped);
+        of->problem = problem[i];
+        of->published_s = 1 / r->tokens;
+        if (r->done)
+            of->predicted_s = 1 / r->predicted, of->low_s = 1 / r->high, of->high_s = 1 / r->low;
+        of->guess_s = r->done && r->baseline > 0 ? 1 / r->baseline : 0;
+        of->refused = r->done && r->memory >= MEMORY_ALLOCATED;
+    }
+}
+
 static int set_of(const char *dir, const char *file, enum public_source source, struct public_set *set)
 {
     char path[512];
@@ -254,6 +289,7 @@ static int set_of(const char *dir, const char *file, enum public_source source, 
 int main(int argc, char **argv)
 {
     static struct public_set foundry, titan;
+    static struct results all;
     bool rows = argc > 1 && !strcmp(argv[1], "--rows");
     const char *dir = argc > 1 + rows ? argv[1 + rows] : "tests/accuracy";
 
@@ -273,16 +309,23 @@ int main(int argc, char **argv)
     print_verdicts(&titan);
     print_pairs((const struct public_set *const[]){ &foundry, &titan });
 
+    add_results(&foundry, &all);
+    add_results(&titan, &all);
+
     char path[512];
     snprintf(path, sizeof path, "%s/megatron.csv", dir);
     printf("\nMegatron-LM: dense models in 16 bits (NVIDIA/dgxc-benchmarking; arXiv 2104.04473, 2205.05198)\n");
-    if (megatron_rows_print(path, rows) < 0)
+    if (megatron_rows_print(path, rows, &all) < 0)
         return 1;
     snprintf(path, sizeof path, "%s/experts.csv", dir);
     printf("\nMegatron-LM: mixtures of experts in 16 bits and fp8 (NVIDIA/dgxc-benchmarking)\n");
-    if (megatron_rows_print(path, rows) < 0)
+    if (megatron_rows_print(path, rows, &all) < 0)
         return 1;
     snprintf(path, sizeof path, "%s/adapters.csv", dir);
     printf("\nMegatron-LM: LoRA of NeMo, dense models in 16 bits and fp8 (NVIDIA/dgxc-benchmarking)\n");
-    return megatron_rows_print(path, rows) < 0 ? 1 : 0;
+    if (megatron_rows_print(path, rows, &all) < 0)
+        return 1;
+    printf("\nall by framework, kind and GPU\n");
+    results_print(&all);
+    return 0;
 }

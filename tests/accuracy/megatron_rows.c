@@ -4,7 +4,8 @@
  * NVIDIA's benchmarks come with their configs (llama3.1_70b.yaml, gpt3_175b_hydra.yaml, nemotron4-15b-synth.yaml ... of v24.11.1; of v25.04.02
  * pretrain_llama31.py): sequence_parallel, no recompute, grad_sync_dtype bf16 (grad_reduce_in_fp32 False), overlap_grad_sync and
  * overlap_param_sync, ub_tp_comm_overlap with tensor parallelism.  The papers: gradients in fp32 on every rank; sequence parallelism in
- * Korthikanti's selective rows alone.  Clipping at 1.  The config of
+ * Korthikanti's selective rows alone.  Clipping at 1.
+ * All of its launchers set NCCL_NVLS_ENABLE=0 (configure.sh, llama31_utils.py, slurm_executor() at NeMo 6f2c6fda).  The config of
  * GPT-3 175B has dropout of 0.1; its script of v24.11.1, and that of Nemotron 340B, set NVTE_FUSED_ATTN=0: flash-attn, not cuDNN.
  * GB200: racks of which 64 GPUs are used (128, 256 and 512 are multiples of that); Nemotron's and Grok-1's there ran as CUDA graphs, each layer
  * by itself (launch.sh of v25.05.05: --cuda_graphs true; NeMo 6f2c6fda: enable_cuda_graph).
@@ -150,13 +151,35 @@ static bool is_apex(const struct row *r)
     return strstr(r->source, "v24.11.1") ? r->ep == 0 : strstr(r->source, "v25.02") && r->ep == 0 && !r->adapters[0] && !strstr(r->model, "Nemotron");
 }
 
+/* cross_entropy_loss_fusion: the yaml files of v24.11.1 and v25.02 have it, but for GPT-3 and Grok-1; NeMo 2's GPTConfig has it
+ * (d2b21556 of v25.04.02, 6f2c6fda of v25.05.05, whose set_primary_perf_configs() asks for Transformer Engine's kernel), but beside LoRA. */
+static enum loss_kind loss_of(const struct row *r)
+{
+    if (r->paper || r->adapters[0])
+        return LOSS_FP32;
+    if (strstr(r->source, "v25.05.05"))
+        return LOSS_FUSED;
+    return strstr(r->source, "v25.04.02") || !(strstr(r->model, "175B") || r->ep > 0) ? LOSS_COMPILED : LOSS_FP32;
+}
+
 static void keep_states(const struct row *r, struct plan *p)
 {
+    if (strstr(r->source, "v25.05.05") && !r->fp8)      /* set_primary_perf_configs() */
+        p->megatron.use_precision_aware_optimizer = true;
     if (!is_apex(r) || r->fp8)
         return;
     p->megatron.use_precision_aware_optimizer = p->megatron.store_param_remainders = true;
-    if (strstr(r->model, "340B"))       /* nemotron4-340b-synth.yaml: dtype: bf16: 4 bytes, planned as 6; in fp8 as 12 */
+    if (strstr(r->model, "340B"))       /* nemotron4-340b-synth.yaml: dtype: bf16: 4 bytes, planned as 6 */
         p->megatron.exp_avg_dtype = p->megatron.exp_avg_sq_dtype = ADAM_BF16;
+}
+
+/* In fp8 Nemotron's dtype: bf16 is that of both moments and of the copy (megatron_base_model.py: store_params beside fp8_params; Apex keeps it in
+ * the optimizer's type): 6 bytes.  Planned as 12, for Megatron-LM has no such optimizer: half of them do not count. */
+static bool row_fits(const struct row *r, const struct evaluation *e)
+{
+    bool half = is_apex(r) && r->fp8 && strstr(r->model, "340B");
+
+    return e->verdict != VERDICT_DOES_NOT_FIT || (half && e->m.needed - e->m.ledger.most[CAT_OPTIMIZER] / 2 <= e->m.available);
 }
 
 /* Beside frozen weights. */
@@ -187,6 +210,7 @@ static int plan_of(const struct row *r, int64_t micro_batch, struct plan *p)
         plan_free(p);
         return -1;
     }
+    p->cluster.nccl.nvls = r->paper ? NVLS_AUTO : NVLS_OFF;
     p->seq = r->seq;
     p->micro_batch = micro_batch;
     plan_defaults(p, r->paper ? STRAT_DDP : STRAT_ZERO1, DIALECT_MEGATRON, DT_BF16);
@@ -194,6 +218,7 @@ static int plan_of(const struct row *r, int64_t micro_batch, struct plan *p)
     p->kernels = r->paper ? KERNELS_MEGATRON_LOCAL : KERNELS_TE;
     p->reduce_dtype = r->paper ? DT_FP32 : DT_BF16;
     p->clip = 1;
+    p->loss = loss_of(r);
     p->megatron.attention_backend = r->flash ? BACKEND_FLASH : BACKEND_AUTO;
     p->dropout = r->paper || strstr(r->model, "175B") ? 0.1 : 0;
     if (r->fp8) {
@@ -246,7 +271,7 @@ static int predict_with(struct row *r, int64_t micro_batch)
         return -1;
     }
     int rc = r->step_s > 0 ? simulate_plan(&p, &e, &t, NULL) : (memset(&t, 0, sizeof t), 0);
-    bool fits = e.verdict != VERDICT_DOES_NOT_FIT;
+    bool fits = row_fits(r, &e);
     bool better = !r->done || fits > r->fits || (fits == r->fits && t.line.step_s < r->predicted_s);
     if (rc == 0 && better) {
         const struct memory_verdict *m = e.stage ? &e.stage[0].m : &e.m;
@@ -267,7 +292,7 @@ static int predict_with(struct row *r, int64_t micro_batch)
 /* The same plan, published again. */
 static bool same_plan(const struct row *a, const struct row *b)
 {
-    return !strcmp(a->model, b->model) && !strcmp(a->gpu, b->gpu) && a->paper == b->paper && a->fp8 == b->fp8 && a->flash == b->flash && is_apex(a) == is_apex(b) && has_gpt2_words(a) == has_gpt2_words(b) && a->layers == b->layers && a->gpus == b->gpus &&
+    return !strcmp(a->model, b->model) && !strcmp(a->gpu, b->gpu) && a->paper == b->paper && a->fp8 == b->fp8 && a->flash == b->flash && is_apex(a) == is_apex(b) && loss_of(a) == loss_of(b) && has_gpt2_words(a) == has_gpt2_words(b) && a->layers == b->layers && a->gpus == b->gpus &&
            a->tp == b->tp && a->cp == b->cp && a->ep == b->ep && a->etp == b->etp && a->pp == b->pp && a->vp == b->vp && a->dp == b->dp && a->seq == b->seq && a->batch == b->batch &&
            a->micro_batch == b->micro_batch && !strcmp(a->adapters, b->adapters) && a->full == b->full && a->selective == b->selective && (a->step_s > 0) == (b->step_s > 0);
 }
@@ -498,6 +523,32 @@ static void print_best(const struct row *row, int n)
                first, ties);
 }
 
+/* Activations alone are no step. */
+static void add_results(const struct row *row, int n, struct results *all)
+{
+    int problem[ROWS] = { 0 };
+
+    for (int i = 0; i < n; i++) {
+        const struct row *r = &row[i];
+        char kind[64];
+        if (!(r->step_s > 0))
+            continue;
+        for (int j = 0; j < i && !problem[i]; j++)
+            problem[i] = same_problem(r, &row[j]) ? problem[j] : 0;
+        if (!problem[i])
+            problem[i] = ++all->problems;
+        double usual = r->done ? one_mfu(row, n, r) : 0;
+        snprintf(kind, sizeof kind, "Megatron-LM, %s%s, %s, %s", r->ep ? "experts" : r->adapters[0] ? "LoRA" : "dense", r->paper ? " (papers)" : "",
+                 r->fp8 ? "fp8" : "16 bits", r->gpu);
+        struct result *of = results_add(all, kind);
+        TEXT(of->why, r->skipped);
+        of->problem = problem[i];
+        of->published_s = r->step_s, of->predicted_s = r->done ? r->predicted_s : 0, of->low_s = r->low_s, of->high_s = r->high_s;
+        of->guess_s = usual > 0 ? r->mfu * r->predicted_s / usual : 0;
+        of->refused = r->done && !r->fits;
+    }
+}
+
 static int done_of(const struct row *row, int n)
 {
     int done = 0;
@@ -507,7 +558,7 @@ static int done_of(const struct row *row, int n)
     return done;
 }
 
-int megatron_rows_print(const char *path, int rows)
+int megatron_rows_print(const char *path, int rows, struct results *all)
 {
     static struct row row[ROWS];
     struct table *t = calloc(1, sizeof *t);
@@ -537,6 +588,7 @@ int megatron_rows_print(const char *path, int rows)
         print_scores(row, n, false);
     print_coverage(row, n);
     print_best(row, n);
+    add_results(row, n, all);
     for (int i = 0; i < n; i++)
         if (row[i].skipped[0] && (i == 0 || strcmp(row[i].skipped, row[i - 1].skipped)))
             printf("  skipped: %s, %d GPUs: %s\n", row[i].model, (int)row[i].gpus, row[i].skipped);

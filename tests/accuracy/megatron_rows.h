@@ -2,7 +2,9 @@
 #ifndef DPX_MEGATRON_ROWS_H
 #define DPX_MEGATRON_ROWS_H
 
-/* Reads the file, predicts and prints: errors by source, GPU and kind; with `rows` every row.  0, or -1 reported. */
-int megatron_rows_print(const char *path, int rows);
+#include "tests/accuracy/results.h"
+
+/* Reads the file, predicts, adds to `all` and prints: errors by source, GPU and kind; with `rows` every row.  0, or -1 reported. */
+int megatron_rows_print(const char *path, int rows, struct results *all);
 
 #endif

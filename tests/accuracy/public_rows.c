@@ -122,6 +122,7 @@ static void read_row(const struct table *t, enum public_source source, struct pu
     r->gpus = (int64_t)number(t, "n_gpus");
     r->seq = (int64_t)number(t, "seq_len");
     r->tokens = number(t, "tokens_per_s_per_gpu");
+    TEXT(r->source, get(t, source == PUBLIC_LLM_FOUNDRY ? "table" : "source"));
     (source == PUBLIC_LLM_FOUNDRY ? read_llm_foundry : read_torchtitan)(t, r);
 }
 

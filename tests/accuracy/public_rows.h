@@ -36,6 +36,7 @@ struct public_row {
     char    model[48], gpu[16];         /* as dpx names them */
     double  watts;                      /* to which a GPU was limited; 0: not stated */
     char    table[24], skipped[64];     /* skipped: why it is not a plan, else "" */
+    char    source[96];                 /* rows of one were run one after the other */
     char    how[48];                    /* what stands for what dpx has no word for, else "" */
     int64_t gpus, seq, micro_batch, accumulation, tensor, pipeline;
     enum float8_recipe float8;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tests/accuracy/public_rows.h"
+#include "tests/accuracy/results.h"
 
 static struct public_set foundry;
 
@@ -124,6 +125,29 @@ static void what_ran_is_not_refused(void **state)
     assert_true(refused <= REFUSED);
 }
 
+/* Three problems: the best is chosen; a plan 10 % behind is, published as 1.0 and 1.2; one plan alone is none. */
+static void a_choice_costs_what_its_plan_was_published_with(void **state)
+{
+    static const struct { int problem; double published, predicted; } rows[] = {
+        { 1, 2, 3 }, { 1, 1, 2 }, { 2, 1.0, 1 }, { 2, 1.2, 1 }, { 2, 1, 2 }, { 3, 1, 1 }, { 3, 2, 1 }, { 3, 2, 0 },
+    };
+    static struct results all;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct result *r = results_add(&all, rows[i].problem == 2 ? "b" : "a");
+        r->problem = rows[i].problem, r->published_s = rows[i].published, r->predicted_s = rows[i].predicted;
+    }
+    all.problems = 3;
+    struct results_choice c = results_choose(&all, NULL), b = results_choose(&all, "b");
+    assert_int_equal(c.problems, 2);
+    assert_int_equal(c.best, 1);
+    assert_close(c.regret, .05, 1e-12);
+    assert_close(c.worst, .1, 1e-12);
+    assert_int_equal(b.problems, 1);
+    assert_close(b.regret, .1, 1e-12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +157,7 @@ int main(void)
         cmocka_unit_test(no_interval_is_narrower_than_editions_differ),
         cmocka_unit_test(the_faster_of_two_is_told),
         cmocka_unit_test(what_ran_is_not_refused),
+        cmocka_unit_test(a_choice_costs_what_its_plan_was_published_with),
         cmocka_unit_test(scores_are_what_they_are_called),
     };
     return cmocka_run_group_tests_name("sim/accuracy_public", tests, predict_all, NULL);

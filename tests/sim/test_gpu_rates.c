@@ -7,6 +7,7 @@
 
 #include "sim/price/gemm_cost.h"
 #include "sim/price/gpu_rates.h"
+#include "sim/price/kernel_cost.h"
 
 /* NVIDIA/TransformerEngine d0067d0d, docs/examples/gemm_profiling/gemm_profiling.rst: milliseconds of the twelve products of a layer,
  * operands already in their format (--pre-quantize). */
@@ -108,7 +109,7 @@ static void long_runs_set_what_blackwell_sustains(void **state)
         { 6144, 12288, 12288, 2895.6 },
     };
     enum { N = sizeof azure / sizeof *azure };
-    const struct gpu *gb200 = gpu_find("gb200"), *b200 = gpu_find("b200");
+    const struct gpu *gb200 = gpu_find("gb200"), *b200 = gpu_find("b200"), *on;
     const struct gemm_point *points;
     double of[N], votes[3];
     bool published;
@@ -119,7 +120,7 @@ static void long_runs_set_what_blackwell_sustains(void **state)
     votes[0] = of[N / 2] / gpu_scaled_share(gb200, SCALED_FP8_TENSOR, &published);
     votes[1] = (level(b200, b200->bf16, 8192, 8192, 8192, 2, 1087.7e12) + level(b200, b200->bf16, 8192, 8192, 8192, 2, 1003e12)) / 2
                / gpu_power_share(b200, 750);
-    assert_true(gemm_published(b200, &points, &votes[2]) > 0);
+    assert_true(gemm_published(b200, &on, &points, &votes[2]) > 0);
     print_message("  shares of the peak in long runs: %.3f %.3f %.3f\n", votes[0], votes[1], votes[2]);
     qsort(votes, 3, sizeof *votes, ascending);
     assert_close(gpu_rates(b200)->gemm * gpu_rates(b200)->sustained, votes[1], 0.01);
@@ -129,6 +130,27 @@ static void long_runs_set_what_blackwell_sustains(void **state)
     assert_close(gpu_rates(b200)->gemm_spread, exp(2.92 * sqrt(sum / 2)), 0.02);     /* Student's t of two degrees: 5 % above */
     assert_true(gpu_rates(b200) == gpu_rates(gb200));
     assert_close(gpu_rates(gpu_find("b300"))->sustained, gpu_power_share(gpu_find("gb300"), power_gpu_watts("b300")), 0.01);
+}
+
+/* Published times of products carry the shape to other types, not the level: that is in the rates.  GB200's peak is 2500 / 2250 of B200's, on
+ * which they were taken; a product that multiplies all the time takes the inverse of that. */
+static void published_shapes_carry_no_level(void **state)
+{
+    (void)state;
+    struct kernel product = { .name = "square", .kind = KC_GEMM, .m = 16384, .n = 16384, .k = 16384, .batch = 1, .flops = 2 * pow(16384, 3), .bytes = 1 };
+    static struct gemm_residuals residuals;
+    struct cost one, other;
+    int shapes = 0;
+
+    for (int i = 0; gpu_at(i); i++) {
+        kernel_residuals(gpu_at(i), DT_BF16, &residuals);
+        shapes += residuals.n > 0;
+        assert_true(fabs(residuals.mean) < 0.05);
+    }
+    assert_true(shapes >= 2);
+    kernel_cost(gpu_find("b200"), KERNELS_TE, DT_BF16, &product, &one);
+    kernel_cost(gpu_find("gb200"), KERNELS_TE, DT_BF16, &product, &other);
+    assert_close(one.s / other.s, gpu_find("gb200")->bf16 / gpu_find("b200")->bf16, 0.02);
 }
 
 /* GeForce RTX 4090: TFLOP/s of square products in 16 bits, and GB/s of copies, each counted once read and once written. */
@@ -260,6 +282,7 @@ int main(void)
         cmocka_unit_test(four_bits_are_as_fast_on_b200),
         cmocka_unit_test(long_runs_set_what_blackwell_sustains),
         cmocka_unit_test(a_4090_reaches_what_was_published),
+        cmocka_unit_test(published_shapes_carry_no_level),
         cmocka_unit_test(a_power_limit_leaves_what_was_published),
         cmocka_unit_test(formats_wait_for_their_generation),
         cmocka_unit_test(flash_attns_own_kernels_reach_what_is_published),

@@ -5,6 +5,7 @@
 
 #include "model/memory/evaluate.h"
 #include "sim/clock/simulate.h"
+#include "sim/price/coll_cost.h"
 #include "sim/price/coll_entry.h"
 
 /* Seconds of a transfer of keys and values, 32 MiB, on two nodes of 8 GPUs with adapters of 50 GB/s each. */
@@ -46,6 +47,43 @@ static void a_ring_over_nodes_goes_as_its_slowest_hop(void **state)
     assert_true(within >= bytes / 450e9 && within < bytes / 50e9);
 }
 
+/* Ranks that enter a ring late do so once: of all its turns together high_s has the skew of one collective.  What is no ring has all of it. */
+static void a_ring_is_entered_once(void **state)
+{
+    static const struct { const char *method; int64_t turns; } of[] = { { "ring", 7 }, { "ulysses", 1 } };
+    char words[256];
+
+    (void)state;
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
+        struct evaluation e;
+        struct coll_memo memo = { 0 };
+        struct priced prices;
+        struct cost alone;
+        int n = 0;
+        snprintf(words, sizeof words, "{ 'dpx_plan': 1, 'model': 'llama-3.1-8b', 'cluster': '1x8xh100', 'strategy': 'zero1', 'dialect': 'megatron', 'kernels': 'te',"
+                                      " 'seq': 65536, 'micro_batch': 1, 'precision': 'bf16', 'parallel': { 'context': 8, 'context_method': '%s' } }", of[k].method);
+        struct plan p = plan_in_words(words);
+        assert_int_equal(evaluate(&p, &e), 0);
+        struct cost_cache *cache = cost_cache_new(&p);
+        assert_int_equal(simulate_price(&p, &e.schedules, SCHED_STEADY, cache, &memo, &prices), 0);
+        for (int i = e.schedules.begin[SCHED_STEADY]; i < e.schedules.end[SCHED_STEADY]; i++) {
+            const struct op *o = &e.schedules.ops[i];
+            if (o->kind != OP_COLL || o->u.coll.op != COLL_ALL_TO_ALL)
+                continue;
+            assert_int_equal(coll_cost(&p.cluster, COLL_ALL_TO_ALL, 8, 8, coll_entry_bytes(&p, &e.schedules, o, 8, 8), &alone), 0);
+            assert_int_equal(coll_entry_turns(&e.schedules, o, 8), of[k].turns);
+            assert_close(prices.middle.work[i], alone.s, 1e-12);
+            assert_close((double)of[k].turns * (alone.high_s - prices.high.work[i]), (double)(of[k].turns - 1) * coll_skew_s(&p.cluster), 1e-12);
+            n++;
+        }
+        assert_true(n > 0);
+        simulate_priced_free(&prices);
+        cost_cache_free(cache);
+        evaluation_free(&e);
+        plan_free(&p);
+    }
+}
+
 /* Pairs of ranks on nodes of 3 GPUs: {0,1} lie on one, {2,3} do not, and all wait for those.  Each of the two gets half of what the other
  * sends, and sends half: on whichever rank is asked, it takes as long as an exchange of equal parts of all that the busier way carries. */
 static void pairs_that_share_experts_go_as_the_slowest_pair(void **state)
@@ -82,6 +120,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_ring_over_nodes_goes_as_its_slowest_hop),
+        cmocka_unit_test(a_ring_is_entered_once),
         cmocka_unit_test(pairs_that_share_experts_go_as_the_slowest_pair),
     };
 
