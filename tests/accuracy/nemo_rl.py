@@ -33,13 +33,23 @@ import sys
 DPXPLAN = os.path.join(os.environ.get("B", "build"), "dpxplan")
 PROMPT = 106                                    # see above
 GPUS_A_NODE = {"h100": 8, "gb200": 72}          # that NVLink joins: "System: GB200-NVL72"
-DECIDED = 2                                     # pairs whose cheaper policy is said, and rightly
+DECIDED = 1                                     # pairs whose cheaper policy is said, and rightly
 AHEAD = {"8off": 8}                             # max_trajectory_age_steps
+# Seconds on a CPU (AMD, 30 November 2026), on policy behind generation: a log-probability of a token that an engine's process puts where it belongs
+# (vllm_worker.py: an index that is a tensor), a token that one process decodes (tokenizers 0.22), a response that one of eight verifies (math-verify 0.9)
+COLLECTED, DECODED, VERIFIED, VERIFIERS = 3.5e-6, 0.25e-6, 7.5e-3, 8
 VLLM = {"v0.5": "0.11", "v0.6": "0.17"}         # pyproject.toml of the two
 
 
 def cluster(gpus: int, gpu: str) -> str:
     return f"{max(1, gpus // GPUS_A_NODE[gpu])}x{min(gpus, GPUS_A_NODE[gpu])}x{gpu}"
+
+
+def collected(row: dict, engines: float) -> dict:
+    """What a step on policy has between its responses and its log-probabilities; apart it goes on beside generation, response by response."""
+    samples = int(row["samples"])
+    seconds = samples * int(row["mean"]) * (COLLECTED / engines + DECODED) + samples * VERIFIED / VERIFIERS
+    return {"name": "rewards", "time": f"{seconds:.2f}s"}
 
 
 def phases(row: dict) -> dict:
@@ -68,7 +78,7 @@ def phases(row: dict) -> dict:
             "response": {"mean": int(row["mean"]), "longest": int(row["longest"]) - PROMPT}, "asynchronous": apart,
             "roles": {"policy": {"train": plan, "between": "device" if apart else "host", "empties_cache": True,
                                  "unpadded": True, "packed": True, "frees_gradients": True, "pageable": "states"}, "engine": engine},
-            "phases": [{"hand_over": "policy", "to": "engine", "overlapped": True}, {"generate": "engine"}, {"name": "log-probs", "forward": "policy", "micro_batch": rows}, {"name": "reference", "forward": "policy", "micro_batch": rows, "swaps_weights": True},
+            "phases": [{"hand_over": "policy", "to": "engine", "overlapped": True}, {"generate": "engine"}, *([] if apart else [collected(row, gpus / engine["tensor"])]), {"name": "log-probs", "forward": "policy", "micro_batch": rows}, {"name": "reference", "forward": "policy", "micro_batch": rows, "swaps_weights": True},
                        {"update": "policy"}]}
 
 
