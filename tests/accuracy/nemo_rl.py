@@ -38,7 +38,7 @@ AHEAD = {"8off": 8}                             # max_trajectory_age_steps
 # Seconds on a CPU (AMD, 30 November 2026), on policy behind generation: a log-probability of a token that an engine's process puts where it belongs
 # (vllm_worker.py: an index that is a tensor), a token that one process decodes (tokenizers 0.22), a response that one of eight verifies (math-verify 0.9)
 COLLECTED, DECODED, VERIFIED, VERIFIERS = 3.5e-6, 0.25e-6, 7.5e-3, 8
-VLLM = {"v0.5": "0.11", "v0.6": "0.17"}         # pyproject.toml of the two
+VLLM = {"v0.3": "0.9", "v0.5": "0.11", "v0.6": "0.17", "main": "0.25"}      # pyproject.toml
 
 
 def cluster(gpus: int, gpu: str) -> str:
@@ -57,7 +57,9 @@ def phases(row: dict) -> dict:
     gpus, apart = int(row["gpus"]), row["policy"] != "on"
     trainers = {"on": gpus, "1off": gpus // 2, "8off": gpus * 2 // 3}[row["policy"]]
     tensor, _, expert, pipeline = (int(n) for n in row["training"].split("/")[:4])
-    parallel = {"tensor": tensor, "sequence": True} if tensor > 1 else {"expert": expert}
+    parallel = {"tensor": tensor, "sequence": not row["model"].startswith("llama")} if tensor > 1 else {}
+    if expert > 1:
+        parallel["expert"] = expert
     if pipeline > 1:
         parallel["pipeline"] = pipeline
     large = row["model"].startswith("deepseek")
@@ -65,21 +67,22 @@ def phases(row: dict) -> dict:
         parallel.update({"first_stage_less_layers": 1, "last_stage_less_layers": 2})
     plan = {"model": row["model"], "strategy": "zero1", "dialect": "megatron", "kernels": "te", "seq": int(row["longest"]), "micro_batch": 1,
             "accumulation": int(row["batch"]) * tensor * pipeline // trainers, "precision": "bf16", "reduce_dtype": "bf16", "loss": "fp32", "recompute": "full" if large else "none", "parallel": parallel,
-            "megatron": {"gradient_accumulation_fusion": False, "moe_permute_fusion": large, "use_precision_aware_optimizer": True}}
+            "megatron": {"gradient_accumulation_fusion": False, "moe_permute_fusion": large or row["version"] == "main", "use_precision_aware_optimizer": True}}
     engine = {"engine": "vllm", "version": VLLM[row["version"]], "tensor": int(row["engine_tensor"]), "gpu_memory_utilization": 0.8 if apart else 0.6,
               "sleep": 1, "driven": "async" if apart or large else "within"}
     if engine["tensor"] > 1:
         engine["async_scheduling"] = False      # Ray's executor
-    # logprob_batch_size: of DeepSeek-V3 1, apart 2; else 4, but of 0.6 on GB200 2
-    rows = 1 + apart if large else 2 if row["version"] == "v0.6" and row["gpu"] == "gb200" else 4
+    # logprob_batch_size: of DeepSeek-V3 1, apart 2; else 4, but since 0.6 on GB200 2
+    rows = 1 + apart if large else 2 if row["version"] in ("v0.6", "main") and row["gpu"] == "gb200" else 4
+    forwards = [{"name": "log-probs", "forward": "policy", "micro_batch": rows}, {"name": "reference", "forward": "policy", "micro_batch": rows, "swaps_weights": True}]
     if apart:
         engine["cluster"] = cluster(gpus - trainers, row["gpu"])
     return {"dpx_phases": 1, "cluster": cluster(trainers, row["gpu"]), "samples": int(row["samples"]), "ahead": AHEAD.get(row["policy"], 1), "of_prompt": 16 if large else 32, "prompt": PROMPT,
             "response": {"mean": int(row["mean"]), "longest": int(row["longest"]) - PROMPT}, "asynchronous": apart,
             "roles": {"policy": {"train": plan, "between": "device" if apart else "host", "empties_cache": True,
                                  "unpadded": True, "packed": True, "frees_gradients": True, "pageable": "states"}, "engine": engine},
-            "phases": [{"hand_over": "policy", "to": "engine", "overlapped": True}, {"generate": "engine"}, *([] if apart else [collected(row, gpus / engine["tensor"])]), {"name": "log-probs", "forward": "policy", "micro_batch": rows}, {"name": "reference", "forward": "policy", "micro_batch": rows, "swaps_weights": True},
-                       {"update": "policy"}]}
+            "phases": [{"hand_over": "policy", "to": "engine", "overlapped": row["version"] != "v0.3"}, {"generate": "engine"},
+                       *([] if apart or large else [collected(row, gpus / engine["tensor"])]), *forwards[-int(row.get("passes", 2)):], {"update": "policy"}]}
 
 
 def predicted(row: dict) -> dict:
@@ -102,6 +105,31 @@ def cheaper(a: tuple, b: tuple) -> bool | None:
     """Whether the first one costs less, as dpxplan phases --search decides it.  None: that cannot be told."""
     less = [x < y for x, y in [(a[5], b[5]), *corners(a, b)]]
     return True if all(less) else None if any(less) else False
+
+
+# What a phase plan calls the columns of nemo_rl_phases.csv; rewards lie within the timer of generation, what a role moves within those of its phases
+COLUMNS = {"training": ["update"], "refit": ["hand_over"], "generation": ["generate", "rewards"], "logprobs": ["log-probs", "reference"]}
+
+
+def by_phase(say) -> None:
+    """The runs of which phases are published, beside the whole steps of the page."""
+    off: dict[str, list[float]] = {c: [] for c in ("step", *COLUMNS)}
+    say("  by phase:")
+    for row in csv.DictReader(open("tests/accuracy/nemo_rl_phases.csv")):
+        answer = predicted({**row, "policy": "on"})
+        name = f"{row['version']} {row['model']}, {row['gpus']} {row['gpu'].upper()}"
+        time = {p["name"]: p["time"] for p in answer["phases"]}
+        cells = []
+        for column, of in (("step", None), *COLUMNS.items()):
+            took = [time[n] for n in of if n in time] if of else [answer["iteration"]]
+            s, low, high = (sum(t[k] for t in took) for k in ("s", "low_s", "high_s"))
+            published = float(row[f"{column}_s"])
+            off[column].append(s / published - 1)
+            cells.append(f"{column} {published:.0f} s {100 * off[column][-1]:+.0f} %")
+            if not low <= published <= high:
+                cells[-1] += " (outside)"
+        say(f"  {name:<34} {', '.join(cells)}")
+    say("  by phase on average: " + ", ".join(f"{c} {100 * sum(map(abs, e)) / len(e):.0f} %" for c, e in off.items()))
 
 
 def main() -> None:
@@ -139,6 +167,7 @@ def main() -> None:
         print(f"the cheaper policy is said of {right} of {len(pairs)} pairs, and was of {DECIDED}")
     say(f"  of {len(pairs)} pairs the cheaper policy is said of {right + wrong}, right in {right}; by the middle of each interval right in {middle}")
     say(f"  {len(off)} steps, mean error {100 * sum(map(abs, off)) / len(off):.0f} %, {sum(abs(e) <= .25 for e in off)} within 25 %")
+    by_phase(say)
 
 
 if __name__ == "__main__":
