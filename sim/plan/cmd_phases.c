@@ -307,7 +307,7 @@ static void print_layouts(const struct phases *p, FILE *to)
         fputs("  Trainers + engines; apart is one step off the policy.  --json has each as a plan.\n", to);
 }
 
-static void print_answer(const struct phases *p, FILE *to)
+static void print_answer(const struct phases *p, bool picture, FILE *to)
 {
     fprintf(to, "%d models on ", p->plan.nroles);
     answer_cluster(&p->cluster, to);
@@ -324,6 +324,8 @@ static void print_answer(const struct phases *p, FILE *to)
     print_largest(p, to);
     for (int i = 1; i < p->plan.nplaces; i++)
         print_place(p, i, to);
+    if (picture)
+        phases_picture(p, page_width(stdout), to);
     print_time(p, to);
     if (p->search)
         print_layouts(p, to);
@@ -333,9 +335,10 @@ int cmd_phases(int argc, char **argv)
 {
     struct phases_asked a = PHASES_ASKED;
     struct phases p;
-    bool json = false;
+    bool json = false, picture = false;
     const struct opt opts[] = {
         PHASES_OPTS(a),
+        { "picture", "memory by phase as bars", .flag = &picture },
         { "json", "print one JSON document", .flag = &json },
         { 0 }
     };
@@ -351,7 +354,7 @@ int cmd_phases(int argc, char **argv)
     } else {
         FILE *page = page_open(stdout);
         if (page) {
-            print_answer(&p, page);
+            print_answer(&p, picture, page);
             page_close(page);
         } else
             rc = EXIT_FAILED;

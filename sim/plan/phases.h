@@ -157,6 +157,11 @@ int phases_faster(const struct phases_layout *a, const struct phases_layout *b);
 /* The fastest layout together and the fastest apart; NULL: there is none. */
 const struct phases_layout *phases_fastest(const struct phases_layout *l, int n, bool apart);
 
+/* ---- phases_picture.c ---- */
+
+/* Memory of a GPU by phase as bars, in so many columns. */
+void phases_picture(const struct phases *p, int width, FILE *to);
+
 /* ---- phases_gpus.c ---- */
 
 /* A cluster of so many GPUs of this one's kind (new reference): whole nodes, or some GPUs of one. */
