@@ -326,6 +326,13 @@ layouts() {
     holds "json.load(open('$tmp/found'))['search']['faster'] in (None, json.load(open('$tmp/found'))['search']['fit'][0]['layout'])"
     # apart: as many GPUs
     holds "d['cluster']['world_size'] + d['plan']['roles']['engine']['cluster']['gpus_per_node'] == 8"
+    # the fastest one by phase, and as a picture, is what that plan says by itself
+    python3 -c 'import json, sys; print(json.dumps(json.load(open(sys.argv[1]))["search"]["fit"][0]["plan"]))' "$tmp/found" >"$tmp/layout.json"
+    "$dpxplan" phases "$tmp/layout.json" --picture 2>"$tmp/err" | sed -n '/^  phase/,/^\*/{/^\*/!p;};/^Memory of a GPU by/,/^$/p' | sed '/^$/d' >"$tmp/alone"
+    "$dpxplan" phases demo/grpo.json --search --picture 2>"$tmp/err" | sed -n '/^The fastest of them by phase/,$p' | sed '1d;/^$/d' >"$tmp/fastest"
+    [ "$(wc -l <"$tmp/fastest")" -ge 12 ] && diff "$tmp/alone" "$tmp/fastest"
+    # of a plan that is the fastest there is nothing more to say
+    "$dpxplan" phases "$tmp/layout.json" --search 2>"$tmp/err" | grep 'The fastest of them'
     says 'tries an engine beside the trainers and apart' demo/grpo.json --search --set roles.engine.cluster=2xh100
 }
 check 'layouts: each is a plan that gives its figures' "$(layouts)"
