@@ -65,6 +65,7 @@ phases demo/grpo.json --set cluster=8xrtx4090
 phases demo/verl-grpo.yaml --cluster 8xh100 --response 300,1024
 phases demo/dpo.yaml --cluster 8xh100
 phases demo/grpo.json --search
+phases demo/grpo.json --set phases=[{"generate":"engine"},{"name":"rewards","time":"5s"},{"forward":"reference"},{"update":"actor"}]
 bill demo/8b-fsdp.json --tokens 1B --mtbf 1000000h --storage 100GB/s --start 2026-12-31
 limits --model gpt2-xl --cluster 1x1xv100-32gb --seq 1k --offload all
 eval demo/8b-fsdp.json --set recompute=none

@@ -126,6 +126,8 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
         sched_note(s, experts_note(p));
     if (experts_router_note(p))
         sched_note(s, experts_router_note(p));
+    if (experts_adapters_note(p))
+        sched_note(s, experts_adapters_note(p));
     if (experts_base_note(p))
         sched_note(s, experts_base_note(p));
     if (megatron_note(p))

@@ -232,6 +232,15 @@ const char *experts_router_note(const struct plan *p)
            "takes at least 8 bytes more.";
 }
 
+/* prime-rl's benchmarks/baselines: 1.0 to 2.7 times as long as planned (tests/accuracy/primerl.py). */
+const char *experts_adapters_note(const struct plan *p)
+{
+    for (int i = 0; i < p->model.ntensors; i++)
+        if (role_is_of_experts(p->model.tensors[i].role) && (p->model.tensors[i].adapter == ADAPTER_LORA_A || p->model.tensors[i].adapter == ADAPTER_LORA_B))
+            return "Adapters of experts: how long their products take is published nowhere; runs with them took up to 2.7 times as long as planned.";
+    return NULL;
+}
+
 int experts_check(const struct plan *p, const char *where)
 {
     const struct framework *f = framework_of(p);

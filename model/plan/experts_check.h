@@ -29,4 +29,7 @@ const char *experts_note(const struct plan *p);
 /* Of a family whose routers transformers loads in fp32, where the plan keeps all parameters in bf16: what differs, in sentences, or NULL. */
 const char *experts_router_note(const struct plan *p);
 
+/* Of adapters of experts: what is not known of their time, a sentence, or NULL. */
+const char *experts_adapters_note(const struct plan *p);
+
 #endif

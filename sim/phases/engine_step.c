@@ -55,7 +55,7 @@ struct engine_steps {
     struct stage *stage;
     double bandwidth;
     double kv_token;
-    double unit, python;                    /* seconds of a kernel that a thread issues; of as much Python that issues none */
+    double unit;                            /* seconds of a kernel that a thread issues, and of as much Python */
     double *gpu;                            /* seconds of b sequences without their context, b = 1 ...; 0: not yet priced */
 };
 
@@ -156,8 +156,7 @@ struct engine_steps *engine_steps_new(const struct engine *e, const struct engin
     struct engine_steps *d = room_new(1, sizeof *d);
 
     *d = (struct engine_steps){ .e = e, .m = m, .c = c, .device = gemm_device(&c->gpu, e->weights), .bandwidth = gpu_stream(&c->gpu),
-                                .kv_token = (double)mem->kv_token, .unit = issue_unit_of(c),
-                                .python = issue_python_of(c) };
+                                .kv_token = (double)mem->kv_token, .unit = issue_unit_of(c) };
     d->coded = coded_device(d);
     d->gpu = room_new((size_t)most + 1, sizeof *d->gpu);
     d->stage = room_new((size_t)e->pipeline, sizeof *d->stage);
@@ -297,8 +296,8 @@ double engine_step_s(struct engine_steps *d, int64_t n, double context)
 {
     bool within = d->e->driven == DRIVEN_WITHIN, overlaps = d->e->overlaps > 0 || d->e->pipeline > 1;
     double gpu = engine_step_gpu(d, n) + engine_context_s(d, n, context), b = (double)n;
-    double core = (b * (HOST_CORE + (within ? HOST_OUTPUTS : HOST_MESSAGE)) + HOST_STEP * (double)d->e->pipeline) * d->python;
-    double beside = within ? 0 : b * (d->e->driven == DRIVEN_ASYNC || d->e->driven == DRIVEN_SERVER ? HOST_FRONTEND : HOST_OUTPUTS + HOST_MESSAGE) * d->python;
+    double core = (b * (HOST_CORE + (within ? HOST_OUTPUTS : HOST_MESSAGE)) + HOST_STEP * (double)d->e->pipeline) * d->unit;
+    double beside = within ? 0 : b * (d->e->driven == DRIVEN_ASYNC || d->e->driven == DRIVEN_SERVER ? HOST_FRONTEND : HOST_OUTPUTS + HOST_MESSAGE) * d->unit;
 
     gpu = fmax(gpu, issued_one_by_one(d));
     return fmax(overlaps ? fmax(core, gpu) : core + gpu, beside);

@@ -30,6 +30,8 @@ static void print_experts(const struct plan *p, FILE *to)
     fprintf(to, "%" PRId64 " experts a block, %" PRId64 " for each token: %s.\n", m->experts, m->experts_used, experts_routing_of(p));
     if (experts_router_note(p))
         fprintf(to, "%s\n", experts_router_note(p));
+    if (experts_adapters_note(p))
+        fprintf(to, "%s\n", experts_adapters_note(p));
     if (p->parallel.expert > 1) {
         experts_ranks_words(p, line, sizeof line);
         fprintf(to, "%s\n", line);

@@ -102,17 +102,22 @@ static void print_step(struct columns *t, const struct phases *p, int k, const s
     cell_gib(t, m->taken);
 }
 
-static void print_steps(const struct phases *p, FILE *to)
+static void print_step_table(const struct phases *p, FILE *to)
 {
     struct columns *t = columns_new(step_columns, 7);
 
-    fputs("Memory of a GPU in GiB: what the trainers' process has, what the engine has, both with NCCL (needs), and that with what PyTorch's allocator keeps (reserved).\n", to);
     for (int k = 0; k < p->plan.nsteps; k++) {
         int place = phase_place(&p->plan, &p->plan.step[k]);
         if (place == 0 || place == PHASE_PLACES)
             print_step(t, p, k, p->moment, p->largest);
     }
     columns_print(t, to, page_width(stdout));
+}
+
+static void print_steps(const struct phases *p, FILE *to)
+{
+    fputs("Memory of a GPU in GiB: what the trainers' process has, what the engine has, both with NCCL (needs), and that with what PyTorch's allocator keeps (reserved).\n", to);
+    print_step_table(p, to);
     int64_t needed = p->moment[p->largest].needed;
     fprintf(to, "* The largest moment: %s of %s usable%s.\n", size_text(needed).s, size_text(p->available).s,
             needed > p->limit ? ", more than the whole card" : needed > p->available ? ", so little of the card stays free" : "");
@@ -277,7 +282,23 @@ static void print_faster(const struct phases_layout *l, int n, FILE *to)
         fprintf(to, "  %s is faster, wherever in their intervals generation, handing over and the rest lie.\n", faster < 0 ? "Together" : "Apart");
 }
 
-static void print_layouts(const struct phases *p, FILE *to)
+/* Where it is another plan than the one that was asked about. */
+static void print_fastest(const struct phases *p, const struct phases_layout *l, bool picture, FILE *to)
+{
+    struct phases fastest;
+
+    if (json_equal(l->doc, p->doc) || !phases_evaluated(p, l->doc, true, &fastest))
+        return;
+    fputs("\nThe fastest of them by phase:\n", to);
+    print_step_table(&fastest, to);
+    for (int i = 1; i < fastest.plan.nplaces; i++)
+        print_place(&fastest, i, to);
+    if (picture)
+        phases_picture(&fastest, page_width(stdout), to);
+    phases_free(&fastest);
+}
+
+static void print_layouts(const struct phases *p, bool picture, FILE *to)
 {
     struct phases_layout l[PHASE_LAYOUTS];
     struct progress watch;
@@ -292,11 +313,8 @@ static void print_layouts(const struct phases *p, FILE *to)
     struct column c[LAYOUT_COLUMNS];
     rank_columns(l, n, c);
     struct columns *t = columns_new(c, LAYOUT_COLUMNS);
-    for (int i = 0; i < n; i++) {
-        if (i < LAYOUTS_SHOWN)
-            print_layout(t, &l[i]);
-        json_decref(l[i].doc);
-    }
+    for (int i = 0; i < n && i < LAYOUTS_SHOWN; i++)
+        print_layout(t, &l[i]);
     columns_print(t, to, page_width(stdout));
     for (int i = 0; i < n; i++)
         tight |= i < LAYOUTS_SHOWN && l[i].tight;
@@ -305,9 +323,13 @@ static void print_layouts(const struct phases *p, FILE *to)
     print_faster(l, n, to);
     if (n)
         fputs("  Trainers + engines; apart is one step off the policy.  --json has each as a plan.\n", to);
+    if (n)
+        print_fastest(p, &l[0], picture, to);
+    for (int i = 0; i < n; i++)
+        json_decref(l[i].doc);
 }
 
-static void print_answer(const struct phases *p, FILE *to)
+static void print_answer(const struct phases *p, bool picture, FILE *to)
 {
     fprintf(to, "%d models on ", p->plan.nroles);
     answer_cluster(&p->cluster, to);
@@ -324,18 +346,21 @@ static void print_answer(const struct phases *p, FILE *to)
     print_largest(p, to);
     for (int i = 1; i < p->plan.nplaces; i++)
         print_place(p, i, to);
+    if (picture)
+        phases_picture(p, page_width(stdout), to);
     print_time(p, to);
     if (p->search)
-        print_layouts(p, to);
+        print_layouts(p, picture, to);
 }
 
 int cmd_phases(int argc, char **argv)
 {
     struct phases_asked a = PHASES_ASKED;
     struct phases p;
-    bool json = false;
+    bool json = false, picture = false;
     const struct opt opts[] = {
         PHASES_OPTS(a),
+        { "picture", "memory by phase as bars", .flag = &picture },
         { "json", "print one JSON document", .flag = &json },
         { 0 }
     };
@@ -351,7 +376,7 @@ int cmd_phases(int argc, char **argv)
     } else {
         FILE *page = page_open(stdout);
         if (page) {
-            print_answer(&p, page);
+            print_answer(&p, picture, page);
             page_close(page);
         } else
             rc = EXIT_FAILED;

@@ -150,12 +150,19 @@ enum { PHASE_LAYOUTS = 256 };
 /* Layouts of the same GPUs that fit, the fastest first: engine and trainers together, the engine asleep or not, trainers on the host or not;
  * or apart, one step off (of a plan whose engine is apart, these alone); roles with GPUs of their own there, on half or twice as many, or with the trainers; the fastest two with larger micro-batches too.  The engine has the largest share that fits.  Returns how many; *tried: plans that were evaluated. */
 int phases_search(const struct phases *p, struct phases_layout out[PHASE_LAYOUTS], int *tried);
+/* phases_changed() without a word.  false: it is refused. */
+bool phases_evaluated(const struct phases *base, json_t *doc, bool timed, struct phases *out);
 
 /* -1: the first is faster, 1: the second, wherever in their intervals generation, handing over and all else lie, for both alike where both do it in one
  * way; 0: that cannot be told. */
 int phases_faster(const struct phases_layout *a, const struct phases_layout *b);
 /* The fastest layout together and the fastest apart; NULL: there is none. */
 const struct phases_layout *phases_fastest(const struct phases_layout *l, int n, bool apart);
+
+/* ---- phases_picture.c ---- */
+
+/* Memory of a GPU by phase as bars, in so many columns. */
+void phases_picture(const struct phases *p, int width, FILE *to);
 
 /* ---- phases_gpus.c ---- */
 

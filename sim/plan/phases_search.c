@@ -50,13 +50,12 @@ static double idle_of(const struct phases *q)
     return idle > 1e-9 ? idle : 0;
 }
 
-/* Evaluates the document, silently.  false: it is refused. */
-static bool evaluated(struct layouts *l, json_t *doc, bool timed, struct phases *out)
+bool phases_evaluated(const struct phases *base, json_t *doc, bool timed, struct phases *out)
 {
     char why[1024];
     struct fail_sink before = fail_divert(why, sizeof why);
     json_t *notes = json_array(), *notes_before = notes_divert(notes);
-    int rc = phases_changed(l->p, doc, timed, out);
+    int rc = phases_changed(base, doc, timed, out);
 
     fail_restore(before);
     notes_divert(notes_before);
@@ -67,7 +66,7 @@ static bool evaluated(struct layouts *l, json_t *doc, bool timed, struct phases 
 /* false: it does not fit, or is refused. */
 static bool fits(struct layouts *l, json_t *doc, bool timed, struct phases *out)
 {
-    bool is = evaluated(l, doc, timed, out);
+    bool is = phases_evaluated(l->p, doc, timed, out);
 
     l->tried++;
     if (is && !out->fits)
@@ -154,7 +153,7 @@ static void try_batches(struct layouts *l, struct phases_layout of)
     json_t *from = of.doc;
     struct phases base, q;
 
-    if (!evaluated(l, from, false, &base))
+    if (!phases_evaluated(l->p, from, false, &base))
         return;
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
         json_t *doc = json_deep_copy(from);
@@ -259,7 +258,7 @@ static void search_changed(struct layouts *l, const struct phases *p, json_t *do
     struct phases q;
 
     l->p = p;
-    if (doc && evaluated(l, doc, false, &q)) {
+    if (doc && phases_evaluated(l->p, doc, false, &q)) {
         search_from(l, &q, others);
         phases_free(&q);
     }

@@ -355,6 +355,17 @@ static void add_actor(struct importing *in)
     import_role(in, "actor", role);
 }
 
+/* verl/trainer/constants_ppo.py since 0.6, where the environment says nothing; NCCL's mnnvl.cc: without cuMem no NVLink between hosts. */
+static void tell_trays(struct importing *in)
+{
+    const struct cluster *c = &in->actor.cluster;
+    int64_t tray = c->gpu.node_gpus;
+
+    if (!strncmp(c->gpu.name, "gb", 2) && c->gpus_per_node > tray)
+        notes_add(in->notes, "--cluster: verl sets NCCL_CUMEM_ENABLE=0, with which NCCL goes over the network between trays: unless your environment sets it to 1, write nodes of %" PRId64
+                  "x%s", tray, c->gpu.name);
+}
+
 json_t *phases_verl(struct importing *in)
 {
     json_t *response = NULL;
@@ -365,6 +376,7 @@ json_t *phases_verl(struct importing *in)
     if (verl_refuses(in) < 0 || verl_actor(in) < 0 || import_response(in, longest, &response) < 0)
         return NULL;
     bool adapts = in->actor.model.trainable < in->actor.model.params;
+    tell_trays(in);
     add_actor(in);
     verl_engine(in, adapts);
     if (refers && !adapts && check_reference(in) < 0) {

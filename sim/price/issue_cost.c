@@ -104,13 +104,6 @@ double op_issue_one_by_one(enum pass pass, const struct kernel *k)
 
 double issue_unit_of(const struct cluster *c) { return c->node.issue > 0 ? c->node.issue : ISSUE_UNIT; }
 
-double issue_python_of(const struct cluster *c)
-{
-    double more = c->gpu.node.issue > 0 ? c->gpu.node.issue / ISSUE_UNIT : 1;
-
-    return issue_unit_of(c) / more;
-}
-
 static double issue_unit(const struct cost_cache *c) { return issue_unit_of(&c->p->cluster); }
 
 /* In units: of the hooks around the modules of a whole pass a segment has as large a share as of its kernels. */
@@ -218,7 +211,7 @@ double op_issue_cost(struct cost_cache *c, const struct schedules *s, const stru
     case OP_OPTIMIZER:
         return issue_optimizer(c, o);
     case OP_WAIT:
-        return ISSUE_EVENT + (double)o->u.wait.reads * (READ_BACK + READ_PYTHON * issue_python_of(&c->p->cluster));
+        return ISSUE_EVENT + (double)o->u.wait.reads * (READ_BACK + READ_PYTHON * issue_unit(c));
     case OP_MEMORY:
         return ISSUE_EVENT;
     case OP_REPEAT:

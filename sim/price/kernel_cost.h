@@ -80,7 +80,5 @@ double op_issue_cost(struct cost_cache *c, const struct schedules *s, const stru
 
 /* Seconds of the unit that its ratios are in: a kernel of a forward without gradients. */
 double issue_unit_of(const struct cluster *c);
-/* The same of Python that issues no kernels: without what the processor of these GPUs is published to take more for those. */
-double issue_python_of(const struct cluster *c);
 
 #endif

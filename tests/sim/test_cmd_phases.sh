@@ -31,6 +31,32 @@ says() {
     grep -q -e "$words" "$tmp/err" || { echo "not said: $words"; cat "$tmp/err"; }
 }
 
+# A bar has as many columns of each part as it has of the scale, which is the card or what is more; the mark is where usable memory ends.
+bars() {
+    for more in roles.engine.sleep=1 "roles.engine.gpu_memory_utilization=0.9 roles.engine.sleep=0"; do
+        # shellcheck disable=SC2086
+        "$dpxplan" phases demo/grpo.json --set $more --json >"$tmp/doc" 2>/dev/null
+        # shellcheck disable=SC2086
+        LC_ALL=C COLUMNS=100 "$dpxplan" phases demo/grpo.json --set $more --picture 2>/dev/null | python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+lines = sys.stdin.read().split("Memory of a GPU by phase: ")[1].splitlines()
+names = max(len(p["name"]) for p in d["phases"])
+room, most = 100 - names - 4, max([d["limit_bytes"], *(p["taken_bytes"] for p in d["phases"])])
+for p in d["phases"]:
+    line = next(x for x in lines if x.startswith("  " + p["name"] + " "))[names + 3:].ljust(room)
+    has = [p["live_bytes"], p["engine_bytes"], p["needed_bytes"] - p["live_bytes"] - p["engine_bytes"], max(0, p["taken_bytes"] - p["needed_bytes"])]
+    for letter, bytes in zip("#=+.", has):
+        if abs(line.count(letter) - bytes * room / most) > 1:
+            print(p["name"], letter, line.count(letter), bytes * room / most)
+    mark = round(d["usable_bytes"] * room / most)
+    if line.count(":") != (p["taken_bytes"] * room / most < mark < room) or (":" in line and line.index(":") != mark):
+        print(p["name"], "mark", line)
+' "$tmp/doc"
+    done
+}
+check 'a picture of memory by phase: bars as long as what they stand for' "$(bars)"
+
 # The update is the plan's own evaluation, 1024 samples in 4 steps of 4 x 8 x 8; forwards 1024 / (8 x 8) micro-steps.
 training_is_eval() {
     ask demo/grpo.json 0
@@ -302,6 +328,13 @@ layouts() {
     holds "json.load(open('$tmp/found'))['search']['faster'] in (None, json.load(open('$tmp/found'))['search']['fit'][0]['layout'])"
     # apart: as many GPUs
     holds "d['cluster']['world_size'] + d['plan']['roles']['engine']['cluster']['gpus_per_node'] == 8"
+    # the fastest one by phase, and as a picture, is what that plan says by itself
+    python3 -c 'import json, sys; print(json.dumps(json.load(open(sys.argv[1]))["search"]["fit"][0]["plan"]))' "$tmp/found" >"$tmp/layout.json"
+    "$dpxplan" phases "$tmp/layout.json" --picture 2>"$tmp/err" | sed -n '/^  phase/,/^\*/{/^\*/!p;};/^Memory of a GPU by/,/^$/p' | sed '/^$/d' >"$tmp/alone"
+    "$dpxplan" phases demo/grpo.json --search --picture 2>"$tmp/err" | sed -n '/^The fastest of them by phase/,$p' | sed '1d;/^$/d' >"$tmp/fastest"
+    [ "$(wc -l <"$tmp/fastest")" -ge 12 ] && diff "$tmp/alone" "$tmp/fastest"
+    # of a plan that is the fastest there is nothing more to say
+    "$dpxplan" phases "$tmp/layout.json" --search 2>"$tmp/err" | grep 'The fastest of them'
     says 'tries an engine beside the trainers and apart' demo/grpo.json --search --set roles.engine.cluster=2xh100
 }
 check 'layouts: each is a plan that gives its figures' "$(layouts)"

@@ -88,6 +88,11 @@ verl() {
     ask "$tmp/ppo.yaml" 0 --set critic.strategy=megatron
     holds "plan['critic']['train']['dialect'] == 'megatron' and 0 <= role['critic']['params_bytes'] - (494032768 + 896) * 2 <= 65536"
     says 'critic.ppo_max_token_len_per_gpu' "$tmp/ppo.yaml" --set critic.ppo_max_token_len_per_gpu=many
+    # NVLink between trays, which verl's NCCL does without (constants_ppo.py: NCCL_CUMEM_ENABLE), is said; within one there is nothing to say
+    for cluster in 1x8xgb200:4xgb200 1x16xgb200:4xgb200 2x4xgb200: 4xgb200: 8xh100:; do
+        "$dpxplan" phases "$tmp/ppo.yaml" --cluster "${cluster%:*}" 2>&1 >"$tmp/out" | sed -n 's/.*NCCL_CUMEM_ENABLE.* write nodes of //p' >"$tmp/said"
+        [ "$(cat "$tmp/said")" = "${cluster#*:}" ] || { echo "${cluster%:*}: said"; cat "$tmp/said"; }
+    done
 }
 check 'verl: PPO has a critic, whose head is one number' "$(verl)"
 

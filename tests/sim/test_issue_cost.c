@@ -63,7 +63,7 @@ static void modules_of_transformer_engine_are_python(void **state)
         }
 }
 
-/* A Linear's forward takes 37.08 us on GB200 and 13.48 on DGX H100; what is Python alone is as fast on both. */
+/* A Linear's forward takes 37.08 us on GB200 and 13.48 on DGX H100. */
 static void grace_issues_slower_than_a_xeon(void **state)
 {
     struct cluster grace, xeon;
@@ -72,9 +72,6 @@ static void grace_issues_slower_than_a_xeon(void **state)
     assert_int_equal(cluster_load("gb200-nvl72", &grace), 0);
     assert_int_equal(cluster_load("8xh100", &xeon), 0);
     assert_close(issue_unit_of(&grace), issue_unit_of(&xeon) * 37.08 / 13.48, 1e-12);
-    assert_close(issue_python_of(&grace), issue_python_of(&xeon), 1e-12);
-    grace.node.issue = 2 * issue_unit_of(&grace);           /* as a file states it */
-    assert_close(issue_python_of(&grace), 2 * issue_python_of(&xeon), 1e-12);
 }
 
 /* Three kernels forward of 1.15 x 12.8 us, and of a pass's hooks the share of its kernels. */
