@@ -155,21 +155,22 @@ static void words_and_options_that_are_not_planned(void **state)
  * rank, and TransformerConfig has a field tp_only_amax_red. */
 static void recipes_are_held_to_the_core_alone(void **state)
 {
-#define SHARDED "mixed_precision:\n  bf16: true\noptimizer:\n  use_distributed_optimizer: true\n  use_precision_aware_optimizer: true\n"
+#define BF16 "mixed_precision:\n  bf16: true\n"
+#define SHARDED BF16 "optimizer:\n  use_distributed_optimizer: true\n  use_precision_aware_optimizer: true\n"
 #define RECIPE "train:\n  micro_batch_size: 1\n  global_batch_size: 64\nmodel:\n  seq_length: 512\n"
     static const struct line lines[] = {
-        { "comm_overlap:\n  tp_comm_overlap: true\n", NULL },
+        { BF16 "comm_overlap:\n  tp_comm_overlap: true\n", NULL },
         { "mixed_precision:\n  bf16: true\n  fp8: hybrid\n  tp_only_amax_red: true\n", NULL },
-        { "optimizer:\n  exp_avg_dtype: torch.bfloat16\n", "exp_avg_dtype: can only be fp32 when not using precision-aware optimizer" },
-        { "optimizer:\n  exp_avg_dtype: torch.float32\n", NULL },
-        { "optimizer:\n  use_precision_aware_optimizer: true\n", "use_precision_aware_optimizer: only supported with distributed optimizer" },
+        { BF16 "optimizer:\n  exp_avg_dtype: torch.bfloat16\n", "exp_avg_dtype: can only be fp32 when not using precision-aware optimizer" },
+        { BF16 "optimizer:\n  exp_avg_dtype: torch.float32\n", NULL },
+        { BF16 "optimizer:\n  use_precision_aware_optimizer: true\n", "use_precision_aware_optimizer: only supported with distributed optimizer" },
         { SHARDED "  exp_avg_dtype:\n    _call_: false\n    _target_: torch.bfloat16\n", NULL },
         { SHARDED "  exp_avg_dtype:\n    _target_: torch.int32\n", "exp_avg_dtype: expected a number format" },
         { SHARDED "  exp_avg_dtype: 16\n", "exp_avg_dtype: expected a number format" },
         { SHARDED "  main_params_dtype: torch.bfloat16\n", "main_params_dtype: expected fp32 or fp16" },
         { SHARDED "  exp_avg_dtype: bfloat16\n  exp_avg_sq_dtype: torch.uint8\n  store_param_remainders: false\n", NULL },
-        { "ddp:\n  nccl_ub: true\n", "nccl_ub:" },
-        { "ddp:\n  nccl_ub: false\n", NULL },
+        { BF16 "ddp:\n  nccl_ub: true\n", "nccl_ub:" },
+        { BF16 "ddp:\n  nccl_ub: false\n", NULL },
     };
 
     (void)state;
@@ -177,6 +178,7 @@ static void recipes_are_held_to_the_core_alone(void **state)
         check_lines("llama-3.1-8b", 8, RECIPE, &lines[i], 1);
 #undef RECIPE
 #undef SHARDED
+#undef BF16
 }
 
 /* The command line of a plan, and what is said beside it; to be freed. */
