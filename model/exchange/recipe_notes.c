@@ -32,27 +32,20 @@ static int64_t steps_served(const json_t *config, const struct plan *p)
 }
 
 /* Log-probabilities by the model that drew the samples: a forward pass of its own for a generation, where its samples outlive a step or vLLM drew
- * them; of RLOO always ({grpo,rloo}_trainer.py, _generate_and_score_completions()). */
+ * them (grpo_trainer.py, _generate_and_score_completions()).  A phase plan has a phase of it. */
 static void note_scored(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
     const json_t *times = json_object_get(of->config, "num_iterations"), *corrects = json_object_get(of->config, "vllm_importance_sampling_correction");
-    const char *program = json_string_value(json_object_get(of->config, RECIPE_TRL_PROGRAM));
     int64_t serves = steps_served(of->config, p), iterations = json_is_integer(times) ? json_integer_value(times) : 1, every = serves * iterations;
     int64_t passes = 1 + recompute_whole(p->recompute) + (of->adapts ? 1 : 2);
-    char why[160] = "RLOO always does";
+    bool vllm = is_true(of->config, "use_vllm") && !json_is_false(corrects);
+    char why[160] = "vllm_importance_sampling_correction, usual beside use_vllm";
 
-    if (iterations < 1 || every < 1)
+    if (iterations < 1 || every < 1 || (p->accumulation % every == 0 && !vllm))
         return;
-    if (!program || strncmp(program, "rloo", 4)) {
-        bool vllm = is_true(of->config, "use_vllm") && !json_is_false(corrects);
-        if (p->accumulation % every == 0 && !vllm)
-            return;
-        if (vllm)
-            snprintf(why, sizeof why, "vllm_importance_sampling_correction, usual beside use_vllm");
-        else
-            snprintf(why, sizeof why, "gradient_accumulation_steps %lld is no multiple of steps_per_generation %lld x num_iterations %lld",
-                     (long long)p->accumulation, (long long)serves, (long long)iterations);
-    }
+    if (!vllm)
+        snprintf(why, sizeof why, "gradient_accumulation_steps %lld is no multiple of steps_per_generation %lld x num_iterations %lld",
+                 (long long)p->accumulation, (long long)serves, (long long)iterations);
     notes_add(notes, "old log-probabilities: TRL scores what was generated in a forward pass more (%s), which is not in the plan: some %.0f %% of an update's "
               "compute", why, 100. / (double)(passes * iterations));
 }
