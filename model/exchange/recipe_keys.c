@@ -102,6 +102,7 @@ static const struct { const char *key, *why; } matters[] = {
     { "gradient_checkpointing_kwargs", "but for use_reentrant" },
     { "activation_checkpointing_kwargs", "every_n_layers checkpoints some blocks alone" },
     { "lora_embedding_kernel", "axolotl's fused adapters keep less; not modelled" },
+    { "use_liger", "TRL's name of 2024 for use_liger_kernel, whose kernels are faster and keep less" },
     { "use_reentrant", "reentrant checkpoints keep as much, but for the order in backward" },
     { "quantize_moe_experts", "experts' weights packed, too" },
     { "resize_token_embeddings_to_32x", "the embedding may grow" },

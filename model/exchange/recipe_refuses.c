@@ -125,7 +125,7 @@ static int check_own_model(const json_t *config, enum recipe_form form, const ch
 {
     static const char *const towers[] = { "vision_", "mm_", "tune_mm_", "pretrain_mm_", "image_", "video_", "audio_", "max_pixels", "min_pixels", "multimodal", "is_multimodal" };
     static const char *const pairs[] = { "query_max_len", "passage_max_len", "train_group_size", "sentence_pooling_method" };
-    static const char *const parts[] = { "freeze_", "tune_", "unfreeze_", "trainable" };
+    static const char *const parts[] = { "freeze_", "tune_", "unfreeze_", "unfrozen", "trainable", "spectrum_" };
     const char *key;
     json_t *v;
 

@@ -129,6 +129,13 @@ static void fsdps_own_checkpoints_are_not_reentrant(void **state)
     }
 }
 
+static void trls_old_word_for_liger_is_told(void **state)
+{
+    (void)state;
+    is_noted(TRL "use_liger: true\n", "use_liger is not in the plan: TRL's name of 2024 for use_liger_kernel", true);
+    is_noted(TRL "use_liger: false\n", "use_liger is not in the plan", false);
+}
+
 static void flash_attention_has_several_keys(void **state)
 {
     static const char *const asks[] = { "attn_implementation: flash_attention_2\n", "use_flash_attn: true\n", "use_flash_attention_2: true\n" };
@@ -238,7 +245,7 @@ int main(void)
         cmocka_unit_test(a_note_is_said_once), cmocka_unit_test(rows_of_several_samples_have_masks), cmocka_unit_test(codes_become_what_the_compute_dtype_says), cmocka_unit_test(a_dtype_of_null_is_the_checkpoints),
         cmocka_unit_test(samples_of_an_older_model_are_scored),
         cmocka_unit_test(fsdps_own_checkpoints_are_not_reentrant),
-        cmocka_unit_test(flash_attention_has_several_keys), cmocka_unit_test(losses_of_entropies_copy_logits),
+        cmocka_unit_test(trls_old_word_for_liger_is_told), cmocka_unit_test(flash_attention_has_several_keys), cmocka_unit_test(losses_of_entropies_copy_logits),
         cmocka_unit_test(files_start_their_own_number_of_ranks), cmocka_unit_test(kernels_know_some_attention),
         cmocka_unit_test(axolotls_root_is_told_to_reshard), cmocka_unit_test(what_is_left_of_preferences_is_still_theirs),
     };
