@@ -281,7 +281,7 @@ int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *
 
 int recipe_check_trains(const json_t *config, enum recipe_form form, const char *where, struct notes *notes)
 {
-    static const char *const others[] = { "do_predict", "do_eval", "export_dir", "infer_backend" };
+    static const char *const others[] = { "do_predict", "do_eval", "export_dir", "infer_backend", "n_shot", "task" };      /* the last two: EvaluationArguments */
     const json_t *trains = json_object_get(config, "do_train");
     const char *word = json_string_value(trains);
 
