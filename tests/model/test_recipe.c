@@ -469,7 +469,8 @@ static void preference_training_runs_pairs(void **state)
         struct notes notes = { 0 };
         assert_int_equal(read_recipe(pairs[i], NULL, "8xa100-80gb", 0, &p, &notes), 0);
         assert_int_equal(p.micro_batch, 8);
-        assert_true(noted(&notes, "a chosen and a rejected sequence"));
+        assert_true(noted(&notes, "a chosen and a rejected sequence") && noted(&notes, "the loss of pairs is planned as that of SFT"));
+        assert_false(noted(&notes, "stage is not in the plan") || noted(&notes, "pref_loss"));
         plan_free(&p);
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
