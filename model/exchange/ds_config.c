@@ -440,6 +440,7 @@ static const struct { const char *name, *why; } refused[] = {
     { "compression_training", "compression is not supported" },
     { "weight_quantization", "quantised weights are not supported yet" },
     { "msamp", "MS-AMP is not supported" },
+    { "num-layers", "GPT-NeoX's model beside DeepSpeed's keys is not read" }, { "num_layers", "GPT-NeoX's model beside DeepSpeed's keys is not read" },
 };
 
 static bool is_on(const json_t *v)
@@ -602,7 +603,6 @@ static int read_top(const struct import *in, const char *name, const json_t *v)
         notes_add(in->notes, "%s is not known and was ignored", name);
     return 0;
 }
-
 
 static int read_ours(const struct import *in, const json_t *j)
 {

@@ -1,6 +1,16 @@
 /* recipe_checkpoints.c -- see recipe_checkpoints.h. */
 #include "model/exchange/recipe_checkpoints.h"
 
+/* Does the trainer checkpoint, and not FSDP's own wrapper alone (fsdp_config's activation_checkpointing: CheckpointImpl.NO_REENTRANT)? */
+static bool trainer_checkpoints(const json_t *config, enum recipe_form form)
+{
+    const json_t *said = json_object_get(config, "gradient_checkpointing");
+
+    if (form == RECIPE_FACTORY)
+        return !json_is_true(json_object_get(config, "disable_gradient_checkpointing"));
+    return form != RECIPE_AXOLOTL || (said && !json_is_null(said) && !json_is_false(said));
+}
+
 /* What says use_reentrant, or the trainer's default: axolotl's (utils/config, normalize_config()) is true unless preferences are trained, or
  * parameters named; LLaMA-Factory's is true; transformers' is false since 5. */
 static bool checkpoints_reentrantly(const json_t *config, enum recipe_form form)
@@ -19,7 +29,7 @@ static bool checkpoints_reentrantly(const json_t *config, enum recipe_form form)
  * through checkpoints that hooks make. */
 static void choose(const json_t *config, enum recipe_form form, struct plan *p, struct notes *notes)
 {
-    if (p->recompute != RECOMPUTE_FULL || p->recompute_interval > 1 || !checkpoints_reentrantly(config, form))
+    if (p->recompute != RECOMPUTE_FULL || p->recompute_interval > 1 || !trainer_checkpoints(config, form) || !checkpoints_reentrantly(config, form))
         return;
     bool planned = p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH && p->model.experts == 0 && p->qat.kind == QAT_NONE
                    && (p->kernels == KERNELS_TORCH_SDPA || p->kernels == KERNELS_TORCH_EAGER);

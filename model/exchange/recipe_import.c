@@ -288,6 +288,8 @@ static int64_t rows_of_a_sample(const struct import *in)
     if (pairs)
         notes_add(in->notes, "each sample is a chosen and a rejected sequence, which run as one batch: micro-batch 2 x %s",
                   recipe_key(in->config, in->form, SAYS_BATCH));
+    if (pairs && stage)
+        notes_add(in->notes, "the loss of pairs is planned as that of SFT over the same tokens: log-probabilities of whole logits in fp32");
     return pairs ? 2 : 1;
 }
 

@@ -102,6 +102,7 @@ static const struct { const char *key, *why; } matters[] = {
     { "gradient_checkpointing_kwargs", "but for use_reentrant" },
     { "activation_checkpointing_kwargs", "every_n_layers checkpoints some blocks alone" },
     { "lora_embedding_kernel", "axolotl's fused adapters keep less; not modelled" },
+    { "use_liger", "TRL's name of 2024 for use_liger_kernel, whose kernels are faster and keep less" },
     { "use_reentrant", "reentrant checkpoints keep as much, but for the order in backward" },
     { "quantize_moe_experts", "experts' weights packed, too" },
     { "resize_token_embeddings_to_32x", "the embedding may grow" },
@@ -137,7 +138,7 @@ static const char *const silent[] = {
     "model_quantization_config*", "export_*", "pad_to_sequence_len", "group_by_*", "torch_compile_*", "parallelism_config", "liger_layer_norm",
     "image_*", "video_*", "media_dir", "streaming", "buffer_size", "ref_model*", "reward_model*", "print_param_status", "train_from_scratch",
     "saves_per_epoch", "reinit_weights", "evals_per_epoch", "eot_tokens", "skip_prepare_dataset", "infer_backend", "cosine_*", "eta_min", "hf_use_auth_token",
-    "device_map", "use_otel_metrics", "otel_*", "rl_beta", "pref_beta", "kto_*", "orpo_alpha", "evaluation_strategy", "predict_with_generate",
+    "device_map", "use_otel_metrics", "otel_*", "rl_beta", "pref_beta", "pref_loss", "simpo_gamma", "kto_*", "orpo_alpha", "evaluation_strategy", "predict_with_generate",
     "label_smoothing_factor", "use_cpu", "no_cuda", "use_ipex", "use_mps_device", "tpu_num_cores", "sharded_ddp", "mp_parameters", "half_precision_backend",
     "fp16_backend", "fp16_opt_level", "kd_trainer", "dense_mixer", "nemo_gym_enabled", "spectrum_top_fraction", "grokfast_*",
     "use_dft_loss", "use_flash_attn", "use_flash_attention_2", "packing_strategy", "add_special_tokens", "append_concat_token", "use_wandb", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage", "bnb_4bit_quant_storage_dtype", "chat_template_format", "splits", "use_eaft_loss", "use_eaft", "eaft_*", "ray_*", "tokenized_path", "print_*", "relora_prune_ratio",
@@ -209,12 +210,12 @@ static void list_within(struct unread *u, const char *key, const json_t *v)
         unread_section(u, key, v);
 }
 
-/* LLaMA-Factory's stages that train one model alone. */
+/* LLaMA-Factory's stages that train one model alone: dpo by ORPO's loss or SimPO's, as another is refused before (recipe_refers()). */
 static bool is_plain_stage(const char *key, const json_t *v)
 {
     const char *word = json_string_value(v);
 
-    return !strcmp(key, "stage") && word && (!strcmp(word, "sft") || !strcmp(word, "pt"));
+    return !strcmp(key, "stage") && word && (!strcmp(word, "sft") || !strcmp(word, "pt") || !strcmp(word, "dpo"));
 }
 
 static const char *why_it_matters(const char *key)

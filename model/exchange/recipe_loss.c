@@ -72,7 +72,9 @@ int recipe_trl_loss(const json_t *config, const char *where, struct plan *p, str
         return 0;
     }
     p->loss = before;
-    notes_add(notes, "TRL since 1.15 has no whole logits; planned with logits of all positions (%.3g GB in fp32)", whole_logits(p));
+    /* the log-softmax, its gradient, and the logits with theirs in 16 bits: some three times the logits in fp32 */
+    notes_add(notes, "TRL since 1.15 has no whole logits; planned with logits of all positions, up to %.3g GB more than it takes (%.3g GB in fp32, three times)",
+              3 * whole_logits(p), whole_logits(p));
     notes_add(notes, "why its own loss is not planned here: %.240s", why);
     return 0;
 }

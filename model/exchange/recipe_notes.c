@@ -21,11 +21,41 @@ static bool is_set(const json_t *config, const char *key)
 
 static bool is_true(const json_t *config, const char *key) { return json_is_true(json_object_get(config, key)); }
 
+/* Steps that one generation's samples serve (GRPOConfig.__post_init__()). */
+static int64_t steps_served(const json_t *config, const struct plan *p)
+{
+    const json_t *said = json_object_get(config, "steps_per_generation"), *batch = json_object_get(config, "generation_batch_size");
+
+    if (json_is_integer(said))
+        return json_integer_value(said);
+    return json_is_integer(batch) ? json_integer_value(batch) / (p->micro_batch * plan_data_ranks(p)) : p->accumulation;
+}
+
+/* Log-probabilities by the model that drew the samples: a forward pass of its own for a generation, where its samples outlive a step or vLLM drew
+ * them (grpo_trainer.py, _generate_and_score_completions()).  A phase plan has a phase of it. */
+static void note_scored(const struct recipe_about *of, const struct plan *p, struct notes *notes)
+{
+    const json_t *times = json_object_get(of->config, "num_iterations"), *corrects = json_object_get(of->config, "vllm_importance_sampling_correction");
+    int64_t serves = steps_served(of->config, p), iterations = json_is_integer(times) ? json_integer_value(times) : 1, every = serves * iterations;
+    int64_t passes = 1 + recompute_whole(p->recompute) + (of->adapts ? 1 : 2);
+    bool vllm = is_true(of->config, "use_vllm") && !json_is_false(corrects);
+    char why[160] = "vllm_importance_sampling_correction, usual beside use_vllm";
+
+    if (iterations < 1 || every < 1 || (p->accumulation % every == 0 && !vllm))
+        return;
+    if (!vllm)
+        snprintf(why, sizeof why, "gradient_accumulation_steps %lld is no multiple of steps_per_generation %lld x num_iterations %lld",
+                 (long long)p->accumulation, (long long)serves, (long long)iterations);
+    notes_add(notes, "old log-probabilities: TRL scores what was generated in a forward pass more (%s), which is not in the plan: some %.0f %% of an update's "
+              "compute", why, 100. / (double)(passes * iterations));
+}
+
 /* What TRL's GRPO holds and runs beside the model that trains; with a reference model it is refused (recipe_refuses.c). */
-static void note_models(const struct recipe_about *of, struct notes *notes)
+static void note_models(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
     if (recipe_trl_trainer(of->config) != TRL_GRPO)
         return;
+    note_scored(of, p, notes);
     notes_add(notes, "GRPO has no reference model, as beta is 0%s", is_set(of->config, "beta") ? "" : ", TRL's default");
     notes_add(notes, "the plan is the update alone: generation, rewards and vLLM's share of the memory are not in it");
 }
@@ -300,7 +330,7 @@ void recipe_note(const struct recipe_about *of, const struct plan *p, struct not
         notes_add(notes, "TrainingArguments say neither the model's dtype, nor who computes attention, nor adapters: taken as fp32 (a script that names none gets the "
                   "checkpoint's since transformers 5, mostly 16 bits), PyTorch's, all of it trains");
     if (of->form == RECIPE_TRL)
-        note_models(of, notes);
+        note_models(of, p, notes);
     note_null(of, p, notes);
     if (of->form == RECIPE_TRL || of->form == RECIPE_TRANSFORMERS)
         note_sharing(of, p, notes);

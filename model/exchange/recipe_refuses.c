@@ -100,19 +100,35 @@ static bool begins(const char *key, const char *const *parts, size_t n)
     return false;
 }
 
-/* Keys of scripts of somebody's own beside TrainingArguments that say that another model trains, or another part of it (LLaVA's, Qwen-VL's, LMFlow's), and those
- * of ms-swift, whose arguments inherit TrainingArguments. */
+/* Keys of programs of their own that read a file of TrainingArguments: ms-swift's arguments inherit them, Firefly's train.py has its beside them, of which train_mode
+ * (of itself qlora) says what trains.  LLaMA-Factory's parser stops at a key that it does not know, so a length in another's word is no file of its. */
+static int check_own_program(const json_t *config, enum recipe_form form, const char *where)
+{
+    static const struct { const char *key, *whose; } owns[] = {
+        { "tuner_type", "ms-swift" }, { "train_type", "ms-swift" }, { "sft_type", "ms-swift" }, { "rlhf_type", "ms-swift" },
+        { "train_mode", "Firefly" }, { "template_name", "Firefly" },
+    };
+    static const char *const lengths[] = { "max_seq_length", "sequence_len", "model_max_length", "source_max_len" };
+
+    for (size_t i = 0; form != RECIPE_AXOLOTL && i < COUNT(owns); i++)
+        if (json_object_get(config, owns[i].key))
+            return fail("%s: %s: a key of %s's, which is not read", where, owns[i].key, owns[i].whose);
+    for (size_t i = 0; form == RECIPE_FACTORY && i < COUNT(lengths); i++)
+        if (json_object_get(config, lengths[i]))
+            return fail("%s: %s: LLaMA-Factory stops at keys that it does not know: a sample's length is cutoff_len; where the file is another program's, it is "
+                        "not read", where, lengths[i]);
+    return 0;
+}
+
+/* Keys of scripts of somebody's own beside TrainingArguments that say that another model trains, or another part of it (LLaVA's, Qwen-VL's, LMFlow's). */
 static int check_own_model(const json_t *config, enum recipe_form form, const char *where)
 {
     static const char *const towers[] = { "vision_", "mm_", "tune_mm_", "pretrain_mm_", "image_", "video_", "audio_", "max_pixels", "min_pixels", "multimodal", "is_multimodal" };
     static const char *const pairs[] = { "query_max_len", "passage_max_len", "train_group_size", "sentence_pooling_method" };
-    static const char *const parts[] = { "freeze_", "tune_", "unfreeze_", "trainable" }, *const swifts[] = { "tuner_type", "train_type", "sft_type", "rlhf_type" };
+    static const char *const parts[] = { "freeze_", "tune_", "unfreeze_", "unfrozen", "trainable", "spectrum_" };
     const char *key;
     json_t *v;
 
-    for (size_t i = 0; form != RECIPE_AXOLOTL && i < COUNT(swifts); i++)
-        if (json_object_get(config, swifts[i]))
-            return fail("%s: %s: a key of ms-swift's, which is not read", where, swifts[i]);
     json_object_foreach((json_t *)(uintptr_t)config, key, v) {
         if ((form != RECIPE_TRL && form != RECIPE_TRANSFORMERS) || !asks(config, key))
             continue;
@@ -252,7 +268,8 @@ int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *
 {
     const char *refers = recipe_refers(config, form), *head = another_head(config, form);
 
-    if (check_loop(config, form, where) < 0 || check_own_model(config, form, where) < 0 || check_owner(config, form, where) < 0 || check_trainer(config, form, where) < 0 || check_own_adapters(config, form, where) < 0)
+    if (check_loop(config, form, where) < 0 || check_own_program(config, form, where) < 0 || check_own_model(config, form, where) < 0 ||
+        check_owner(config, form, where) < 0 || check_trainer(config, form, where) < 0 || check_own_adapters(config, form, where) < 0)
         return -1;
     if (head)
         return fail("%s: %s: a model with a head of classes is not planned: the plan's head is of the whole vocabulary", where, head);
@@ -264,7 +281,7 @@ int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *
 
 int recipe_check_trains(const json_t *config, enum recipe_form form, const char *where, struct notes *notes)
 {
-    static const char *const others[] = { "do_predict", "do_eval", "export_dir", "infer_backend" };
+    static const char *const others[] = { "do_predict", "do_eval", "export_dir", "infer_backend", "n_shot", "task" };      /* the last two: EvaluationArguments */
     const json_t *trains = json_object_get(config, "do_train");
     const char *word = json_string_value(trains);
 

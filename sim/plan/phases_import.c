@@ -114,7 +114,7 @@ const char *import_text(struct importing *in, const char *path, const char *usua
 /* Notes of the form's reader that say what a plan of one step has not, and the phases have. */
 static void say_rest(const json_t *said)
 {
-    static const char *const followed[] = { "loss_type is not given", "the plan is the", "GRPO has no reference model", "use_kl_loss is not in the plan", "param_offload is not in the plan",
+    static const char *const followed[] = { "loss_type is not given", "the plan is the", "GRPO has no reference model", "old log-probabilities", "use_kl_loss is not in the plan", "param_offload is not in the plan",
                                             "optimizer_offload is not in the plan", "gpu_memory_utilization is not in the plan", "critic.model.path is not in the plan",
                                             "use_remove_padding" };
     size_t i;

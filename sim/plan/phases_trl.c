@@ -295,6 +295,12 @@ static int64_t trl_steps(struct importing *in, int64_t each)
     return steps;
 }
 
+/* Does the model that drew the samples score them?  Where the correction asks for it, or they outlive an optimizer step (_generate_and_score_completions()). */
+static bool trl_scores(struct importing *in, int64_t steps)
+{
+    return import_flag(in, "vllm_importance_sampling_correction", true) || in->actor.accumulation % (steps * import_count(in, "num_iterations", 1, 1)) != 0;
+}
+
 static int trl_refuses(struct importing *in, int64_t batch, int64_t n, int64_t context)
 {
     int64_t window = import_count(in, "vllm_max_model_length", 1, context);
@@ -331,7 +337,7 @@ json_t *phases_trl(struct importing *in)
         import_role(in, "reference", json_pack("{s:s}", "infer", "policy"));
     import_phase(in, json_pack("{s:s, s:s, s:s}", "name", "weights", "hand_over", "policy", "to", "engine"));
     import_phase(in, json_pack("{s:s, s:s}", "name", "generate", "generate", "engine"));
-    if (import_flag(in, "vllm_importance_sampling_correction", true))
+    if (trl_scores(in, steps))
         import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "log-probs", "forward", "policy", "micro_batch", (json_int_t)micro));
     if (refers)
         import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", adapts ? "policy" : "reference", "micro_batch", (json_int_t)micro));

@@ -469,7 +469,8 @@ static void preference_training_runs_pairs(void **state)
         struct notes notes = { 0 };
         assert_int_equal(read_recipe(pairs[i], NULL, "8xa100-80gb", 0, &p, &notes), 0);
         assert_int_equal(p.micro_batch, 8);
-        assert_true(noted(&notes, "a chosen and a rejected sequence"));
+        assert_true(noted(&notes, "a chosen and a rejected sequence") && noted(&notes, "the loss of pairs is planned as that of SFT"));
+        assert_false(noted(&notes, "stage is not in the plan") || noted(&notes, "pref_loss"));
         plan_free(&p);
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -571,6 +572,8 @@ static void what_frameworks_do_of_themselves_is_said(void **state)
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\nloss_type: dft\n", "loss: chunked-logprob", "no whole logits" },
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\nuse_liger_kernel: true\n", "before, with use_liger_kernel: fused-linear", "no whole logits" },
         { "model_name_or_path: microsoft/phi-2\nmax_length: 1024\n", "why its own loss is not planned here: losses in parts", "loss: chunked" },
+        /* 8 x 1024 x 51200 of 4 bytes, three times */
+        { "model_name_or_path: microsoft/phi-2\nmax_length: 1024\n", "up to 5.03 GB more than it takes (1.68 GB in fp32, three times)", "loss: chunked" },
         { "model_name_or_path: llama-2-7b\nnum_generations: 8\nbf16: true\n", "of all positions: TRL scores the completion's alone", "no whole logits" },
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\n", "nothing in it says who shares what: planned as DDP", "chunks" },
         { "model_name_or_path: llama-2-7b\nmax_length: 1024\nloss_type: nll\n", "bf16 is not given", "loss_type" },

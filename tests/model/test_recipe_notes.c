@@ -76,6 +76,66 @@ static void a_dtype_of_null_is_the_checkpoints(void **state)
     }
 }
 
+#define GRPO "model_name_or_path: Qwen/Qwen2.5-0.5B\nmax_completion_length: 512\nnum_generations: 8\nper_device_train_batch_size: 4\nbf16: true\n"
+
+/* TRL's generate_every is steps_per_generation (of itself the steps of an update) x num_iterations; an update that is a multiple of it has samples of its own
+ * model's.  4 samples on 8 GPUs: a batch of 256 generations serves 8 steps.  A forward pass is one of 4 with checkpoints (forward, again, two backward), one of
+ * 3 of adapters with them, or of weights without, and one of 2 of adapters without. */
+static void samples_of_an_older_model_are_scored(void **state)
+{
+    static const struct { const char *more, *says; } rows[] = {
+        { "", NULL }, { "gradient_accumulation_steps: 2\n", NULL }, { "gradient_accumulation_steps: 2\nsteps_per_generation: 2\n", NULL },
+        { "gradient_accumulation_steps: 4\nsteps_per_generation: 2\n", NULL }, { "gradient_accumulation_steps: 8\ngeneration_batch_size: 256\n", NULL },
+        { "use_vllm: true\nvllm_importance_sampling_correction: false\n", NULL }, { "use_vllm: false\n", NULL },
+        { "gradient_accumulation_steps: 2\nsteps_per_generation: 8\n", "gradient_accumulation_steps 2 is no multiple of steps_per_generation 8 x num_iterations 1" },
+        { "gradient_accumulation_steps: 2\ngeneration_batch_size: 256\n", "steps_per_generation 8 x num_iterations 1" },
+        { "gradient_accumulation_steps: 2\nnum_iterations: 2\n", "steps_per_generation 2 x num_iterations 2), which is not in the plan: some 12 %" },
+        { "steps_per_generation: 8\n", "some 25 % of an update's compute" },
+        { "steps_per_generation: 8\ngradient_checkpointing: false\n", "some 33 % of an update's compute" },
+        { "steps_per_generation: 8\nuse_peft: true\nlora_target_modules: [q_proj]\n", "some 33 % of an update's compute" },
+        { "steps_per_generation: 8\nuse_peft: true\nlora_target_modules: [q_proj]\ngradient_checkpointing: false\n", "some 50 % of an update's compute" },
+        { "use_vllm: true\n", "(vllm_importance_sampling_correction, usual beside use_vllm)" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[512];
+        snprintf(text, sizeof text, GRPO "%s", rows[i].more);
+        is_noted(text, rows[i].says ? rows[i].says : "old log-probabilities", rows[i].says != NULL);
+    }
+    is_noted(TRL, "old log-probabilities", false);
+}
+
+#define FSDP2 "fsdp_version: 2\nfsdp_config:\n  transformer_layer_cls_to_wrap: Qwen2DecoderLayer\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  "
+
+/* FSDP's own checkpoints are checkpoint_wrapper()'s with CheckpointImpl.NO_REENTRANT; axolotl's gradient_checkpointing is reentrant of itself. */
+static void fsdps_own_checkpoints_are_not_reentrant(void **state)
+{
+    static const struct { const char *keys; bool noted; } rows[] = {
+        { FSDP2 "activation_checkpointing: true\n", false }, { "gradient_checkpointing: false\n" FSDP2 "activation_checkpointing: true\n", false },
+        { "gradient_checkpointing: true\n" FSDP2 "offload_params: false\n", true },
+        { "gradient_checkpointing: true\ngradient_checkpointing_kwargs: {use_reentrant: false}\n" FSDP2 "offload_params: false\n", false },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[512];
+        struct plan p;
+        snprintf(text, sizeof text, "base_model: Qwen/Qwen2.5-0.5B\nsequence_len: 1024\nmicro_batch_size: 2\nbf16: true\noptimizer: adamw_torch_fused\n%s", rows[i].keys);
+        is_noted(text, "checkpoints with use_reentrant true", rows[i].noted);
+        assert_int_equal(read_recipe(text, NULL, "8xh100", 0, &p, NULL), 0);
+        assert_int_equal(p.recompute, RECOMPUTE_FULL);
+        plan_free(&p);
+    }
+}
+
+static void trls_old_word_for_liger_is_told(void **state)
+{
+    (void)state;
+    is_noted(TRL "use_liger: true\n", "use_liger is not in the plan: TRL's name of 2024 for use_liger_kernel", true);
+    is_noted(TRL "use_liger: false\n", "use_liger is not in the plan", false);
+}
+
 static void flash_attention_has_several_keys(void **state)
 {
     static const char *const asks[] = { "attn_implementation: flash_attention_2\n", "use_flash_attn: true\n", "use_flash_attention_2: true\n" };
@@ -182,7 +242,10 @@ static void a_note_is_said_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_note_is_said_once), cmocka_unit_test(rows_of_several_samples_have_masks), cmocka_unit_test(codes_become_what_the_compute_dtype_says), cmocka_unit_test(a_dtype_of_null_is_the_checkpoints), cmocka_unit_test(flash_attention_has_several_keys), cmocka_unit_test(losses_of_entropies_copy_logits),
+        cmocka_unit_test(a_note_is_said_once), cmocka_unit_test(rows_of_several_samples_have_masks), cmocka_unit_test(codes_become_what_the_compute_dtype_says), cmocka_unit_test(a_dtype_of_null_is_the_checkpoints),
+        cmocka_unit_test(samples_of_an_older_model_are_scored),
+        cmocka_unit_test(fsdps_own_checkpoints_are_not_reentrant),
+        cmocka_unit_test(trls_old_word_for_liger_is_told), cmocka_unit_test(flash_attention_has_several_keys), cmocka_unit_test(losses_of_entropies_copy_logits),
         cmocka_unit_test(files_start_their_own_number_of_ranks), cmocka_unit_test(kernels_know_some_attention),
         cmocka_unit_test(axolotls_root_is_told_to_reshard), cmocka_unit_test(what_is_left_of_preferences_is_still_theirs),
     };

@@ -190,6 +190,16 @@ grpo() {
     (cat "$tmp/grpo.yaml"; echo 'vllm_enable_sleep_mode: true') | sed 's/beta: 0.04/beta: 0/' >"$tmp/sleep.yaml"
     ask "$tmp/sleep.yaml" 0 --cluster 8xh100 --response 200,512
     holds "'reference' not in phase and phase['update']['engine_bytes'] < 2 ** 30 and role['engine']['host_bytes'] == 0"
+    # without the correction the samples' own model scores them only where they outlive an optimizer step: 8 micro-steps for steps of 4
+    (cat "$tmp/sleep.yaml"; echo 'vllm_importance_sampling_correction: false') >"$tmp/aligned.yaml"
+    ask "$tmp/aligned.yaml" 0 --cluster 8xh100 --response 200,512
+    holds "'log-probs' not in phase"
+    for more in 'steps_per_generation: 8' 'num_iterations: 2'; do
+        (cat "$tmp/aligned.yaml"; echo "$more") >"$tmp/older.yaml"
+        ask "$tmp/older.yaml" 0 --cluster 8xh100 --response 200,512
+        holds "'log-probs' in phase"
+        grep -q 'old log-probabilities' "$tmp/err" && echo "$more: the phase is there, and said not to be"
+    done
     grep -v use_vllm "$tmp/grpo.yaml" >"$tmp/hf.yaml"
     says 'generation by transformers' "$tmp/hf.yaml" --cluster 8xh100
     sed 's/colocate/server/' "$tmp/grpo.yaml" >"$tmp/server.yaml"
