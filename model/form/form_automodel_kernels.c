@@ -42,9 +42,9 @@ static bool own_mixture(const struct form_file *f, const struct model *m) { retu
 
 /* initialize_rms_norm_module(): "torch_fp32" is compiled, "torch" PyTorch's fused norm, "te" and "quack" are fused: each keeps its input and a number a row,
  * as Liger-Kernel's does.  Qwen3's and Ministral 3's classes have norms of transformers' operations. */
-static bool fuses_norms(struct form_reading *r, const struct model *m)
+static bool fuses_norms(const struct form_file *f, const struct model *m)
 {
-    return (automodel_own_dense(r, m) && IS_AMONG(m->family, norms_fused)) || own_mixture(r->file, m);
+    return !is_gpt2(f) && ((may_own(f) && IS_AMONG(m->family, norms_fused)) || own_mixture(f, m));
 }
 
 /* _apply_preload_overrides(): not beside tp_size and cp_size. */
@@ -81,15 +81,12 @@ void automodel_read_norms(struct form_reading *r, const struct plan *p, const st
 
     if (is_gpt2(r->file))
         return;
-    if (!fuses_norms(r, &p->model)) {
+    if (!fuses_norms(r->file, &p->model)) {
         if (mesh->tensor == 1 && mesh->context == 1 && !automodel_own_dense(r, &p->model))
             read_liger(r, p, mesh->pipeline > 1);
     } else if (planned && family_for(&p->model)->liger.norm == LIGER_HAS) {
         form_set(r, "liger.rms_norm", json_true());
         notes_add(r->notes, "model.backend.rms_norm: Automodel's own class has fused norms: planned as Liger-Kernel's, which keep the same");
-    } else {
-        notes_add(r->notes, "model.backend.rms_norm: Automodel's own class has fused norms, which keep their input alone: planned with transformers', which keep "
-                  "a copy of it in fp32, too: an upper bound");
     }
 }
 
@@ -207,6 +204,17 @@ static void note_experts(const struct plan *p, struct notes *notes)
                   "their gradients in fp32: about %.2g GB more than that", in_gb((p->sync_every_micro_step ? 2 : 6) * numel / (double)sharing));
 }
 
+/* Where Liger-Kernel's norms are not planned: two norms a block, of those that are kept, and the last one. */
+static void note_norms(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    double norms = 2 * (p->recompute == RECOMPUTE_NONE ? (double)p->model.layers / (double)p->parallel.pipeline : 1) + 1;
+
+    if (fuses_norms(f, &p->model) && !p->liger.rms_norm)
+        notes_add(notes, "model.backend.rms_norm: Automodel's own class has fused norms, which keep their input alone: planned with transformers', which keep "
+                  "a copy of it in fp32, too: an upper bound of memory and time, of %.2g GB a micro-batch more",
+                  in_gb(4 * norms * tokens_of(p) * (double)p->model.hidden / (p->parallel.sequence ? (double)p->parallel.tensor : 1)));
+}
+
 /* A checkpoint is the same tensor, and so is the input that a fused norm keeps. */
 static void note_outputs(const struct form_file *f, const struct plan *p, struct notes *notes)
 {
@@ -275,6 +283,7 @@ void automodel_note_costs(const struct form_file *f, const struct plan *p, struc
 {
     note_rows(f, p, notes);
     note_last_block(f, p, notes);
+    note_norms(f, p, notes);
     note_routers(f, p, notes);
     note_experts(p, notes);
     note_outputs(f, p, notes);
