@@ -2,6 +2,7 @@
  * Transformer Engine and Liger-Kernel. */
 #include "model/form/form_automodel_kernels.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "model/arch/training.h"
@@ -159,6 +160,16 @@ void automodel_recompute_modules(struct plan *p)
 /* ---- what costs something, and is not in the plan ---- */
 
 static double in_gb(double bytes) { return bytes * 1e-9; }
+
+/* "of N GB a micro-batch more": three digits and more are written out. */
+static void note_bound(struct notes *notes, const char *what, double bytes)
+{
+    char gb[24];
+
+    snprintf(gb, sizeof gb, bytes < 99e9 ? "%.2g" : "%.0f", in_gb(bytes));
+    notes_add(notes, "%s: an upper bound of memory and time, of %s GB a micro-batch more", what, gb);
+}
+
 static double tokens_of(const struct plan *p) { return (double)(p->micro_batch * plan_rank_seq(p)); }
 
 /* parallelizer.py, apply_fsdp2_sharding_recursively(): `enum_id < len(flat_layer_items) - 1`. */
@@ -210,9 +221,20 @@ static void note_norms(const struct form_file *f, const struct plan *p, struct n
     double norms = 2 * (p->recompute == RECOMPUTE_NONE ? (double)p->model.layers / (double)p->parallel.pipeline : 1) + 1;
 
     if (fuses_norms(f, &p->model) && !p->liger.rms_norm)
-        notes_add(notes, "model.backend.rms_norm: Automodel's own class has fused norms, which keep their input alone: planned with transformers', which keep "
-                  "a copy of it in fp32, too: an upper bound of memory and time, of %.2g GB a micro-batch more",
-                  in_gb(4 * norms * tokens_of(p) * (double)p->model.hidden / (p->parallel.sequence ? (double)p->parallel.tensor : 1)));
+        note_bound(notes, "model.backend.rms_norm: Automodel's own class has fused norms, which keep their input alone: planned with transformers', which keep "
+                   "a copy of it in fp32, too", 4 * norms * tokens_of(p) * (double)p->model.hidden / (p->parallel.sequence ? (double)p->parallel.tensor : 1));
+}
+
+#define GPT_OSS(key) "model" key ": Automodel computes gpt-oss's attention with flex attention or TE, which keep no scores: the plan's kernels (torch-eager) keep them"
+
+/* Probabilities of 16 bits, of each block that is kept. */
+static void note_scores(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    double blocks = p->recompute == RECOMPUTE_NONE ? (double)p->model.layers / (double)p->parallel.pipeline : 1;
+
+    if (family_for(&p->model)->sinks)
+        note_bound(notes, form_value(f->doc, "model.backend.attn") ? GPT_OSS(".backend.attn") : GPT_OSS(""),
+                   2 * blocks * (double)p->model.heads / (double)p->parallel.tensor * tokens_of(p) * (double)p->seq);
 }
 
 /* A checkpoint is the same tensor, and so is the input that a fused norm keeps. */
@@ -284,6 +306,7 @@ void automodel_note_costs(const struct form_file *f, const struct plan *p, struc
     note_rows(f, p, notes);
     note_last_block(f, p, notes);
     note_norms(f, p, notes);
+    note_scores(f, p, notes);
     note_routers(f, p, notes);
     note_experts(p, notes);
     note_outputs(f, p, notes);
