@@ -103,6 +103,24 @@ static void files_become_the_plans_that_people_read(void **state)
 
 /* ---- a command that names its config ---- */
 
+/* Behind a shell's -c stands a command of its own. */
+static void a_shells_command_is_no_config(void **state)
+{
+    static const char *const texts[] = { "srun --mpi=pmix bash -c \"torchrun train.py --max_length 512\"\n", "srun --mpi=pmix /bin/sh -c \"python train.py \\\n --max_length 512\"\n" };
+    char why[512];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct form_file f;
+        fail_capture(why, sizeof why);
+        int rc = form_parse(strdup(texts[i]), "run.sh", &f);
+        fail_capture(NULL, 0);
+        assert_int_equal(rc, -1);
+        if (!strstr(why, "what a shell runs") || strstr(why, "config"))
+            fail_msg("%s: %s", texts[i], why);
+    }
+}
+
 /* The config is read, the command's options go over it, and one that is not there is refused. */
 static void a_commands_config_is_read(void **state)
 {
@@ -621,7 +639,7 @@ int main(void)
         cmocka_unit_test(liger_in_verl_leaves_the_loss),
         cmocka_unit_test(recipes_of_pictures_and_diffusion_are_refused),
         cmocka_unit_test(another_number_of_ranks_is_a_note),
-        cmocka_unit_test(a_commands_config_is_read),
+        cmocka_unit_test(a_commands_config_is_read), cmocka_unit_test(a_shells_command_is_no_config),
         cmocka_unit_test(each_file_is_of_one_form),
         cmocka_unit_test(files_become_the_plans_that_people_read),
         cmocka_unit_test(a_key_renamed_to_nonsense_is_told),
