@@ -164,6 +164,11 @@ check 'a condition on what the script sets is decided' "$(
     sed 's/^torchrun/DTYPE=fp8\nif [ "$DTYPE" = fp8 ]; then TRAINING_ARGS+=" --fp8-format hybrid"; fi\ntorchrun/' "$tmp/pretrain.sh" >"$tmp/fp8.sh"
     reads "$tmp/fp8.sh" 2x8xh100
     has '"fp8_format": "hybrid"')"
+check 'a variable whose value the job sets is told where it may matter, and not where none does' "$(
+    sed 's/^torchrun/export WANDB_PROJECT=run-$RUN HF_HOME=$DATA\nexport NCCL_ALGO=$CHOICE\ntorchrun/' "$tmp/pretrain.sh" >"$tmp/vars.sh"
+    reads "$tmp/vars.sh" 2x8xh100 --model llama-3.1-8b
+    said 'NCCL_ALGO is not in the plan: the file does not say its value'
+    grep 'WANDB_PROJECT\|HF_HOME' "$tmp/err")"
 printf 'MODULE=llama3 CONFIG=llama3_70b ./run_train.sh\n' >"$tmp/run.sh"
 # Options of 0.2.2, whose sections have dashes: read back as the plan that they were written from.
 check 'what is exported for torchtitan 0.2.2 is read as the same plan' "$(
