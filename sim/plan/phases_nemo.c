@@ -663,13 +663,14 @@ static json_t *planned(struct importing *in)
     int64_t apart = generates ? engine_gpus(in, &all) : 0;
     if (apart < 0)
         return NULL;
-    nemo_tell_unknown(in);
     if (all.nodes > 1 && !strncmp(all.gpu.name, "gb", 2))
         notes_add(in->notes, "--cluster: a network joins these nodes; where NVLink does (NVL72), write %" PRId64 "x%s", all.world_size, all.gpu.name);
     unread_ranks(in->notes, "cluster", import_count(in, "cluster.gpus_per_node", 1, 0) * import_count(in, "cluster.num_nodes", 1, 1), all.world_size);
     if (apart)
         in->cluster = part = phases_part_of(&all, all.world_size - apart);
-    json_t *doc = read_policy(in, a == DPO || a == RM ? 2 : 1) < 0 ? NULL : generates ? rl(in, (enum algorithm)a, &all, apart) : trained(in, (enum algorithm)a);
+    int read = read_policy(in, a == DPO || a == RM ? 2 : 1);
+    nemo_tell_unknown(in);
+    json_t *doc = read < 0 ? NULL : generates ? rl(in, (enum algorithm)a, &all, apart) : trained(in, (enum algorithm)a);
     json_decref(part);
     return doc;
 }

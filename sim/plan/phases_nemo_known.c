@@ -150,6 +150,9 @@ char nemo_class(const char *section, const char *key)
 /* Is the section of the other worker, which is not there? */
 static bool is_off(const json_t *section) { return json_is_false(json_object_get(section, "enabled")); }
 
+/* Keys of mixtures, which the usual files have for every model, ask nothing of a policy without experts. */
+static bool is_of_mixtures(const struct importing *in, const char *key) { return !strncmp(key, "moe_", 4) && in->actor.model.experts == 0; }
+
 /* Of a section and those in it what NeMo-RL has not, and what no plan has. */
 static void tell_section(struct importing *in, struct unread *left, const char *section, const json_t *v)
 {
@@ -161,7 +164,7 @@ static void tell_section(struct importing *in, struct unread *left, const char *
         snprintf(at, sizeof at, "%.140s%s%.50s", section, *section ? "." : "", key);
         if (!class)
             notes_add(in->notes, "%s: not known: is it spelt right?", at);
-        else if (class == '!' && !unread_asks_nothing(each) && !is_off(v))
+        else if (class == '!' && !unread_asks_nothing(each) && !is_off(v) && !is_of_mixtures(in, key))
             unread_add(left, at, NULL, false);
         else
             tell_section(in, left, at, each);

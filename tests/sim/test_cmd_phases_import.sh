@@ -366,6 +366,12 @@ nemo() {
         says 'generation.top_k: 50: log-probabilities of filtered logits' "$tmp/$yaml.yaml" --set policy.generation.top_k=50
         says 'generation.top_p: 0.9: log-probabilities of filtered logits' "$tmp/$yaml.yaml" --set policy.generation.top_p=0.9
     done
+    # a key of mixtures asks nothing of a dense model
+    for model in Qwen/Qwen2.5-1.5B Qwen/Qwen3-30B-A3B; do
+        "$dpxplan" phases "$tmp/megatron.yaml" --cluster 4x8xh100 --response 200,400 --set policy.model_name=$model policy.megatron_cfg.moe_router_load_balancing_type=aux_loss >"$tmp/out" 2>"$tmp/err"
+        grep -c 'no plan: .*moe_router_load_balancing_type' "$tmp/err"
+    done >"$tmp/counts"
+    [ "$(tr '\n' ' ' <"$tmp/counts")" = '0 1 ' ] || { echo 'moe_router_load_balancing_type of a dense model and a mixture:'; cat "$tmp/counts"; }
     # 4 x 512 x 151,936 logits of 4 bytes: three copies, with defer_fp32_logits one of 16 bits more, where Megatron-LM's loss has one and the 16 bits
     # (distributed/model_utils.py: DistributedLogprob); in chunks none of them
     ask "$tmp/megatron.yaml" 0 --response 200,400
