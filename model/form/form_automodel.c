@@ -598,9 +598,6 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
                   form_value(f->doc, named) ? "" : " (usual)");
     if (form_word(&r, "distributed.mp_policy.param_dtype", policies, 0) > 2)
         form_fail(&r, "distributed.mp_policy.param_dtype: compute in fp32 is not read");
-    if (family_for(&p->model)->sinks)
-        notes_add(notes, "model%s: Automodel computes gpt-oss's attention with flex attention or TE, which keep no scores: the plan's kernels (torch-eager) "
-                         "keep them: an upper bound of memory and time", form_value(f->doc, "model.backend.attn") ? ".backend.attn" : "");
     bool ddp = strategy == 1 || p->cluster.world_size == 1;
     form_set(&r, "strategy", json_string(ddp ? "ddp" : "fsdp"));
     form_set(&r, "dialect", json_string("torch"));

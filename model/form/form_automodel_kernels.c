@@ -2,6 +2,7 @@
  * Transformer Engine and Liger-Kernel. */
 #include "model/form/form_automodel_kernels.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "model/arch/training.h"
@@ -42,9 +43,9 @@ static bool own_mixture(const struct form_file *f, const struct model *m) { retu
 
 /* initialize_rms_norm_module(): "torch_fp32" is compiled, "torch" PyTorch's fused norm, "te" and "quack" are fused: each keeps its input and a number a row,
  * as Liger-Kernel's does.  Qwen3's and Ministral 3's classes have norms of transformers' operations. */
-static bool fuses_norms(struct form_reading *r, const struct model *m)
+static bool fuses_norms(const struct form_file *f, const struct model *m)
 {
-    return (automodel_own_dense(r, m) && IS_AMONG(m->family, norms_fused)) || own_mixture(r->file, m);
+    return !is_gpt2(f) && ((may_own(f) && IS_AMONG(m->family, norms_fused)) || own_mixture(f, m));
 }
 
 /* _apply_preload_overrides(): not beside tp_size and cp_size. */
@@ -81,15 +82,12 @@ void automodel_read_norms(struct form_reading *r, const struct plan *p, const st
 
     if (is_gpt2(r->file))
         return;
-    if (!fuses_norms(r, &p->model)) {
+    if (!fuses_norms(r->file, &p->model)) {
         if (mesh->tensor == 1 && mesh->context == 1 && !automodel_own_dense(r, &p->model))
             read_liger(r, p, mesh->pipeline > 1);
     } else if (planned && family_for(&p->model)->liger.norm == LIGER_HAS) {
         form_set(r, "liger.rms_norm", json_true());
         notes_add(r->notes, "model.backend.rms_norm: Automodel's own class has fused norms: planned as Liger-Kernel's, which keep the same");
-    } else {
-        notes_add(r->notes, "model.backend.rms_norm: Automodel's own class has fused norms, which keep their input alone: planned with transformers', which keep "
-                  "a copy of it in fp32, too: an upper bound");
     }
 }
 
@@ -162,6 +160,16 @@ void automodel_recompute_modules(struct plan *p)
 /* ---- what costs something, and is not in the plan ---- */
 
 static double in_gb(double bytes) { return bytes * 1e-9; }
+
+/* "of N GB a micro-batch more": three digits and more are written out. */
+static void note_bound(struct notes *notes, const char *what, double bytes)
+{
+    char gb[24];
+
+    snprintf(gb, sizeof gb, bytes < 99e9 ? "%.2g" : "%.0f", in_gb(bytes));
+    notes_add(notes, "%s: an upper bound of memory and time, of %s GB a micro-batch more", what, gb);
+}
+
 static double tokens_of(const struct plan *p) { return (double)(p->micro_batch * plan_rank_seq(p)); }
 
 /* parallelizer.py, apply_fsdp2_sharding_recursively(): `enum_id < len(flat_layer_items) - 1`. */
@@ -205,6 +213,28 @@ static void note_experts(const struct plan *p, struct notes *notes)
     if (sharing == p->cluster.world_size)
         notes_add(notes, "distributed.ep_size: experts that a rank has alone are in no FSDP unit of Automodel's: the plan gathers a second copy of them and adds up "
                   "their gradients in fp32: about %.2g GB more than that", in_gb((p->sync_every_micro_step ? 2 : 6) * numel / (double)sharing));
+}
+
+/* Where Liger-Kernel's norms are not planned: two norms a block, of those that are kept, and the last one. */
+static void note_norms(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    double norms = 2 * (p->recompute == RECOMPUTE_NONE ? (double)p->model.layers / (double)p->parallel.pipeline : 1) + 1;
+
+    if (fuses_norms(f, &p->model) && !p->liger.rms_norm)
+        note_bound(notes, "model.backend.rms_norm: Automodel's own class has fused norms, which keep their input alone: planned with transformers', which keep "
+                   "a copy of it in fp32, too", 4 * norms * tokens_of(p) * (double)p->model.hidden / (p->parallel.sequence ? (double)p->parallel.tensor : 1));
+}
+
+#define GPT_OSS(key) "model" key ": Automodel computes gpt-oss's attention with flex attention or TE, which keep no scores: the plan's kernels (torch-eager) keep them"
+
+/* Probabilities of 16 bits, of each block that is kept. */
+static void note_scores(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    double blocks = p->recompute == RECOMPUTE_NONE ? (double)p->model.layers / (double)p->parallel.pipeline : 1;
+
+    if (family_for(&p->model)->sinks)
+        note_bound(notes, form_value(f->doc, "model.backend.attn") ? GPT_OSS(".backend.attn") : GPT_OSS(""),
+                   2 * blocks * (double)p->model.heads / (double)p->parallel.tensor * tokens_of(p) * (double)p->seq);
 }
 
 /* A checkpoint is the same tensor, and so is the input that a fused norm keeps. */
@@ -275,6 +305,8 @@ void automodel_note_costs(const struct form_file *f, const struct plan *p, struc
 {
     note_rows(f, p, notes);
     note_last_block(f, p, notes);
+    note_norms(f, p, notes);
+    note_scores(f, p, notes);
     note_routers(f, p, notes);
     note_experts(p, notes);
     note_outputs(f, p, notes);

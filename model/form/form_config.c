@@ -23,6 +23,28 @@ static bool is_config(const char *s) { return ends_with(s, ".yaml") || ends_with
 
 static const char *word(const json_t *words, size_t i) { return i < json_array_size(words) ? json_string_value(json_array_get(words, i)) : ""; }
 
+/* A shell's -c has a command behind it, no file: `srun bash -c "torchrun ..."`. */
+static bool is_shells(const json_t *words, size_t at)
+{
+    static const char *const shells[] = { "bash", "sh", "zsh" };
+
+    while (at > 0 && *word(words, at) == '-')
+        at--;
+    const char *slash = strrchr(word(words, at), '/'), *program = slash ? slash + 1 : word(words, at);
+    for (size_t i = 0; i < sizeof shells / sizeof *shells; i++)
+        if (!strcmp(program, shells[i]))
+            return true;
+    return false;
+}
+
+static const char *run_by_shell(const json_t *words)
+{
+    for (size_t i = 1; i < json_array_size(words); i++)
+        if (!strcmp(word(words, i), "-c") && is_shells(words, i))
+            return word(words, i + 1);
+    return NULL;
+}
+
 /* Its name, or NULL: the command names none. */
 static const char *named(const json_t *words)
 {
@@ -46,8 +68,11 @@ static const char *named(const json_t *words)
 
 int form_follow(struct form_file *f)
 {
-    const char *name = named(f->words);
+    const char *name = named(f->words), *run = run_by_shell(f->words);
     char path[512];
+
+    if (run)
+        return fail("%s: what a shell runs (-c \"%.60s%s\") is not read: give that command itself, or a script that has it", f->path, run, strlen(run) > 60 ? " ..." : "");
 
     if (!name)
         return 0;

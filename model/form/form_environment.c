@@ -31,7 +31,7 @@ static int give(const struct form_file *f, const char *name, const json_t *v, st
     char number[32];
     const char *text = text_of(v, number), *why = NULL;
 
-    if (!text)
+    if (!text || environment_is_idle(name))
         return 0;
     if (strchr(text, '$')) {
         notes_add(notes, "%s is not in the plan: the file does not say its value", name);

@@ -71,6 +71,13 @@ bool environment_is_variable(const char *name)
     return variable_of(name) != NULL;
 }
 
+bool environment_is_idle(const char *name)
+{
+    const struct variable *v = variable_of(name);
+
+    return v && v->kind == NOTHING;
+}
+
 /* The value as the row's type has it in JSON; new reference. */
 static json_t *typed(const struct knob *k, const char *value)
 {

@@ -25,6 +25,9 @@ enum environment_answer environment_give(struct plan *p, const char *where, cons
 /* Is it a variable of the table, or one of CUDA, NCCL, PyTorch or Transformer Engine by its name? */
 bool environment_is_variable(const char *name);
 
+/* Does it change neither memory nor time, whatever its value? */
+bool environment_is_idle(const char *name);
+
 /* Calls take() for each variable that the plan sets, with its value. */
 void environment_each(const struct plan *p, void (*take)(void *to, const char *name, const char *value), void *to);
 

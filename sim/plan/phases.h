@@ -39,7 +39,7 @@ struct phases_asked {
       .names = cluster_builtin, .value = "CLUSTER", .bare = true, .bare_if = cluster_is_spec, .often = true }, \
     { "model", "likewise: its model, where the file names none", .str = &(a).plan.model, .doc = &(a).plan.model_doc, .names = model_builtin, .value = "MODEL" }, \
     { "seq", "likewise: tokens of a sample, where the file does not say", .length = &(a).plan.seq, .min = 1 }, \
-    { "response", "likewise: tokens of a response on average and at most, such as 700,2048, and of a prompt where the file does not say (prime-rl); " \
+    { "response", "likewise: tokens of a response on average and at most, such as 700,2048, and of a prompt where the file does not say (NeMo-RL, OpenRLHF, prime-rl); " \
       "left out: all as long as they may be", .str = &(a).response, .value = "MEAN,LONGEST", .often = true }, \
     { "set", "change keys of FILE, such as roles.engine.sleep=1, or of verl's actor_rollout_ref.rollout.n=8", .pairs = &(a).set, .often = true }, \
     { "search", "other layouts of the same GPUs: engine and trainers together or apart, who sleeps where, the engine's ranks and share, micro-batches", .flag = &(a).search }, \

@@ -193,6 +193,19 @@ int import_response(struct importing *in, int64_t longest, json_t **out)
     return 0;
 }
 
+int import_lengths(struct importing *in, int64_t longest, int64_t limit, const char *of, json_t **out, double *prompt)
+{
+    in->prompt = -1;
+    if (import_response(in, longest, out) < 0)
+        return -1;
+    double most = json_number_value(json_object_get(*out, "longest"));
+    *prompt = in->prompt >= 0 ? in->prompt : (double)limit - most;
+    if (in->prompt < 0)
+        notes_add(in->notes, "prompts' lengths are not in the file: taken as %g tokens, what %s leaves beside the longest response: --response "
+                             "MEAN,LONGEST,PROMPT says otherwise", *prompt, of);
+    return 0;
+}
+
 int64_t import_longest(const struct importing *in)
 {
     int64_t asked = 0;
@@ -256,7 +269,7 @@ bool phases_imports(const struct form_file *f) { return reader_of(f) != NULL; }
 
 json_t *phases_import(const struct phases_asked *a, const struct form_file *f, struct notes *notes)
 {
-    struct importing in = { .a = a, .f = f, .notes = notes, .roles = json_object(), .phases = json_array(), .prompt = phases_is_primerl(f) ? -1 : -2 };
+    struct importing in = { .a = a, .f = f, .notes = notes, .roles = json_object(), .phases = json_array(), .prompt = -2 };
     json_t *doc = reader_of(f)(&in);
 
     if (in.failed) {

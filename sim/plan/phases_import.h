@@ -14,7 +14,7 @@ struct importing {
     json_t *roles, *phases;         /* of the document */
     const json_t *cluster;          /* of what trains, where that is not all of --cluster; NULL: it is */
     struct plan actor;              /* the model that trains */
-    double prompt;                  /* tokens of one that --response states; -1: it does not */
+    double prompt;                  /* tokens of one that --response states; -1: it does not; below that it may not, as the file says it */
     bool failed;                    /* a value was refused, which is reported */
 };
 
@@ -35,6 +35,9 @@ void import_role(struct importing *in, const char *name, json_t *role);
 void import_phase(struct importing *in, json_t *phase);
 /* --response, or all as long as they may be; its third number goes to in->prompt.  0, or -1 reported. */
 int  import_response(struct importing *in, int64_t longest, json_t **out);
+/* The same of a file that does not say how long prompts are: *prompt is --response's third number, or what `limit`, the key `of`, leaves beside the longest
+ * response, which is said. */
+int  import_lengths(struct importing *in, int64_t longest, int64_t limit, const char *of, json_t **out, double *prompt);
 /* The LONGEST of --response, 0 where none is asked for.  And where samples are in the data, as `whose` has it: 0, or -1 reported if it is given. */
 int64_t import_longest(const struct importing *in);
 int  import_no_response(const struct importing *in, const char *whose);

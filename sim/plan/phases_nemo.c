@@ -587,13 +587,13 @@ static json_t *rl(struct importing *in, enum algorithm a, const struct cluster *
     int64_t prompts = count_of(in, a, "num_prompts_per_step", 1, 0), n = count_of(in, a, "num_generations_per_prompt", 1, 1), values = 0;
     int64_t seq = import_count(in, POLICY "max_total_sequence_length", 1, 0), longest = import_count(in, GEN "max_new_tokens", 1, seq);
     json_t *response = NULL;
+    double prompt = 0;
 
     if (prompts == 0)
         import_refuse(in, a == PPO ? "ppo.num_prompts_per_step" : "grpo.num_prompts_per_step", "a whole number from 1 on");
     int64_t window = import_count(in, VLLM "max_model_len", 1, seq), most = window < seq ? window : seq;
     longest = longest < most ? longest : most;
-    int64_t asked = import_longest(in);
-    if (in->failed || engine_refuses(in) < 0 || import_response(in, longest, &response) < 0)
+    if (in->failed || engine_refuses(in) < 0 || import_lengths(in, longest, seq, POLICY "max_total_sequence_length", &response, &prompt) < 0)
         return NULL;
     int64_t ahead = nemo_steps_ahead(in, a == PPO, prompts);
     if (ahead > 0 && !apart)
@@ -610,7 +610,7 @@ static json_t *rl(struct importing *in, enum algorithm a, const struct cluster *
         json_decref(response);
         return NULL;
     }
-    json_t *doc = import_document(in, "NeMo-RL", prompts * n, n, seq - (asked > 0 && asked < longest ? asked : longest), response);
+    json_t *doc = import_document(in, "NeMo-RL", prompts * n, n, (int64_t)prompt, response);
     if (ahead > 0)
         json_object_update_new(doc, json_pack("{s:b, s:I}", "asynchronous", 1, "ahead", (json_int_t)ahead));
     return doc;
@@ -663,13 +663,14 @@ static json_t *planned(struct importing *in)
     int64_t apart = generates ? engine_gpus(in, &all) : 0;
     if (apart < 0)
         return NULL;
-    nemo_tell_unknown(in);
     if (all.nodes > 1 && !strncmp(all.gpu.name, "gb", 2))
         notes_add(in->notes, "--cluster: a network joins these nodes; where NVLink does (NVL72), write %" PRId64 "x%s", all.world_size, all.gpu.name);
     unread_ranks(in->notes, "cluster", import_count(in, "cluster.gpus_per_node", 1, 0) * import_count(in, "cluster.num_nodes", 1, 1), all.world_size);
     if (apart)
         in->cluster = part = phases_part_of(&all, all.world_size - apart);
-    json_t *doc = read_policy(in, a == DPO || a == RM ? 2 : 1) < 0 ? NULL : generates ? rl(in, (enum algorithm)a, &all, apart) : trained(in, (enum algorithm)a);
+    int read = read_policy(in, a == DPO || a == RM ? 2 : 1);
+    nemo_tell_unknown(in);
+    json_t *doc = read < 0 ? NULL : generates ? rl(in, (enum algorithm)a, &all, apart) : trained(in, (enum algorithm)a);
     json_decref(part);
     return doc;
 }

@@ -43,7 +43,7 @@ static const struct { const char *section, *keys; } known[] = {
                              "!moe_enable_deepep !moe_flex_dispatcher_backend !moe_hybridep_num_sms !moe_router_load_balancing_type !first_last_layers_bf16 !num_layers_at_start_in_bf16 "
                              "!num_layers_at_end_in_bf16 !transformer_impl !use_fused_weighted_squared_relu !freeze_config !moe_router_num_groups !moe_router_group_topk "
                              "-moe_grouped_gemm -calculate_per_token_loss -moe_aux_loss_coeff -moe_router_enable_expert_bias "           /* NeMo-RL reads none of these */
-                             "-_override_ -checkpoint -clear_memory_caches_before_refit -converter_type -cp_normalize -cuda_graph_modules -cuda_graph_warmup_steps -defer_fp32_logits "
+                             "-_override_ -checkpoint -clear_memory_caches_before_refit -converter_type -cp_normalize -cuda_graph_modules -cuda_graph_warmup_steps defer_fp32_logits "
                              "-do_not_average_loss -empty_unused_memory_level -force_reconvert_from_hf -freeze_sound_encoder -freeze_sound_projection -freeze_vision_model "
                              "-freeze_vision_projection -fused_linear_logprobs_chunk_size -moe_per_layer_logging -moe_router_bias_update_rate -mtp_detach_heads "
                              "-mtp_loss_scaling_factor -mtp_use_repeated_layer -offload_modules -pipeline_dtype -radio_force_cpe_eval_mode -scale_loss_by_dp_cp_size -scheduler "
@@ -55,7 +55,7 @@ static const struct { const char *section, *keys; } known[] = {
     { "policy.megatron_cfg.distributed_data_parallel_config", " grad_reduce_in_fp32 overlap_grad_reduce overlap_param_gather use_custom_fsdp -data_parallel_sharding_strategy "
                                                               "-average_in_collective " },                      /* false whatever it says */
     { "policy.megatron_cfg.fp8_cfg", " enabled fp8 fp8_recipe fp8_param -force_clear_fp8_caches " },
-    { "policy.generation", " backend max_new_tokens -temperature -top_p -top_k -val_temperature -val_top_p -val_top_k -stop_token_ids -stop_strings -bad_words -mcore_generation_config "
+    { "policy.generation", " backend max_new_tokens -temperature top_p top_k -val_temperature -val_top_p -val_top_k -stop_token_ids -stop_strings -bad_words -mcore_generation_config "
                            "vllm_cfg vllm_kwargs colocated -port_range_low -port_range_high -trtllm_cfg -trtllm_kwargs -sglang_cfg -dynamo_cfg quant_cfg real_quant "
                            "-real_quant_export_cpu_offload -real_quant_ignore -use_async_rollouts !refit_transport -refit_cfg -model_name " },
     { "policy.generation.colocated", " enabled resources " },
@@ -150,6 +150,9 @@ char nemo_class(const char *section, const char *key)
 /* Is the section of the other worker, which is not there? */
 static bool is_off(const json_t *section) { return json_is_false(json_object_get(section, "enabled")); }
 
+/* Keys of mixtures, which the usual files have for every model, ask nothing of a policy without experts. */
+static bool is_of_mixtures(const struct importing *in, const char *key) { return !strncmp(key, "moe_", 4) && in->actor.model.experts == 0; }
+
 /* Of a section and those in it what NeMo-RL has not, and what no plan has. */
 static void tell_section(struct importing *in, struct unread *left, const char *section, const json_t *v)
 {
@@ -161,7 +164,7 @@ static void tell_section(struct importing *in, struct unread *left, const char *
         snprintf(at, sizeof at, "%.140s%s%.50s", section, *section ? "." : "", key);
         if (!class)
             notes_add(in->notes, "%s: not known: is it spelt right?", at);
-        else if (class == '!' && !unread_asks_nothing(each) && !is_off(v))
+        else if (class == '!' && !unread_asks_nothing(each) && !is_off(v) && !is_of_mixtures(in, key))
             unread_add(left, at, NULL, false);
         else
             tell_section(in, left, at, each);
@@ -220,6 +223,18 @@ int nemo_environment(struct importing *in, const char *path, struct plan *p)
     return environment_check(p, in->f->path);
 }
 
+/* The trainer filters logits as the engine does, in each forward (algorithms/logits_sampling_utils.py: need_top_k_or_top_p_filtering()): for top_p it sorts each
+ * token's vocabulary in fp32. */
+static int refuses_filters(struct importing *in)
+{
+    double k = import_number(in, GEN "top_k", -1), p = import_number(in, GEN "top_p", 1);
+
+    if (in->failed || (k <= 0 && p == 1))
+        return in->failed ? -1 : 0;
+    return fail("%s: " GEN "%s: %g: log-probabilities of filtered logits, for which each token's vocabulary is sorted or searched in each forward, are not planned: "
+                "with top_k: null and top_p: 1.0 they are whole", in->f->path, k > 0 ? "top_k" : "top_p", k > 0 ? k : p);
+}
+
 int nemo_refuses_beside(struct importing *in)
 {
     static const struct { const char *path, *why; } never[] = {
@@ -242,5 +257,5 @@ int nemo_refuses_beside(struct importing *in)
         if (v && !unread_asks_nothing(v))
             return fail("%s: %s: %s", in->f->path, never[i].path, never[i].why);
     }
-    return 0;
+    return refuses_filters(in);
 }

@@ -1,7 +1,7 @@
 /* phases_nemo_megatron.c -- NeMo-RL's policy on Megatron-LM: the sections that a config of Megatron-Bridge would have, for the import of those
  * (nemo_rl/models/megatron/setup.py: _apply_parallelism_config() to _create_megatron_config(), August 2026).
  *
- * Log-probabilities are taken from the logits by its own code, and no loss of Megatron-LM's is fused.  Gradient buffers are freed, not moved,
+ * Log-probabilities are taken from the logits by its own code (note_loss()), and no loss of Megatron-LM's is fused.  Gradient buffers are freed, not moved,
  * outside of updates (models/policy/workers/megatron_policy_worker.py: offload_before_refit(), prepare_for_lp_inference()).  What
  * move_optimizer() moves is the optimizer's state: with use_precision_aware_optimizer weights in fp32 are in it, else they stay on the GPU. */
 #include "sim/plan/phases_nemo.h"
@@ -169,6 +169,20 @@ static json_t *sections_of(struct importing *in, const struct model *is, int64_t
     return all;
 }
 
+/* DistributedLogprob.forward() (distributed/model_utils.py) has logits, their log-softmax and its exponentials in fp32 at once, and with defer_fp32_logits
+ * those of 16 bits too; the plan has Megatron-LM's, which makes its one copy in fp32 beside the logits of 16 bits and works in it. */
+static void note_loss(struct importing *in, const struct plan *p)
+{
+    double copy = 4e-9 * (double)(p->micro_batch * plan_rank_seq(p)) * (double)p->model.vocab / (double)p->parallel.tensor;
+    bool chunks = import_count(in, "policy.logprob_chunk_size", 1, 0) > 0 || import_flag(in, CFG "use_fused_linear_logprobs", false);
+    char more[160] = "";
+
+    if (!chunks)
+        snprintf(more, sizeof more, "; NeMo-RL's log-probabilities have up to %.2g GB more on the last stage at their largest moment, in further copies of logits",
+                 (import_flag(in, CFG "defer_fp32_logits", false) ? 2.0 : 1.5) * copy);
+    notes_add(in->notes, "policy.megatron_cfg: read are the keys that Megatron-LM's step depends on; the loss is planned as Megatron-LM's own, from logits in fp32%s", more);
+}
+
 /* `own`: the model is the one that the section names, whatever --model says. */
 static int open_on(struct importing *in, bool own, struct plan *p)
 {
@@ -211,7 +225,7 @@ int nemo_megatron(struct importing *in, int64_t samples, int64_t micro, bool own
     }
     *out = p;
     if (!own)
-        notes_add(in->notes, "policy.megatron_cfg: read are the keys that Megatron-LM's step depends on; the loss is planned as Megatron-LM's own, from logits in fp32");
+        note_loss(in, out);
     if (import_flag(in, CFG "use_fused_linear_logprobs", false))
         notes_add(in->notes, CFG "use_fused_linear_logprobs: log-probabilities in chunks keep less than the plan counts");
     return 0;

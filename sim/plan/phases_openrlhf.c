@@ -346,8 +346,12 @@ static int lengths(struct importing *in, int64_t *seq, int64_t *prompt, json_t *
     if (longest < 1 || longest >= *seq)
         return fail("%s: %s: %s: how many of the %" PRId64 " tokens of a sample a response may have: --response MEAN,LONGEST says it", in->f->path, names[LONGEST][0],
                     longest < 1 ? "not given" : "leaves no prompt", *seq);
-    *prompt = *seq - longest;
-    return import_response(in, longest, response);
+    int64_t asked = import_longest(in), left = *seq - longest;
+    double said = (double)left;
+    int rc = is_old(in) ? import_response(in, longest, response) :
+             import_lengths(in, longest, left + (asked ? asked : longest), names[LENGTH][0], response, &said);
+    *prompt = (int64_t)said;
+    return rc;
 }
 
 /* Who is beside the actor. */

@@ -272,16 +272,13 @@ static json_t *run(struct importing *in, const struct cluster *all)
     int64_t most = import_count(in, ORCH "train.sampling.max_completion_tokens", 1, seq), window = import_count(in, VLLM "max_model_len", 1, seq);
     int64_t n = import_count(in, ORCH "group_size", 1, 1), cp = import_count(in, "trainer.model.cp", 1, 1), limit = window < seq ? window : seq;
     json_t *response = NULL, *part, *doc;
+    double prompt = 0;
 
     if (samples && tokens)
         import_refuse(in, ORCH "token_batch_size", "only one of batch_size and token_batch_size");
-    if (check_split(in, &s, all) < 0 || import_response(in, most < limit ? most : limit, &response) < 0)
+    if (check_split(in, &s, all) < 0 || import_lengths(in, most < limit ? most : limit, limit, "seq_len", &response, &prompt) < 0)
         return NULL;
-    double mean = json_number_value(json_object_get(response, "mean")), longest = json_number_value(json_object_get(response, "longest"));
-    double prompt = in->prompt >= 0 ? in->prompt : (double)limit - longest;
-    if (in->prompt < 0)
-        notes_add(in->notes, "prompts' lengths are not in the file: taken as %g tokens, what seq_len leaves beside the longest response: --response "
-                             "MEAN,LONGEST,PROMPT says otherwise", prompt);
+    double mean = json_number_value(json_object_get(response, "mean"));
     samples = samples ? samples : (int64_t)fmax(1, (double)tokens / (prompt + mean));
     if (samples % n)
         import_refuse(in, ORCH "group_size", "a divisor of batch_size");

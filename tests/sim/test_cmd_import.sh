@@ -164,6 +164,11 @@ check 'a condition on what the script sets is decided' "$(
     sed 's/^torchrun/DTYPE=fp8\nif [ "$DTYPE" = fp8 ]; then TRAINING_ARGS+=" --fp8-format hybrid"; fi\ntorchrun/' "$tmp/pretrain.sh" >"$tmp/fp8.sh"
     reads "$tmp/fp8.sh" 2x8xh100
     has '"fp8_format": "hybrid"')"
+check 'a variable whose value the job sets is told where it may matter, and not where none does' "$(
+    sed 's/^torchrun/export WANDB_PROJECT=run-$RUN HF_HOME=$DATA\nexport NCCL_ALGO=$CHOICE\ntorchrun/' "$tmp/pretrain.sh" >"$tmp/vars.sh"
+    reads "$tmp/vars.sh" 2x8xh100 --model llama-3.1-8b
+    said 'NCCL_ALGO is not in the plan: the file does not say its value'
+    grep 'WANDB_PROJECT\|HF_HOME' "$tmp/err")"
 printf 'MODULE=llama3 CONFIG=llama3_70b ./run_train.sh\n' >"$tmp/run.sh"
 # Options of 0.2.2, whose sections have dashes: read back as the plan that they were written from.
 check 'what is exported for torchtitan 0.2.2 is read as the same plan' "$(
@@ -393,12 +398,14 @@ check "8-bit products are in the summary" "$(
     said 'bf16 with fp8 (hybrid)')"
 # A block of Llama 3.2 1B has 2048 x (2 x 2048 + 2 x 512 + 3 x 8192) weights and two norms, in 16 bits.  Qwen3 30B: 48 routers of 128 experts, 8 of a token,
 # for 2048 tokens; 48 x 128 x 3 x 2048 x 768 weights of experts over 8 GPUs, two bytes each, and four for gradients.  Adapters of rank 8 on all seven layers
-# of 16 blocks, whose outputs are 7 x 8 numbers of 8 x 512 tokens.
+# of 16 blocks, whose outputs are 7 x 8 numbers of 8 x 512 tokens.  gpt-oss 20B: 24 blocks of 64 heads, 32 samples of 4096 x 4096 scores of two bytes.
 check "Automodel: what a plan has not is told with its size" "$(
     reads tests/golden/forms/automodel/llama3_2_1b_squad.yaml 8xh100 --seq 512
     said 'up to 0.12 GB more than is planned, and a gather less'
     reads tests/golden/forms/automodel/qwen3_moe_te_remainders.yaml 8xh100
     said 'logits and choices of routers are kept, not recomputed: 0.033 GB a micro-batch' && said 'about 22 GB more than that'
+    reads tests/golden/forms/automodel/gpt_oss_20b.yaml 8xh100 --seq 4096
+    said "keep them: an upper bound of memory and time, of 1649 GB a micro-batch more"
     reads tests/golden/forms/automodel/llama3_2_1b_squad_peft.yaml 8xh100 --seq 512
     said "A's outputs are made again in backward: the plan keeps them: 0.0073 GB more")"
 finish

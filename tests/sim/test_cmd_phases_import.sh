@@ -191,6 +191,12 @@ PY
     says 'vllm.num_engines: not given' "$tmp/ppo.sh" --set vllm.num_engines=0
     says 'rollout.max_new_tokens: not given' "$tmp/ppo.sh" --set rollout.max_new_tokens=null
     ask "$tmp/ppo.sh" 0 --set rollout.max_new_tokens=null --response 300,1024
+    # prompts are in the data, and older options have a length for them
+    holds "d['plan']['prompt'] == 1024"
+    grep -q "prompts' lengths are not in the file: taken as 1024 tokens, what data.max_len leaves" "$tmp/err" || echo 'prompts are silent'
+    ask "$tmp/ppo.sh" 0 --response 300,1024,200
+    holds "d['plan']['prompt'] == 200"
+    says 'this file says how long prompts are' "$tmp/old.sh" --response 300,1024,200
     "$dpxplan" phases "$tmp/ppo.sh" --cluster 8xh100 --set rolout=1 2>&1 >"$tmp/out" | grep -q 'rolout: not known' || echo 'a misspelt option is not told'
 }
 check 'OpenRLHF: each model is a process, sections or none' "$(openrlhf)"
@@ -344,6 +350,36 @@ nemo() {
     says 'grpo.async_grpo.enabled: NeMo-RL has it' "$tmp/base.yaml" --set grpo.async_grpo.enabled=true
     says 'beside sequence_packing' "$tmp/base.yaml" --set policy.dynamic_batching.enabled=true
     says 'max_model_len' "$tmp/base.yaml" --set policy.generation.vllm_cfg.max_model_len=other
+    # the file does not say how long prompts are: 512 of a sample less the longest response's 400, unless one does; 512 samples of 250 tokens on average fill 63 rows
+    # of 2048 or more, in eight ranks
+    ask "$tmp/base.yaml" 0 --response 200,400
+    holds "d['plan']['prompt'] == 112"
+    grep -q "prompts' lengths are not in the file: taken as 112 tokens, what policy.max_total_sequence_length leaves" "$tmp/err" || echo 'prompts are silent'
+    ask "$tmp/base.yaml" 0 --response 200,400,50
+    holds "d['plan']['prompt'] == 50 and 8 <= phase['log-probs']['times'] < 10"
+    grep -q "prompts' lengths" "$tmp/err" && echo 'prompts of --response are told as taken'
+    says 'shorter than a prompt and the longest response, 513' "$tmp/base.yaml" --response 200,400,113
+    # the trainer filters logits as the engine does (algorithms/logits_sampling_utils.py: need_top_k_or_top_p_filtering())
+    ask "$tmp/base.yaml" 0 --response 200,400 --set policy.generation.top_k=null policy.generation.top_p=1.0
+    ask "$tmp/base.yaml" 0 --response 200,400 --set policy.generation.top_k=-1
+    for yaml in base megatron ppo; do
+        says 'generation.top_k: 50: log-probabilities of filtered logits' "$tmp/$yaml.yaml" --set policy.generation.top_k=50
+        says 'generation.top_p: 0.9: log-probabilities of filtered logits' "$tmp/$yaml.yaml" --set policy.generation.top_p=0.9
+    done
+    # a key of mixtures asks nothing of a dense model
+    for model in Qwen/Qwen2.5-1.5B Qwen/Qwen3-30B-A3B; do
+        "$dpxplan" phases "$tmp/megatron.yaml" --cluster 4x8xh100 --response 200,400 --set policy.model_name=$model policy.megatron_cfg.moe_router_load_balancing_type=aux_loss >"$tmp/out" 2>"$tmp/err"
+        grep -c 'no plan: .*moe_router_load_balancing_type' "$tmp/err"
+    done >"$tmp/counts"
+    [ "$(tr '\n' ' ' <"$tmp/counts")" = '0 1 ' ] || { echo 'moe_router_load_balancing_type of a dense model and a mixture:'; cat "$tmp/counts"; }
+    # 4 x 512 x 151,936 logits of 4 bytes: three copies, with defer_fp32_logits one of 16 bits more, where Megatron-LM's loss has one and the 16 bits
+    # (distributed/model_utils.py: DistributedLogprob); in chunks none of them
+    ask "$tmp/megatron.yaml" 0 --response 200,400
+    grep -q 'up to 1.9 GB more on the last stage' "$tmp/err" || echo 'copies of logits are not told'
+    ask "$tmp/megatron.yaml" 0 --response 200,400 --set policy.megatron_cfg.defer_fp32_logits=true
+    grep -q 'up to 2.5 GB more on the last stage' "$tmp/err" || echo 'copies of logits beside those of 16 bits are not told'
+    ask "$tmp/megatron.yaml" 0 --response 200,400 --set policy.megatron_cfg.defer_fp32_logits=true policy.logprob_chunk_size=128
+    grep -q 'further copies' "$tmp/err" && echo 'chunks have copies of all logits'
     "$dpxplan" phases "$tmp/base.yaml" --cluster 8xh100 --set policy.train_micro_batchsize=2 2>&1 >"$tmp/out" | grep -q 'policy.train_micro_batchsize: not known' || echo 'a misspelt key is not told'
     says 'one of them must be true' "$tmp/base.yaml" --set policy.megatron_cfg.enabled=true
     says 'one of them must be true' "$tmp/base.yaml" --set policy.dtensor_cfg.enabled=false
@@ -524,7 +560,6 @@ primerl() {
     refuses 'say on which GPUs' reverse
     refuses 'tensor_parallel_size: 4 does not divide 6' alphabet --cluster 8xh100 --set inference.vllm.tensor_parallel_size=4
     refuses 'not a mean and a longest' reverse --cluster 2xh100 --response 60,128,-1
-    says 'this file says how long prompts are' "$tmp/ppo.yaml" --response 100,200,300
     refuses 'inference: left out' reverse --cluster 2xh100 --set inference=None
     refuses 'only write are not planned' nodes --cluster 4x8xh100 --set inference.deployment.type=disaggregated
     refuses 'nixl: filesystem and nccl' nodes --cluster 4x8xh100 --set weight_broadcast.type=nixl
