@@ -109,7 +109,7 @@ void clock_held_jump(struct actor *a, const struct held_now *now, const struct h
 
     if (!h)
         return;
-    int64_t left = times * (now->live - then->live), most = then->most;
+    int64_t left = times * (now->live + now->unsettled - then->live - then->unsettled), most = then->most;
     h->lost |= now->unsettled != then->unsettled || fabs(now->until - then->until - by) > SAME * now->until;
     h->peak = left > 0 && most + left > h->peak ? most + left : h->peak;
     for (int level = 0; level < DEPTH; level++)

@@ -464,7 +464,8 @@ static int64_t held_by(const struct memory_verdict *m, int64_t steady)
     return m->ledger.peak.sched != SCHED_STEADY && m->needed > held ? m->needed : held;
 }
 
-/* The same of every stage: by the clock; where it does not know, of entries that are kept; as allocated where these are too many. */
+/* The same of every stage: by the clock; where it does not know, of entries that are kept; where these are too many as allocated, or what the
+ * clock saw, if that is more. */
 static int held_of_stages(const struct step *st, const struct evaluation *e, const struct timeline *lines, int64_t *out)
 {
     struct run *kept = NULL;
@@ -482,8 +483,10 @@ static int held_of_stages(const struct step *st, const struct evaluation *e, con
         int64_t at;
         if (all)
             out[i] = held_by(m, lines[i].held_peak);
+        else if (rc == 0 && kept[i].n > 0)
+            out[i] = held_by(m, held_peak(st->role[i].s, &kept[i], &at));
         else
-            out[i] = rc == 0 && kept[i].n > 0 ? held_by(m, held_peak(st->role[i].s, &kept[i], &at)) : m->needed;
+            out[i] = held_by(m, lines[i].held_peak) > m->needed ? held_by(m, lines[i].held_peak) : m->needed;
         if (kept)
             run_free(&kept[i]);
     }

@@ -144,13 +144,22 @@ static int check_key(const struct sweep *s, const char *typed, const char *key)
     return fail("--over %s: a search chooses it; give a PLAN.json to vary it", typed);
 }
 
-/* A key that is an axis already, or a cluster beside a part of it: one of them would win. */
+/* Of a link's rate without its unit. */
+static size_t without_unit(const char *key)
+{
+    const char *unit = strstr(key, ".gb_per_s");
+
+    unit = unit ? unit : strstr(key, ".gbit_per_s");
+    return unit ? (size_t)(unit - key) : strlen(key);
+}
+
+/* A key that is an axis already, in this unit or another, or a cluster beside a part of it: one of them would win. */
 static int check_alone(const struct sweep *s, const struct opt_pairs *over, int last, const char *key)
 {
     for (int i = 0; i < last; i++) {
         char other[96];
         plan_source_split(over->at[i], other, sizeof other);
-        if (!strcmp(other, key))
+        if (without_unit(other) == without_unit(key) && !strncmp(other, key, without_unit(key)))
             return fail("--over %s: it is an axis twice; give all values in one: %s=1,2,4", s->axis[last].key, s->axis[last].key);
         if (plan_value_is_cluster(key) && plan_value_is_cluster(other) && (!strcmp(key, "cluster") || !strcmp(other, "cluster")))
             return fail("--over %s beside --over %s: a cluster says both; vary one of them", s->axis[i].key, s->axis[last].key);

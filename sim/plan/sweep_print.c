@@ -353,9 +353,11 @@ void sweep_json_row(const struct sweep *s, int64_t i, const struct sweep_row *r,
 
 void sweep_json_end(const struct sweep *s, int64_t done, FILE *to)
 {
-    char *frameworks = json_dumps(modelled_versions(), JSON_PRESERVE_ORDER);
+    json_t *versions = modelled_versions();
+    char *frameworks = json_dumps(versions, JSON_PRESERVE_ORDER);
 
     fprintf(to, "\n  ],\n  \"done\": %" PRId64 ",\n  \"of\": %" PRId64 ",\n  \"version\": \"%s\",\n  \"frameworks\": %s\n}\n", done, s->points,
             version_text(), frameworks);
+    json_decref(versions);
     free(frameworks);
 }

@@ -99,6 +99,8 @@ check 'axes that are none are refused' "$(
     refused 'beside' "$tmp/plan.json" --over nodes=1,2 cluster=8xh100,8xa100
     refused 'twice' "$tmp/plan.json" --over nodes=1,2 nodes=2,4
     refused 'twice' "$tmp/plan.json" --over nodes=1,2 cluster.nodes=2,4
+    refused 'twice' "$tmp/plan.json" --over network=100,200 cluster.inter.gb_per_s=25
+    refused 'twice' "$tmp/plan.json" --over cluster.inter.gb_per_s=25,50 network=200
     refused 'give --tokens' "$tmp/plan.json" --over nodes=1 --metric days
     refused 'give --price' "$tmp/plan.json" --over nodes=1 --metric cost --tokens 1T
     refused 'more than 0 days' "$tmp/plan.json" --over nodes=1 --days 0 --tokens 1T
