@@ -110,7 +110,7 @@ static const struct { const char *key, *why; } matters[] = {
     { "use_sonicmoe", "experts' kernels are not modelled" }, { "experts_implementation", "experts' kernels are not modelled" },
     { "use_distributed_optimizer", "Megatron-LM is not followed: import --megatron" },
     { "use_v1_kernels", "other kernels" }, { "use_kernels", "other kernels" }, { "freeze_vision_tower", "a vision tower is not modelled" },
-    { "full_finetune", "everything trains" }, { "liger_rms_norm_gated", "Liger-Kernel's norm is not modelled" },
+    { "liger_rms_norm_gated", "Liger-Kernel's norm is not modelled" },
     { "trl", "models beside the one that trains are not modelled" },
     { "adapter_name_or_path", "adapters that are there already" },
     { "lora_on_cpu", "adapters are loaded there first" }, { "peft", "how adapters begin (LoftQ)" },
@@ -169,6 +169,13 @@ static const struct { const char *key; enum recipe_form form; } alone[] = {
     { "loss_type", RECIPE_TRL }, { "use_flash_attn", RECIPE_TRL }, { "use_flash_attention_2", RECIPE_TRL }, { "packing_strategy", RECIPE_TRL },
     { "chat_template_format", RECIPE_TRL }, { "max_prompt_length", RECIPE_TRL }, { "num_iterations", RECIPE_TRL }, { "bnb_4bit_compute_dtype", RECIPE_TRL },
     { "bnb_4bit_quant_storage", RECIPE_TRL }, { "scale_rewards", RECIPE_TRL }, { "steps_per_generation", RECIPE_TRL },
+};
+
+/* Of open-r1's programs (src/open_r1/configs.py), whose trainers are TRL's: what is judged after training or rewarded in it, and names.  TRL has none. */
+static const char *const open_r1[] = {
+    "benchmarks", "callbacks", "overwrite_hub_revision", "push_to_hub_revision", "system_prompt", "num_completions_to_print", "repetition_n_grams",
+    "repetition_max_penalty", "code_language", "code_eval_test_batch_size", "code_eval_scoring_mode", "dataset_prompt_column", "parallel_code_exec_per_proc", "e2b_router_url", "morph_router_url", "code_provider",
+    "ioi_provider", "max_completion_len", "soft_punish_cache",
 };
 
 static bool is_silent(const char *key, enum recipe_form form)
@@ -261,11 +268,12 @@ void recipe_list_rest(const json_t *config, enum recipe_form form, struct notes 
     json_t *v;
 
     json_object_foreach((json_t *)(uintptr_t)config, key, v) {
-        bool known = why_it_matters(key) || is_silent(key, form);
+        bool silent_here = is_silent(key, form) || (form == RECIPE_TRL && unread_is_among(key, open_r1, sizeof open_r1 / sizeof *open_r1));
+        bool known = why_it_matters(key) || silent_here;
         if (is_read(config, form, key))
             continue;
         if (!known || !unread_asks_nothing(v))
-            unread_add(&u, key, is_plain_stage(key, v) ? NULL : why_it_matters(key), is_silent(key, form));
+            unread_add(&u, key, is_plain_stage(key, v) ? NULL : why_it_matters(key), silent_here);
         if (known)
             list_within(&u, key, v);
     }

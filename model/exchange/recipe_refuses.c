@@ -142,18 +142,24 @@ static int check_own_model(const json_t *config, enum recipe_form form, const ch
     return 0;
 }
 
-/* Adapters that a script of somebody's own asks for in keys that are not TRL's, or in TRL's without the one that turns them on. */
+/* Adapters that a script of somebody's own asks for in keys that are not TRL's, or in TRL's without the one that turns them on.  qlora.py packs weights and trains
+ * adapters unless full_finetune is true, and then has an optimizer, a batch and checkpoints of its own where the file says none: its keys tell that it runs. */
 static int check_own_adapters(const json_t *config, enum recipe_form form, const char *where)
 {
-    static const char *const own[] = { "use_lora", "q_lora", "use_qlora", "qlora", "lora_enable", "enable_lora", "lora", "peft", "use_adapter", "lora_weight_path",
-                                       "bits", "double_quant", "quant_type", "source_max_len" };       /* qlora.py's: its weights are packed unless told */
+    static const char *const own[] = { "use_lora", "q_lora", "use_qlora", "qlora", "lora_enable", "enable_lora", "lora", "peft", "use_adapter", "lora_weight_path" };
+    static const char *const qloras[] = { "full_finetune", "bits", "double_quant", "quant_type", "adam8bit", "source_max_len", "target_max_len", "max_memory_MB",
+                                          "train_on_source", "do_mmlu_eval", "mmlu_split", "mmlu_dataset" };
     static const char *const without[] = { "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save" };
+    const char *first = NULL;
 
     if (form != RECIPE_TRL && form != RECIPE_TRANSFORMERS)
         return 0;
-    for (size_t i = 0; i < COUNT(own); i++)
-        if (asks(config, own[i]))
-            return fail("%s: %s: a key of a script's own, whose adapters are not read: TRL's use_peft, lora_r and lora_target_modules are", where, own[i]);
+    for (size_t i = 0; i < COUNT(own) && !first; i++)
+        first = asks(config, own[i]) ? own[i] : NULL;
+    for (size_t i = 0; i < COUNT(qloras) && !first; i++)
+        first = json_object_get(config, qloras[i]) ? qloras[i] : NULL;
+    if (first)
+        return fail("%s: %s: a key of a script's own, whose adapters are not read: TRL's use_peft, lora_r and lora_target_modules are", where, first);
     if (json_object_get(config, recipe_key(config, RECIPE_TRL, SAYS_ADAPTS)))
         return 0;
     for (size_t i = 0; i < COUNT(without); i++)

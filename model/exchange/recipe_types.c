@@ -1,19 +1,23 @@
 /* recipe_types.c -- see recipe_types.h.  transformers 5.24 (TrainingArguments), TRL 1.16, LLaMA-Factory (hparams), axolotl (utils/schemas).
  *
- * Keys whose readers refuse nonsense themselves (numbers of batches, lengths, ranks of adapters) have no row. */
+ * Keys whose readers refuse nonsense themselves have no row, but for numbers that must be whole as they are written: argparse takes no 1e3 for an int.
+ * SWITCH, WHOLE and NUMBER are of keys that the plan has not, or that say nothing of a step: there may stand a variable that nobody has set, and behind a
+ * command's value what the shell makes of the rest of its line. */
 #include "model/exchange/recipe_types.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 
-enum kind { FLAG, TEXT, COUNT_OF, AMOUNT, LIST, MAP, WORD };
+enum kind { FLAG, TEXT, COUNT_OF, AMOUNT, LIST, MAP, WORD, UNBROKEN, SWITCH, WHOLE, NUMBER };
 
 #define IN(form) (1u << (form))
 #define ALL      (IN(RECIPE_TRANSFORMERS) | IN(RECIPE_FACTORY) | IN(RECIPE_AXOLOTL) | IN(RECIPE_TRL))
 #define TRAINERS (IN(RECIPE_TRANSFORMERS) | IN(RECIPE_FACTORY) | IN(RECIPE_TRL))
 
-static const char *const kinds[] = { "true or false", "a word", "a whole number from 1 on", "a number from 0 on", "a list of names", "a mapping", "one of" };
+static const char *const kinds[] = { "true or false", "a word", "a whole number from 1 on", "a number from 0 on", "a list of names", "a mapping", "one of",
+                                    "a whole number", "true or false", "a whole number", "a number" };
 
 static const struct { const char *path; unsigned forms; enum kind kind; const char *words; } rows[] = {
     { "model_name_or_path", TRAINERS, TEXT, NULL }, { "base_model", IN(RECIPE_AXOLOTL), TEXT, NULL },
@@ -55,6 +59,30 @@ static const struct { const char *path; unsigned forms; enum kind kind; const ch
     { "ray_num_workers", IN(RECIPE_AXOLOTL) | IN(RECIPE_FACTORY), COUNT_OF, NULL }, { "num_processes", IN(RECIPE_TRL), COUNT_OF, NULL },
     { "block_size", IN(RECIPE_TRANSFORMERS), COUNT_OF, NULL }, { "model_max_length", IN(RECIPE_TRANSFORMERS), COUNT_OF, NULL },
     { "max_completion_length", IN(RECIPE_TRL), COUNT_OF, NULL }, { "max_prompt_length", IN(RECIPE_TRL), COUNT_OF, NULL },
+    { "max_length", IN(RECIPE_TRL), UNBROKEN, NULL }, { "max_seq_length", IN(RECIPE_TRL), UNBROKEN, NULL }, { "cutoff_len", IN(RECIPE_FACTORY), UNBROKEN, NULL },
+    { "per_device_train_batch_size", TRAINERS, UNBROKEN, NULL }, { "gradient_accumulation_steps", TRAINERS, UNBROKEN, NULL },
+    { "lora_r", IN(RECIPE_TRL), UNBROKEN, NULL }, { "lora_rank", IN(RECIPE_FACTORY), UNBROKEN, NULL }, { "lora_alpha", IN(RECIPE_TRL) | IN(RECIPE_FACTORY), UNBROKEN, NULL },
+    { "quantization_bit", IN(RECIPE_FACTORY), UNBROKEN, NULL },
+    { "use_unsloth", IN(RECIPE_FACTORY), SWITCH, NULL }, { "use_unsloth_gc", IN(RECIPE_FACTORY), SWITCH, NULL }, { "neat_packing", IN(RECIPE_FACTORY), SWITCH, NULL },
+    { "packing", IN(RECIPE_FACTORY), SWITCH, NULL }, { "shift_attn", IN(RECIPE_FACTORY), SWITCH, NULL }, { "upcast_layernorm", IN(RECIPE_FACTORY), SWITCH, NULL },
+    { "upcast_lmhead_output", IN(RECIPE_FACTORY), SWITCH, NULL }, { "resize_vocab", IN(RECIPE_FACTORY), SWITCH, NULL },
+    { "auto_find_batch_size", TRAINERS, SWITCH, NULL }, { "group_by_length", TRAINERS, SWITCH, NULL },
+    { "use_rslora", IN(RECIPE_FACTORY), SWITCH, NULL }, { "pissa_init", IN(RECIPE_FACTORY), SWITCH, NULL }, { "pissa_convert", IN(RECIPE_FACTORY), SWITCH, NULL },
+    { "pissa_iter", IN(RECIPE_FACTORY), WHOLE, NULL }, { "loraplus_lr_ratio", IN(RECIPE_FACTORY), NUMBER, NULL },
+    { "loraplus_lr_embedding", IN(RECIPE_FACTORY), NUMBER, NULL }, { "pref_beta", IN(RECIPE_FACTORY), NUMBER, NULL },
+    { "overwrite_cache", IN(RECIPE_FACTORY), SWITCH, NULL }, { "plot_loss", IN(RECIPE_FACTORY), SWITCH, NULL }, { "train_on_prompt", IN(RECIPE_FACTORY), SWITCH, NULL },
+    { "mask_history", IN(RECIPE_FACTORY), SWITCH, NULL }, { "max_samples", IN(RECIPE_FACTORY), WHOLE, NULL }, { "val_size", IN(RECIPE_FACTORY), NUMBER, NULL },
+    { "max_length", IN(RECIPE_FACTORY), WHOLE, NULL },
+    { "tf32", TRAINERS, SWITCH, NULL }, { "overwrite_output_dir", TRAINERS, SWITCH, NULL }, { "do_eval", TRAINERS, SWITCH, NULL },
+    { "remove_unused_columns", TRAINERS, SWITCH, NULL }, { "push_to_hub", TRAINERS, SWITCH, NULL }, { "load_best_model_at_end", TRAINERS, SWITCH, NULL },
+    { "save_only_model", TRAINERS, SWITCH, NULL }, { "bf16_full_eval", TRAINERS, SWITCH, NULL }, { "fp16_full_eval", TRAINERS, SWITCH, NULL },
+    { "disable_tqdm", TRAINERS, SWITCH, NULL }, { "max_steps", TRAINERS, WHOLE, NULL }, { "save_total_limit", TRAINERS, WHOLE, NULL }, { "seed", TRAINERS, WHOLE, NULL },
+    { "data_seed", TRAINERS, WHOLE, NULL }, { "ddp_timeout", TRAINERS, WHOLE, NULL }, { "per_device_eval_batch_size", TRAINERS, WHOLE, NULL },
+    { "eval_accumulation_steps", TRAINERS, WHOLE, NULL }, { "dataloader_num_workers", TRAINERS, WHOLE, NULL }, { "num_train_epochs", TRAINERS, NUMBER, NULL },
+    { "learning_rate", TRAINERS, NUMBER, NULL }, { "weight_decay", TRAINERS, NUMBER, NULL }, { "adam_beta1", TRAINERS, NUMBER, NULL },
+    { "adam_beta2", TRAINERS, NUMBER, NULL }, { "adam_epsilon", TRAINERS, NUMBER, NULL }, { "warmup_ratio", TRAINERS, NUMBER, NULL },
+    { "warmup_steps", TRAINERS, NUMBER, NULL }, { "logging_steps", TRAINERS, NUMBER, NULL }, { "save_steps", TRAINERS, NUMBER, NULL },
+    { "eval_steps", TRAINERS, NUMBER, NULL },
 };
 
 static const json_t *value_at(const json_t *config, const char *path)
@@ -79,6 +107,33 @@ static bool has_word(const char *words, const char *word)
     return false;
 }
 
+static bool is_whole(const char *s)
+{
+    s += *s == '-';
+    return *s && strspn(s, "0123456789") == strlen(s);
+}
+
+static bool is_number(const char *s)
+{
+    char *end;
+
+    strtod(s, &end);
+    return end > s && *end == '\0';
+}
+
+/* transformers' parser takes these words for a bool (hf_argparser.py, string_to_bool()). */
+static bool fits_idle(const json_t *said, enum kind kind)
+{
+    const json_t *v = json_is_array(said) ? json_array_get(said, 0) : said;
+    const char *s = json_string_value(v);
+
+    if (s && strpbrk(s, "${"))
+        return true;
+    if (kind == SWITCH)
+        return s ? has_word("true false True False yes no t f y n 1 0", s) : json_is_boolean(v) || (json_is_integer(v) && json_integer_value(v) >> 1 == 0);
+    return kind == WHOLE ? (s ? is_whole(s) : json_is_integer(v)) : s ? is_number(s) : json_is_number(v);
+}
+
 static bool fits(const json_t *v, enum kind kind, const char *words)
 {
     const char *s = json_string_value(v);
@@ -91,13 +146,19 @@ static bool fits(const json_t *v, enum kind kind, const char *words)
     case COUNT_OF:
         return (json_is_integer(v) && json_integer_value(v) > 0) || (s && *s && strspn(s, "0123456789") == strlen(s));
     case AMOUNT:
-        return s ? *s && strspn(s, "0123456789.eE+-") == strlen(s) && *s != '-' : json_is_number(v) && json_number_value(v) >= 0;
+        return s ? is_number(s) && *s != '-' : json_is_number(v) && json_number_value(v) >= 0;
     case LIST:
         return json_is_array(v);
     case MAP:
         return json_is_object(v);
     case WORD:
         return json_is_boolean(v) ? has_word(words, json_is_true(v) ? "true" : "false") : s && has_word(words, s);
+    case UNBROKEN:                              /* what is no number at all is its reader's */
+        return s ? is_whole(s) || !is_number(s) : !json_is_real(v);
+    case SWITCH:
+    case WHOLE:
+    case NUMBER:
+        return fits_idle(v, kind);
     }
     return false;
 }
@@ -124,8 +185,17 @@ static int check_losses(const json_t *config, const char *where)
     return 0;
 }
 
+static bool is_on(const json_t *config, const char *key)
+{
+    const json_t *v = json_object_get(config, key);
+
+    return json_is_true(v) || (json_is_string(v) && !strcmp(json_string_value(v), "true"));
+}
+
 int recipe_check_types(const json_t *config, enum recipe_form form, const char *where)
 {
+    if (form != RECIPE_AXOLOTL && is_on(config, "bf16") && is_on(config, "fp16"))         /* axolotl lets bf16 go before */
+        return fail("%s: bf16 and fp16: transformers stops (\"At most one of fp16 and bf16 can be True, but not both\")", where);
     if (form == RECIPE_TRL && check_losses(config, where) < 0)
         return -1;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -306,7 +306,7 @@ bool form_runs(const struct form_file *f, const char *program)
 /* `trl dpo` and TRL's own scripts say with their names what TRL's configs may not: which of its trainers it is. */
 static const char *trls_script(const char *word)
 {
-    static const char *const folders[] = { "trl/scripts/", "examples/scripts/", "trl/experimental/" };
+    static const char *const folders[] = { "trl/scripts/", "examples/scripts/", "trl/experimental/", "open_r1/" };
 
     for (size_t i = 0; word && i < sizeof folders / sizeof *folders; i++) {
         const char *in = strstr(word, folders[i]);

@@ -1,6 +1,8 @@
 /* form_trainer.c -- the forms that came before this room, which their own readers read: transformers' Trainer and what
  * wraps it (recipe.h), DeepSpeed's and accelerate's configs, torchtitan's and Megatron-LM's. */
+#include <ctype.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/fail.h"
 #include "model/exchange/accelerate.h"
@@ -67,6 +69,21 @@ static bool has_trainers_own(const json_t *doc)
     return false;
 }
 
+/* A script that is named after adapters (qlora.py, FastChat's train_lora.py; not explorations.py) trains them whatever options are left out. */
+static bool is_named_after_adapters(const struct form_file *f, const char *program)
+{
+    const char *slash = strrchr(program, '/'), *name = slash ? slash + 1 : program;
+
+    if (json_object_get(f->doc, recipe_key(f->doc, RECIPE_TRL, SAYS_ADAPTS)))
+        return false;
+    for (const char *at = name; *at; at++) {
+        const char *before = at > name && (at[-1] == 'q' || at[-1] == 'Q') ? at - 1 : at;
+        if (!strncasecmp(at, "lora", 4) && (before == name || !isalpha((unsigned char)before[-1])))
+            return true;
+    }
+    return false;
+}
+
 /* Whose command it is, and then values that no such program takes.  Options that TRL or LLaMA-Factory has are others' as well, who mean their own by them: a command of another program is theirs where all its options are.
  * transformers' TrainingArguments are made to stand beside a script's own options, which are told. */
 int form_check_program(const struct form_file *f)
@@ -75,6 +92,8 @@ int form_check_program(const struct form_file *f)
     const char *program = json_string_value(json_array_get(f->words, 0)), *other = NULL;
     bool asked = program && strncmp(program, "--", 2) && (form == RECIPE_TRL || form == RECIPE_FACTORY || form == RECIPE_TRANSFORMERS);
 
+    if (asked && form != RECIPE_FACTORY && is_named_after_adapters(f, program))
+        return fail("%s: %.80s: a script named after adapters, whose own are not read: TRL's use_peft, lora_r and lora_target_modules are", f->path, program);
     if (asked && !(form == RECIPE_TRANSFORMERS ? has_trainers_own(f->doc) : is_its_program(f, form, program)))
         other = recipe_first_unknown(f->doc, form);
     return other ? fail("%s: %.80s is no program of %s's, and --%.60s no option of it: what it trains, and how, is its own, and is not read", f->path, program,

@@ -182,6 +182,8 @@ static bool says_nothing(const char *path)
         "fsdp_sync_module_states", "sync_module_states", "hysteresis", "initial_scale_power", "loss_scale*", "min_loss_scale", "auto_cast",
         "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "stage3_gather_16bit_weights_on_model_save", "gather_16bit_weights_on_model_save",
         "steps_per_print", "wall_clock_breakdown",
+        "benchmarks", "callbacks", "push_to_hub_revision", "system_prompt", "reward_funcs", "code_*", "e2b_router_url", "parallel_code_exec_per_proc",
+        "num_completions_to_print",                                                 /* open-r1's: what is judged, and where */
     };
     const char *last = strrchr(path, '.') ? strrchr(path, '.') + 1 : path;
 
@@ -321,9 +323,151 @@ static void nonsense_is_never_taken(void **state)
     assert_int_equal(silent, 0);
 }
 
+/* ---- values at which the frameworks' parsers stop, in a command and in a file ---- */
+
+enum { TRAINER = 1, TRL = 2, FACTORY = 4, EACH = 7 };
+
+/* transformers 5.24 (training_args.py: fields and __post_init__(), hf_argparser.py), LLaMA-Factory's hparams: a flag, an int or a float.  `sound` is a value
+ * that they take. */
+static const struct { const char *key, *wrong, *sound; int of; } stops[] = {
+    { "tf32", "maybe", "true", EACH }, { "max_steps", "abc", "-1", EACH }, { "max_steps", "1e3", "1000", EACH }, { "num_train_epochs", "abc", "2.5", EACH },
+    { "learning_rate", "fast", "2e-5", EACH }, { "weight_decay", "abc", "0.", EACH }, { "warmup_ratio", "abc", "0.03", EACH }, { "seed", "4.2", "42", EACH },
+    { "save_steps", "abc", "0.25", EACH }, { "logging_steps", "abc", "10", EACH }, { "save_total_limit", "abc", "2", EACH }, { "ddp_timeout", "1h", "180000000", EACH },
+    { "overwrite_output_dir", "maybe", "yes", EACH }, { "group_by_length", "7", "false", EACH }, { "auto_find_batch_size", "maybe", "false", EACH },
+    { "gradient_accumulation_steps", "1e1", "10", EACH }, { "bf16", "maybe", "true", EACH }, { "bf16_full_eval", "7", "1", EACH },
+    { "model_max_length", "1e3", "1000", TRAINER }, { "lora_r", "1e1", NULL, TRL }, { "max_completion_length", "1e3", NULL, TRL },
+    { "use_unsloth", "maybe", "false", FACTORY }, { "neat_packing", "7", "true", FACTORY }, { "packing", "maybe", "true", FACTORY },
+    { "loraplus_lr_ratio", "abc", "16.0", FACTORY }, { "use_rslora", "maybe", "true", FACTORY }, { "pref_beta", "abc", "0.1", FACTORY },
+    { "max_samples", "many", "1000", FACTORY }, { "max_length", "1e3", "1000", FACTORY }, { "lora_rank", "1e1", "8", FACTORY },
+};
+
+#define USUAL "model_name_or_path: gpt2\noutput_dir: z\nsave_strategy: steps\n"
+static const struct { int of; const char *program, *text, *length; } whole[] = {
+    { TRAINER, "train.py", USUAL "per_device_train_batch_size: 4\nblock_size: 512\n", NULL },
+    { TRL, "trl sft", USUAL "per_device_train_batch_size: 4\nmax_length: 512\n", "max_length: 1e3\n" },
+    { FACTORY, "llamafactory-cli train", USUAL "stage: sft\ndo_train: true\nfinetuning_type: lora\nper_device_train_batch_size: 4\ncutoff_len: 512\n", "cutoff_len: 1e3\n" },
+};
+
+/* "key: value" of each line as "--key value" behind the program. */
+static char *as_command(const char *program, const char *text)
+{
+    char *out = malloc(2 * strlen(text) + strlen(program) + 64);
+    int n = sprintf(out, "%s%s", strstr(program, ".py") ? "torchrun --nproc_per_node 1 " : "", program);
+
+    while (*text) {
+        int key = (int)strcspn(text, ":"), line = (int)strcspn(text, "\n");
+        n += sprintf(out + n, " --%.*s %.*s", key, text, line - key - 2, text + key + 2);
+        text += line + 1;
+    }
+    sprintf(out + n, "\n");
+    return out;
+}
+
+/* Is it read?  Else `why` has the reason. */
+static bool is_read(char *text, const char *name, char why[1024])
+{
+    static char cluster[] = "1xh100", none[] = "-", file[64];
+    struct row row = { .file = file, .cluster = cluster, .model = none, .seq = none };
+    struct form_file f;
+    int rc;
+
+    snprintf(file, sizeof file, "%s", name);
+    assert_int_equal(form_parse(text, file, &f), 0);
+    const struct form *form = form_of(&f);
+    assert_non_null(form);
+    json_t *got = outcome(&row, form, &f);
+    rc = !json_is_null(got);
+    json_decref(got);
+    if (!rc) {                                  /* once more for its words */
+        struct notes notes = { 0 };
+        struct plan p;
+        read_as(form, &f, &row, &p, &notes, why);
+        plan_free(&p);
+    }
+    form_close(&f);
+    return rc;
+}
+
+static void check_both(size_t i, const char *line, const char *named)
+{
+    for (int command = 0; command < 2; command++) {
+        char text[512], why[1024] = "";
+        snprintf(text, sizeof text, "%s%s", whole[i].text, line);
+        bool read = is_read(command ? as_command(whole[i].program, text) : strdup(text), command ? "c.sh" : "c.yaml", why);
+        if (read == (named != NULL) || (named && !strstr(why, named)))
+            fail_msg("%s, %s: %.40s: %s", whole[i].program, command ? "a command" : "a file", line, read ? "is read" : why);
+    }
+}
+
+static void what_a_parser_stops_at_is_refused(void **state)
+{
+    char line[128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
+        check_both(i, "", NULL);
+        for (size_t k = 0; k < sizeof stops / sizeof *stops; k++) {
+            if (!(stops[k].of & whole[i].of))
+                continue;
+            snprintf(line, sizeof line, "%s: %s\n", stops[k].key, stops[k].wrong);
+            check_both(i, line, stops[k].key);
+            snprintf(line, sizeof line, "%s: %s\n", stops[k].key, stops[k].sound ? stops[k].sound : "");
+            if (stops[k].sound)
+                check_both(i, line, NULL);
+        }
+        check_both(i, "bf16: true\nfp16: true\n", "At most one of fp16 and bf16");
+        check_both(i, "bf16: false\nfp16: true\n", NULL);
+        check_both(i, "fp16: true\n", NULL);
+        check_both(i, "seed: $SEED\n", NULL);                   /* nobody has set it, and nothing hangs on it */
+    }
+    check_both(1, "use_peft: true\nlora_r: 8\n", NULL);
+}
+
+/* A length is whole as it is written, and a command's last value has nothing of what the shell makes of the rest of its line. */
+static void lengths_are_whole_as_they_are_written(void **state)
+{
+    static const char *const behind[] = { "> >(tee out) 2> >(tee err >&2)", "\"$@\"", "$MORE", ">> log 2>&1" };
+    char text[512], why[1024];
+
+    (void)state;
+    for (size_t i = 1; i < sizeof whole / sizeof *whole; i++)
+        for (int command = 0; command < 2; command++) {
+            snprintf(text, sizeof text, USUAL "%sper_device_train_batch_size: 4\n%s", i == 2 ? "stage: sft\ndo_train: true\nfinetuning_type: full\n" : "", whole[i].length);
+            assert_false(is_read(command ? as_command(whole[i].program, text) : strdup(text), command ? "c.sh" : "c.yaml", why));
+            assert_non_null(strstr(why, "expected a whole number"));
+        }
+    for (size_t i = 0; i < sizeof behind / sizeof *behind; i++) {
+        snprintf(text, sizeof text, "torchrun --nproc_per_node 1 train.py --model_name_or_path gpt2 --block_size 512 --per_device_train_batch_size 4 --bf16 --save_steps 5 %s\n",
+                 behind[i]);
+        if (!is_read(strdup(text), "c.sh", why))
+            fail_msg("%s: %s", text, why);
+    }
+}
+
+/* What trains by a script that is named after adapters is not said by the options that are left out. */
+static void a_scripts_name_says_that_adapters_train(void **state)
+{
+    static const struct { const char *program; bool read; } of[] = {
+        { "qlora.py", false }, { "fastchat/train/train_lora.py", false }, { "-m fastchat.train.train_lora", false }, { "src/finetune-QLoRA.py", false },
+        { "lora/train.py", true }, { "explorations.py", true }, { "train.py", true },
+    };
+    char text[512], why[1024];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        snprintf(text, sizeof text, "torchrun --nproc_per_node 1 %s --model_name_or_path gpt2 --block_size 512 --per_device_train_batch_size 4 --bf16 True\n", of[i].program);
+        bool read = is_read(strdup(text), "c.sh", why);
+        if (read != of[i].read || (!read && !strstr(why, "named after adapters")))
+            fail_msg("%s: %s", of[i].program, read ? "is read" : why);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(a_word_of_nonsense_is_never_taken), cmocka_unit_test(nonsense_is_never_taken) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_word_of_nonsense_is_never_taken), cmocka_unit_test(nonsense_is_never_taken), cmocka_unit_test(what_a_parser_stops_at_is_refused),
+        cmocka_unit_test(lengths_are_whole_as_they_are_written), cmocka_unit_test(a_scripts_name_says_that_adapters_train),
+    };
 
     read_rows();
     return cmocka_run_group_tests_name("model/form words", tests, NULL, NULL);
