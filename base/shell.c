@@ -33,6 +33,7 @@ struct reader {
     struct text word;
     bool    in_array;
     bool    some;                       /* the word was begun, though it may be empty ("") */
+    int     not_text;                   /* the line of a word that is not UTF-8; 0: none was */
     char    heredoc[NAME];              /* the word that ends the here-document that begins with the next line */
     char    reads[NAME];                /* `read NAME <<EOF`: the variable that becomes it; "": none */
 };
@@ -73,8 +74,8 @@ static void end_word(struct reader *r)
 {
     char *s = take(r);
 
-    if (s)
-        json_array_append_new(r->command, json_string(s));
+    if (s && json_array_append_new(r->command, json_string(s)) < 0)
+        r->not_text = r->line;
     free(s);
 }
 
@@ -662,6 +663,8 @@ int shell_read(const char *text, const char *where, struct shell_script *out)
         rc = step(&r);
     if (rc == 0)
         end_command(&r, "");
+    if (rc == 0 && r.not_text)
+        rc = fail("%s:%d: a word is not UTF-8", where, r.not_text);
     json_decref(r.command);
     json_decref(r.conditional);
     free(r.word.s);

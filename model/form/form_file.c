@@ -205,7 +205,9 @@ static json_t *read_command(struct form_file *f)
 
     if (!strncmp(first_word(f->text), "--", 2)) {       /* options alone */
         f->words = shell_words(f->text);
-        return options_at_paths(f->words, 0);
+        if (!f->words)
+            fail("%s: expected options in UTF-8", f->path);
+        return f->words ? options_at_paths(f->words, 0) : NULL;
     }
     if (shell_read(f->text, f->path, &s) < 0)
         return NULL;

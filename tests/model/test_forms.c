@@ -258,25 +258,36 @@ static char *renamed(const char *text, const char *at)
     return out;
 }
 
-/* Each option of a command, one at a time, and of torchrun, which launches it. */
+static bool in_comment(const char *text, const char *at)
+{
+    while (at > text && at[-1] != '\n')
+        at--;
+    return *at == '#';
+}
+
+/* Each option of a script, one at a time, and of torchrun, which launches it. */
 static void mutate_command(const struct row *r, const char *text, int *tried)
 {
     for (const char *at = text; (at = strstr(at, " --")); at++) {
-        size_t len = strcspn(at + 3, " =\n\\");
+        size_t len = strcspn(at + 3, " =\n\\)\"");
         struct notes notes = { 0 };
         struct form_file f;
         struct plan p;
         char option[160], name[160], why[1024];
-        if (len == 0 || len > 100)
+        if (len == 0 || len > 100 || in_comment(text, at))
             continue;
         snprintf(option, sizeof option, "zzz_%.*s", (int)len, at + 3);
         plain_name(option, name);
         json_t *said = json_array(), *before = notes_divert(said);
-        assert_int_equal(form_parse(renamed(text, at + 3), r->file, &f), 0);
-        const struct form *form = form_of_quietly(&f);
+        fail_capture(why, sizeof why);
+        bool parsed = form_parse(renamed(text, at + 3), r->file, &f) == 0;      /* not, where what names the config is renamed */
+        fail_capture(NULL, 0);
+        const struct form *form = parsed ? form_of_quietly(&f) : NULL;
         int rc = form ? read_as(form, &f, r, &p, &notes, why) : -1;
+        if (rc == 0)
+            launcher_list_elsewhere(&f, &notes);
         notes_divert(before);
-        if (rc == 0 && !is_told(&notes, why, name) && !is_said(said, name))
+        if (rc == 0 && !is_told(&notes, why, name) && !is_told(&notes, why, option) && !is_said(said, name))
             silent_renames += fail("%s: \"%s\" is taken without a word", r->file, name) != 0;
         if (form)
             plan_free(&p);
