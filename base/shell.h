@@ -20,7 +20,8 @@
 struct shell_script {
     json_t *commands;       /* lists of words, in the script's order */
     json_t *variables;      /* what was set at the end: texts, and lists */
-    json_t *uncertain;      /* names of variables that a condition sets, and a command uses */
+    json_t *conditional;    /* names of variables that only a condition sets */
+    json_t *uncertain;      /* those of them that a command uses */
 };
 
 /* 0, or -1 with the line reported: quotes that do not end, a word that is not UTF-8, more than 1 MiB of words. */

@@ -316,6 +316,28 @@ static void a_key_renamed_to_nonsense_is_told(void **state)
     assert_int_equal(silent_renames, 0);
 }
 
+/* What a condition sets and the command's program reads, though the command does not name it. */
+static void variables_of_conditions_are_uncertain(void **state)
+{
+    static const struct { const char *text, *name; } scripts[] = {
+        { "if [ $1 = a ]; then export CONFIG=llama3_8b; else export CONFIG=llama3_70b; fi\nMODULE=llama3 ./run_train.sh\n", "CONFIG" },
+        { "if [ $1 = a ]; then CONFIG=llama3_8b; fi\npython -m torchtitan.train --module llama3 --config $CONFIG\n", "CONFIG" },
+        { "if [ $1 = a ]; then export NCCL_ALGO=Ring; fi\npython pretrain_gpt.py --num-layers 4\n", "NCCL_ALGO" },
+        { "if [ $1 = a ]; then export NCCL_DEBUG=INFO CONFIG=3; fi\npython pretrain_gpt.py --num-layers 4\n", NULL },
+        { "if [ $1 = a ]; then export CONFIG=llama3_8b; fi\nMODULE=llama3 CONFIG=llama3_70b ./run_train.sh\n", NULL },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+        struct form_file f;
+        assert_int_equal(form_parse(strdup(scripts[i].text), "train.sh", &f), 0);
+        assert_int_equal(json_array_size(f.uncertain), scripts[i].name != NULL);
+        if (scripts[i].name)
+            assert_string_equal(json_string_value(json_array_get(f.uncertain, 0)), scripts[i].name);
+        form_close(&f);
+    }
+}
+
 static void options_outside_of_the_command_are_named(void **state)
 {
     static const char text[] = "#!/bin/bash\n# --comment 1\nhf download a/b --zzz_dir c\nif [ $# -gt 9 ]; then\n  MORE=( --zzz_branch 1 --num-layers 2 )\nfi\n"
@@ -654,6 +676,7 @@ int main(void)
         cmocka_unit_test(each_file_is_of_one_form),
         cmocka_unit_test(files_become_the_plans_that_people_read),
         cmocka_unit_test(a_key_renamed_to_nonsense_is_told),
+        cmocka_unit_test(variables_of_conditions_are_uncertain),
         cmocka_unit_test(options_outside_of_the_command_are_named),
         cmocka_unit_test(other_sections_name_what_no_option_is), cmocka_unit_test(a_misspelt_false_is_told), cmocka_unit_test(meshes_larger_than_the_cluster_are_refused),
         cmocka_unit_test(a_verdict_that_depends_on_what_is_missing_is_refused),
