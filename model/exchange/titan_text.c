@@ -13,7 +13,7 @@ struct reader { const json_t *words; size_t at; const char *where; };
 
 static int bad(const struct reader *r, const char *what, const char *word)
 {
-    return fail("%s: expected %s, not %.100s", r->where, what, word);
+    return fail("%s: expected %s, not \"%.100s\"", r->where, what, word);
 }
 
 /* The word `ahead` of where the reader is; NULL: there is none. */

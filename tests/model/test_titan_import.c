@@ -224,7 +224,7 @@ static void bad_text_is_reported_with_its_place(void **state)
         { "", "sections with keys" }, { "[training\n", "t:1: expected [section]" }, { "\nseq_len\n", "no command of it starts torchtitan" }, { "a = 1 2\n", "t:1: expected the end" },
         { "a = \"x\nb = 1", "t:1: expected the end of a string" }, { "a = [1, 2", "t:1: expected" }, { "a = { b = }\n", "t:1: expected a string" },
         { "a = word\n", "t:1: expected a string" }, { "a = 1\n[a.b]\n", "t:2: expected a table" },
-        { "--training.seq-len 8\nloose\n", "expected --section.key VALUE, or name:choice, not loose" }, { "--training. 8\n", "expected --section.key, not --training." },
+        { "--training.seq-len 8\nloose\n", "expected --section.key VALUE, or name:choice, not \"loose\"" }, { "--training. 8\n", "expected --section.key, not \"--training.\"" },
     };
 
     (void)state;
@@ -340,7 +340,7 @@ static void a_script_is_followed(void **state)
     }
     refuses("python -m torchtitan.train --module llama3 --config $1 \"${@:2}\"\n", "the script does not say the value of $1");
     refuses("CONFIG=llama3_secret MODULE=llama3 ./run_train.sh\n", "the values of llama3_secret are in torchtitan's config_registry.py");
-    refuses("python -m torchtitan.train --module llama3 $EXTRA\n", "not $EXTRA");
+    refuses("python -m torchtitan.train --module llama3 $EXTRA\n", "not \"$EXTRA\"");
     refuses("set -ex\npython -m mine.eval --training.seq_len 1\n", "no command of it starts torchtitan");
 }
 
