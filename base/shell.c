@@ -28,11 +28,11 @@ struct reader {
     enum    runs next;                  /* of the command behind && and || */
     size_t  words;                      /* bytes of all words, at most LARGEST */
     struct  shell_script *out;
-    json_t *conditional;                /* names that only a condition set */
     json_t *command;                    /* words of the command so far */
     struct text word;
     bool    in_array;
     bool    some;                       /* the word was begun, though it may be empty ("") */
+    int     not_text;                   /* the line of a word that is not UTF-8; 0: none was */
     char    heredoc[NAME];              /* the word that ends the here-document that begins with the next line */
     char    reads[NAME];                /* `read NAME <<EOF`: the variable that becomes it; "": none */
 };
@@ -73,8 +73,8 @@ static void end_word(struct reader *r)
 {
     char *s = take(r);
 
-    if (s)
-        json_array_append_new(r->command, json_string(s));
+    if (s && json_array_append_new(r->command, json_string(s)) < 0)
+        r->not_text = r->line;
     free(s);
 }
 
@@ -93,7 +93,7 @@ static bool holds(const json_t *names, const char *name)
 
 static const json_t *variable(struct reader *r, const char *name)
 {
-    if (holds(r->conditional, name) && !holds(r->out->uncertain, name))
+    if (holds(r->out->conditional, name) && !holds(r->out->uncertain, name))
         json_array_append_new(r->out->uncertain, json_string(name));
     return json_object_get(r->out->variables, name);
 }
@@ -116,11 +116,11 @@ static void set(struct reader *r, const char *name, json_t *value, bool adds)
         json_decref(value);
         return;
     }
-    for (size_t i = json_array_size(r->conditional); !maybe && !adds && i-- > 0;)
-        if (!strcmp(json_string_value(json_array_get(r->conditional, i)), name))
-            json_array_remove(r->conditional, i);
-    if (maybe && !holds(r->conditional, name))
-        json_array_append_new(r->conditional, json_string(name));
+    for (size_t i = json_array_size(r->out->conditional); !maybe && !adds && i-- > 0;)
+        if (!strcmp(json_string_value(json_array_get(r->out->conditional, i)), name))
+            json_array_remove(r->out->conditional, i);
+    if (maybe && !holds(r->out->conditional, name))
+        json_array_append_new(r->out->conditional, json_string(name));
     if (maybe && before) {
         json_decref(value);
     } else if (adds && json_is_array(before) && json_is_array(value)) {
@@ -654,16 +654,17 @@ static int step(struct reader *r)
 
 int shell_read(const char *text, const char *where, struct shell_script *out)
 {
-    struct reader r = { .at = text, .where = where, .line = 1, .out = out, .conditional = json_array(), .command = json_array() };
+    struct reader r = { .at = text, .where = where, .line = 1, .out = out, .command = json_array() };
     int rc = 0;
 
-    *out = (struct shell_script){ json_array(), json_object(), json_array() };
+    *out = (struct shell_script){ json_array(), json_object(), json_array(), json_array() };
     while (*r.at && rc == 0)
         rc = step(&r);
     if (rc == 0)
         end_command(&r, "");
+    if (rc == 0 && r.not_text)
+        rc = fail("%s:%d: a word is not UTF-8", where, r.not_text);
     json_decref(r.command);
-    json_decref(r.conditional);
     free(r.word.s);
     if (rc < 0)
         shell_free(out);
@@ -674,6 +675,7 @@ void shell_free(struct shell_script *s)
 {
     json_decref(s->commands);
     json_decref(s->variables);
+    json_decref(s->conditional);
     json_decref(s->uncertain);
     *s = (struct shell_script){ 0 };
 }

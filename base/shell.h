@@ -20,16 +20,17 @@
 struct shell_script {
     json_t *commands;       /* lists of words, in the script's order */
     json_t *variables;      /* what was set at the end: texts, and lists */
-    json_t *uncertain;      /* names of variables that a condition sets, and a command uses */
+    json_t *conditional;    /* names of variables that only a condition sets */
+    json_t *uncertain;      /* those of them that a command uses */
 };
 
-/* 0, or -1 with the line reported: quotes that do not end, more than 1 MiB of words. */
+/* 0, or -1 with the line reported: quotes that do not end, a word that is not UTF-8, more than 1 MiB of words. */
 int  shell_read(const char *text, const char *where, struct shell_script *out);
 void shell_free(struct shell_script *s);
 
 /* The words of a text that is options alone, one after the other, as people keep them in a file: cut at blanks and ends of
- * lines, quotes around a word taken off; no letter but '#' before a word and '\\' before an end of line means more than
- * itself.  New reference. */
+ * lines, quotes taken off; no letter but '#' before a word and '\\' before an end of line means more than
+ * itself.  New reference; NULL, nothing reported: a word is not UTF-8. */
 json_t *shell_words(const char *text);
 
 /* A word's value: a number, true or false, else the text itself.  New reference. */

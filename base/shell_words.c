@@ -111,29 +111,48 @@ bool shell_arithmetic(const char *s, size_t n, const char *(*text_of)(void *of, 
 
 /* ---- options ---- */
 
+/* The word at `text`, of quotes and what stands between them; 0, or -1: it is not UTF-8. */
+static int add_word(json_t *out, const char **text)
+{
+    const char *at = *text, *end;
+    char *word = malloc(strlen(at) + 1);
+    size_t n = 0;
+
+    if (!word)
+        abort();
+    while (*at && !strchr(" \t\r\n", *at)) {
+        bool quote = *at == '"' || *at == '\'';
+        if (quote && (end = strchr(at + 1, *at))) {
+            memcpy(word + n, at + 1, (size_t)(end - at) - 1);
+            n += (size_t)(end - at) - 1;
+            at = end + 1;
+        } else {
+            word[n++] = *at++;
+        }
+    }
+    int rc = json_array_append_new(out, json_stringn(word, n));
+    free(word);
+    *text = at;
+    return rc;
+}
+
 json_t *shell_words(const char *text)
 {
     json_t *out = json_array();
 
-    for (;;) {
+    for (int rc = 0; rc == 0;) {
         text += strspn(text, " \t\r\n");
+        if (!*text)
+            return out;
         if (*text == '\\' && (text[1] == '\n' || text[1] == '\r'))
             text++;
         else if (*text == '#')
             text += strcspn(text, "\n");
-        else if (*text == '"' || *text == '\'') {
-            const char *end = strchr(text + 1, *text);
-            size_t n = end ? (size_t)(end - text - 1) : strlen(text + 1);
-            json_array_append_new(out, json_stringn(text + 1, n));
-            text += n + 1 + (end != NULL);
-        } else if (*text) {
-            size_t n = strcspn(text, " \t\r\n");
-            json_array_append_new(out, json_stringn(text, n));
-            text += n;
-        } else {
-            return out;
-        }
+        else
+            rc = add_word(out, &text);
     }
+    json_decref(out);
+    return NULL;
 }
 
 json_t *shell_value(const char *s)

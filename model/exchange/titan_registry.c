@@ -77,6 +77,10 @@ json_t *titan_registry(const json_t *config, const char *where)
 
     if (!name)
         return json_incref((json_t *)(uintptr_t)config);
+    if (*name == '$') {
+        fail("%s: config: the script does not say the value of %s: write the config's name in its place", where, name);
+        return NULL;
+    }
     if (check_module(config, name, where) < 0)
         return NULL;
     for (int i = 0; i < N; i++) {

@@ -16,6 +16,7 @@
 #include "model/form/form_config.h"
 #include "model/form/form_launcher.h"
 #include "model/form/form_trl_launch.h"
+#include "model/plan/environment.h"
 
 static bool ends_with(const char *s, const char *end)
 {
@@ -198,6 +199,26 @@ static json_t *options_at_paths(const json_t *words, size_t from)
     return doc;
 }
 
+/* Variables that the command itself does not name, but what it runs reads: an environment's, run_train.sh's. */
+static void add_uncertain(struct form_file *f, const struct shell_script *s)
+{
+    static const char *const run_train[] = { "CONFIG_FILE", "MODULE", "CONFIG" };
+    bool titan = ends_with(json_array_size(f->words) ? json_string_value(json_array_get(f->words, 0)) : "", "run_train.sh");
+    size_t i;
+    json_t *v;
+
+    json_array_foreach(s->conditional, i, v) {
+        const char *name = json_string_value(v);
+        bool is_read = environment_is_variable(name) && !environment_is_idle(name), is_there = false;
+        for (size_t k = 0; titan && k < sizeof run_train / sizeof *run_train; k++)
+            is_read = is_read || !strcmp(name, run_train[k]);
+        for (size_t k = 0; k < json_array_size(f->uncertain); k++)
+            is_there = is_there || json_equal(v, json_array_get(f->uncertain, k));
+        if (is_read && !is_there)
+            json_array_append(f->uncertain, v);
+    }
+}
+
 static json_t *read_command(struct form_file *f)
 {
     struct shell_script s;
@@ -205,7 +226,9 @@ static json_t *read_command(struct form_file *f)
 
     if (!strncmp(first_word(f->text), "--", 2)) {       /* options alone */
         f->words = shell_words(f->text);
-        return options_at_paths(f->words, 0);
+        if (!f->words)
+            fail("%s: expected options in UTF-8", f->path);
+        return f->words ? options_at_paths(f->words, 0) : NULL;
     }
     if (shell_read(f->text, f->path, &s) < 0)
         return NULL;
@@ -224,6 +247,7 @@ static json_t *read_command(struct form_file *f)
         json_array_append(f->words, json_array_get(command, i));
     doc = options_at_paths(f->words, 0);
     f->uncertain = json_incref(s.uncertain);
+    add_uncertain(f, &s);
     f->environment = json_incref(s.variables);
     shell_free(&s);
     return doc;

@@ -4,6 +4,7 @@
  * It is DeepSpeed with the config of openrlhf/utils/deepspeed/deepspeed_utils.py, which is made here and read as any other. */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/fail.h"
 #include "model/arch/training.h"
@@ -37,6 +38,15 @@ static const struct form_row rows[] = {
     { "grad_accum_dtype", ROW_READ, NULL }, { "gradient_checkpointing", ROW_READ, NULL }, { "lora_rank", ROW_READ, NULL },
     { "lora_alpha", ROW_READ, NULL }, { "target_modules", ROW_READ, NULL }, { "lora_dropout", ROW_READ, NULL },
     { "load_in_4bit", ROW_READ, NULL }, { "ds.use_liger_kernel", ROW_REFUSED, "Liger-Kernel's layers are not planned of this form" },
+    { "use_liger_kernel", ROW_REFUSED, "Liger-Kernel's layers are not planned of this form" }, { "ds_tensor_parallel_size", ROW_READ, NULL },
+    { "deepcompile", ROW_REFUSED, "DeepCompile's passes are not planned" }, { "torch_compile", ROW_REFUSED, "compiled models are not planned of this form" },
+    { "aux_loss_coef", ROW_MATTERS, "a loss that balances experts" }, { "full_determinism", ROW_MATTERS, "deterministic kernels, which take longer" },
+    { "gradient_checkpointing_use_reentrant", ROW_SILENT, NULL }, { "pretrain_mode", ROW_SILENT, NULL }, { "multiturn", ROW_SILENT, NULL },
+    { "save_hf_ckpt", ROW_SILENT, NULL }, { "disable_ds_ckpt", ROW_SILENT, NULL }, { "use_ds_universal_ckpt", ROW_SILENT, NULL },
+    { "max_ckpt_num", ROW_SILENT, NULL }, { "max_ckpt_mem", ROW_SILENT, NULL }, { "disable_fast_tokenizer", ROW_SILENT, NULL },
+    { "dataset_probs", ROW_SILENT, NULL }, { "eval_dataset", ROW_SILENT, NULL }, { "eval_split", ROW_SILENT, NULL }, { "train_split", ROW_SILENT, NULL },
+    { "tokenizer_chat_template", ROW_SILENT, NULL }, { "wandb_org", ROW_SILENT, NULL }, { "wandb_group", ROW_SILENT, NULL },
+    { "wandb_project", ROW_SILENT, NULL }, { "wandb_run_name", ROW_SILENT, NULL }, { "use_tensorboard", ROW_SILENT, NULL },
     { "ds.tensor_parallel_size", ROW_READ, NULL }, { "ds.ring_attn_size", ROW_READ, NULL }, { "ring_attn_size", ROW_READ, NULL },
     { "ds.deepcompile", ROW_REFUSED, "DeepCompile's passes are not planned" },
     { "ref.offload", ROW_MATTERS, "the reference model waits in host memory" },
@@ -54,7 +64,7 @@ static const struct form_row rows[] = {
     { "ds.use_universal_ckpt", ROW_SILENT, NULL }, { "model.beta", ROW_SILENT, NULL }, { "model.label_smoothing", ROW_SILENT, NULL },
     { "model.ipo_enable", ROW_SILENT, NULL }, { "model.nll_loss_coef", ROW_SILENT, NULL },
     { "model.pretrain_mode_enable", ROW_SILENT, NULL }, { "model.gradient_checkpointing_reentrant", ROW_SILENT, NULL },
-    { "model.loss_type", ROW_SILENT, NULL }, { "optim", ROW_READ, NULL }, { "save_path", ROW_SILENT, NULL },
+    { "model.loss_type", ROW_SILENT, NULL }, { "optim", ROW_READ, NULL }, { "optimizer", ROW_READ, NULL }, { "save_path", ROW_SILENT, NULL },
     { "save_steps", ROW_SILENT, NULL }, { "ckpt_path", ROW_SILENT, NULL }, { "logging_steps", ROW_SILENT, NULL },
     { "eval_steps", ROW_SILENT, NULL }, { "load_checkpoint", ROW_SILENT, NULL }, { "max_epochs", ROW_SILENT, NULL },
     { "learning_rate", ROW_SILENT, NULL }, { "dataset", ROW_SILENT, NULL }, { "dataset_split", ROW_SILENT, NULL },
@@ -149,8 +159,9 @@ static int read_training(const struct form_file *f, struct plan *p)
 static int check_unplanned(const struct form_file *f)
 {
     static const int counts[] = { LENGTH, BATCH, MICRO, STAGE, HPZ, RANK }, numbers[] = { CLIP, ALPHA, DROPOUT };
-    static const char *const shared[] = { "ds.tensor_parallel_size", "ds.ring_attn_size", "ring_attn_size" };
-    const char *optim = json_string_value(form_value(f->doc, "optim")), *dtype = json_string_value(said(f, DTYPE));
+    static const char *const shared[] = { "ds.tensor_parallel_size", "ds_tensor_parallel_size", "ds.ring_attn_size", "ring_attn_size" };
+    static const char *const optimizers[] = { "optim", "optimizer" };              /* the second: of its forks */
+    const char *dtype = json_string_value(said(f, DTYPE));
 
     if (dtype && strcmp(dtype, "bf16") != 0 && strcmp(dtype, "fp16") != 0)         /* convert_to_torch_dtype() */
         return fail("%s: param_dtype: \"%.40s\" is not one of OpenRLHF's: bf16, fp16", f->path, dtype);
@@ -166,8 +177,12 @@ static int check_unplanned(const struct form_file *f)
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
         if (json_number_value(form_value(f->doc, shared[i])) > 1)
             return fail("%s: %s: ranks that share a sample are not planned of OpenRLHF", f->path, shared[i]);
-    if (optim && strcmp(optim, "adam") != 0)
-        return fail("%s: optim: \"%.40s\" is not modelled: adam", f->path, optim);
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        const json_t *v = form_value(f->doc, optimizers[i]);
+        const char *name = json_is_string(v) ? json_string_value(v) : "";
+        if (v && strcasecmp(name, "adam") != 0 && (i == 0 || strcasecmp(name, "adamw") != 0))
+            return fail("%s: %s: \"%.40s\" is not modelled: adam", f->path, optimizers[i], name);
+    }
     return 0;
 }
 

@@ -17,7 +17,7 @@
 #include "model/plan/framework.h"
 #include "model/plan/knob.h"
 
-enum kind { NOTHING, ALIAS, BACKEND, LEFT, ZERO_LEFT };      /* ZERO_LEFT: its 0 matters */
+enum kind { NOTHING, ALIAS, BACKEND, LEFT, ZERO_LEFT, BUT_ZERO };       /* ZERO_LEFT: its 0 matters; BUT_ZERO: all but its 0 do */
 
 /* `of`: the row's name (ALIAS), or why it is left. */
 struct variable { const char *name; enum kind kind; const char *of; };
@@ -29,14 +29,14 @@ static const char of_waiting[] = "the issuing thread would wait for every kernel
 static const struct variable variables[] = {
     { "PYTORCH_CUDA_ALLOC_CONF", ALIAS, "PYTORCH_ALLOC_CONF" }, { "PYTORCH_HIP_ALLOC_CONF", ALIAS, "PYTORCH_ALLOC_CONF" },
     { "NVTE_FLASH_ATTN", BACKEND, NULL }, { "NVTE_FUSED_ATTN", BACKEND, NULL }, { "NVTE_UNFUSED_ATTN", BACKEND, NULL },
-    { "CUDA_LAUNCH_BLOCKING", LEFT, of_waiting }, { "TORCH_NCCL_BLOCKING_WAIT", LEFT, of_waiting }, { "NCCL_BLOCKING_WAIT", LEFT, of_waiting },
+    { "CUDA_LAUNCH_BLOCKING", BUT_ZERO, of_waiting }, { "TORCH_NCCL_BLOCKING_WAIT", BUT_ZERO, of_waiting }, { "NCCL_BLOCKING_WAIT", BUT_ZERO, of_waiting },
     { "PYTORCH_NO_CUDA_MEMORY_CACHING", LEFT, "every request would go to the driver: that is not modelled" },
     { "NCCL_ALGO", LEFT, of_choice }, { "NCCL_PROTO", LEFT, of_choice }, { "NCCL_MIN_CTAS", LEFT, of_channels }, { "NCCL_MAX_CTAS", LEFT, of_channels },
-    { "NCCL_MIN_NCHANNELS", LEFT, of_channels }, { "NCCL_MAX_NCHANNELS", LEFT, of_channels }, { "NCCL_P2P_DISABLE", LEFT, "peers reach each other" },
-    { "NCCL_IB_DISABLE", LEFT, "state the network that is left: cluster.inter.gb_per_s" }, { "NCCL_NTHREADS", LEFT, of_channels },
+    { "NCCL_MIN_NCHANNELS", LEFT, of_channels }, { "NCCL_MAX_NCHANNELS", LEFT, of_channels }, { "NCCL_P2P_DISABLE", BUT_ZERO, "peers reach each other" },
+    { "NCCL_IB_DISABLE", BUT_ZERO, "state the network that is left: cluster.inter.gb_per_s" }, { "NCCL_NTHREADS", LEFT, of_channels },
     { "NCCL_P2P_NET_CHUNKSIZE", LEFT, "NCCL's own chunks of messages are modelled" }, { "NCCL_NET_GDR_LEVEL", LEFT, "GPUDirect RDMA is modelled" },
-    { "NVTE_FWD_LAYERNORM_SM_MARGIN", LEFT, "norms are modelled on every SM" }, { "NVTE_BWD_LAYERNORM_SM_MARGIN", LEFT, "norms are modelled on every SM" },
-    { "TORCH_NCCL_HIGH_PRIORITY", LEFT, "streams of one priority are modelled" },
+    { "NVTE_FWD_LAYERNORM_SM_MARGIN", BUT_ZERO, "norms are modelled on every SM" }, { "NVTE_BWD_LAYERNORM_SM_MARGIN", BUT_ZERO, "norms are modelled on every SM" },
+    { "TORCH_NCCL_HIGH_PRIORITY", BUT_ZERO, "streams of one priority are modelled" },
     { "TORCH_NCCL_AVOID_RECORD_STREAMS", NOTHING, NULL }, { "NCCL_AVOID_RECORD_STREAMS", NOTHING, NULL },
     { "CUBLASLT_WORKSPACE_SIZE", LEFT, "its own 1 MiB is modelled" },
     { "CUDA_DEVICE_ORDER", NOTHING, NULL }, { "CUDA_HOME", NOTHING, NULL }, { "CUDA_VISIBLE_DEVICES", NOTHING, NULL }, { "GLOO_SOCKET_IFNAME", NOTHING, NULL },
@@ -120,7 +120,7 @@ enum environment_answer environment_give(struct plan *p, const char *where, cons
     }
     if (knob_cells("environment", row) || (v && v->kind == NOTHING))     /* of another framework */
         return ENVIRONMENT_TAKEN;
-    if (v && v->kind == ZERO_LEFT && strcmp(value, "0") != 0)
+    if (v && (v->kind == ZERO_LEFT || v->kind == BUT_ZERO) && (v->kind == BUT_ZERO) == !strcmp(value, "0"))
         return ENVIRONMENT_TAKEN;
     if (v && v->kind == BACKEND)
         return backend(p, name, value, why);

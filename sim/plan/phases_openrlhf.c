@@ -15,6 +15,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/fail.h"
 #include "model/exchange/unread.h"
@@ -34,18 +35,18 @@ static const char *const names[][2] = {
     { "train.dynamic_batch_enable", "use_dynamic_batch" }, { "train.max_tokens_per_gpu", "train_max_tokens_per_gpu" },
     { "rollout.max_tokens_per_gpu", "rollout_max_tokens_per_gpu" }, { "algo.advantage.estimator", "advantage_estimator" },
     { "algo.kl.init_coef", "init_kl_coef" }, { "actor.gradient_checkpointing_enable", "gradient_checkpointing" }, { "actor.max_norm", "max_norm" },
-    { "actor.optim", "optim" }, { "critic.optim", NULL }, { "ref.offload", "ref_reward_offload" }, { "reward.offload", "ref_reward_offload" },
+    { "actor.optim", "optim" }, { "critic.optim", NULL }, { NULL, "optimizer" }, { "ref.offload", "ref_reward_offload" }, { "reward.offload", "ref_reward_offload" },
     { "ds.use_liger_kernel", "use_liger_kernel" }, { "ds.deepcompile", "deepcompile" }, { "ds.ring_attn_size", "ring_attn_size" },
     { "ds.tensor_parallel_size", "ds_tensor_parallel_size" }, { "train.enable_ema", "enable_ema" },
     { "algo.dynamic_filtering_enable", "dynamic_filtering" }, { "rollout.vllm_generate_batch_size", "vllm_generate_batch_size" },
-    { "data.max_images_per_prompt", NULL }, { NULL, "prompt_max_len" }, { "ds.zero_stage", "zero_stage" },
+    { "data.max_images_per_prompt", NULL }, { NULL, "prompt_max_len" }, { NULL, "torch_compile" }, { "ds.zero_stage", "zero_stage" },
     { "train.colocate_critic_reward", "colocate_critic_reward" }, { "critic.num_nodes", "critic_num_nodes" }, { "critic.num_gpus_per_node", "critic_num_gpus_per_node" },
     { "reward.num_nodes", "reward_num_nodes" }, { "reward.num_gpus_per_node", "reward_num_gpus_per_node" }, { "ref.num_nodes", "ref_num_nodes" },
     { "ref.num_gpus_per_node", "ref_num_gpus_per_node" },
 };
 enum { ACTOR, CRITIC, REWARD, REMOTE, AGENT, NODES, GPUS, ENGINES, TENSOR, SHARE, SLEEPS, EAGER, DS_SLEEPS, ALL, WITH_REF, ASYNC, ROLLOUT, ROLLOUT_MICRO, SAMPLES, LONGEST,
-       LENGTH, BATCH, MICRO, EPOCHS, DYNAMIC, TOKENS, ROLLOUT_TOKENS, ESTIMATOR, KL, AGAIN, CLIP, OPTIM, CRITIC_OPTIM, REF_OFFLOAD, REWARD_OFFLOAD, LIGER, COMPILES, RING,
-       TP, EMA, FILTERS, GENERATES, IMAGES, PROMPT, STAGE, WITH_REWARD, CRITIC_NODES, CRITIC_GPUS, REWARD_NODES, REWARD_GPUS, REF_NODES, REF_GPUS };
+       LENGTH, BATCH, MICRO, EPOCHS, DYNAMIC, TOKENS, ROLLOUT_TOKENS, ESTIMATOR, KL, AGAIN, CLIP, OPTIM, CRITIC_OPTIM, FORKS_OPTIM, REF_OFFLOAD, REWARD_OFFLOAD, LIGER, COMPILES, RING,
+       TP, EMA, FILTERS, GENERATES, IMAGES, PROMPT, GRAPHS, STAGE, WITH_REWARD, CRITIC_NODES, CRITIC_GPUS, REWARD_NODES, REWARD_GPUS, REF_NODES, REF_GPUS };
 
 /* Of DeepSpeed: read by form_openrlhf, under these names. */
 static const char *const of_deepspeed[] = { "zero_stage", "param_dtype", "adam_offload", "overlap_comm", "zpg", "grad_accum_dtype", "lora_rank", "lora_alpha", "target_modules",
@@ -130,10 +131,13 @@ static int find_cast(struct importing *in, struct cast *c)
     return 0;
 }
 
+static bool is_adam(const char *name) { return name && (!strcasecmp(name, "adam") || !strcasecmp(name, "adamw")); }
+
 static int refuses(struct importing *in, const struct cast *c)
 {
     static const struct { int which; const char *why; } never[] = {
         { LIGER, "Liger-Kernel's layers are not planned of OpenRLHF" }, { COMPILES, "DeepCompile's passes are not planned" },
+        { GRAPHS, "compiled models are not planned of OpenRLHF" },
         { EMA, "a moving average of the weights is not planned" },
         { FILTERS, "how many batches are generated until enough groups differ is not known beforehand" },
     };
@@ -145,8 +149,8 @@ static int refuses(struct importing *in, const struct cast *c)
         return fail("%s: %s: ranks that share a sample are not planned of OpenRLHF", in->f->path, path_of(in, count(in, RING, 1) > 1 ? RING : TP));
     if (count(in, IMAGES, 0) > 0)
         return fail("%s: %s: training on pictures is not planned", in->f->path, path_of(in, IMAGES));
-    for (int i = OPTIM; i <= CRITIC_OPTIM; i++)
-        if (form_value(in->f->doc, path_of(in, i)) && strcmp(text(in, i) ? text(in, i) : "", "adam") != 0)
+    for (int i = OPTIM; i <= FORKS_OPTIM; i++)
+        if (form_value(in->f->doc, path_of(in, i)) && !is_adam(text(in, i)))
             return fail("%s: %s: adam is planned of OpenRLHF's PPO", in->f->path, path_of(in, i));
     if (c->gpus == 0)
         return fail("%s: %s: not given: generation without vLLM is not planned", in->f->path, names[ENGINES][0]);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/page.h"
 #include "base/size.h"
 #include "base/terminal.h"
 #include "sim/plan/phases.h"
@@ -25,6 +26,8 @@ static void bar(const struct moment *m, int64_t usable, double unit, int room, F
     fputc('\n', to);
 }
 
+static int columns(const char *name) { return page_columns(name, strlen(name)); }
+
 /* All bars have one scale: the card, or the longest of them. */
 static void place(const struct phases *p, int i, const struct moment *of, int64_t usable, int64_t limit, int width, FILE *to)
 {
@@ -32,7 +35,7 @@ static void place(const struct phases *p, int i, const struct moment *of, int64_
     int64_t most = limit;
 
     for (int k = 0; k < p->plan.nsteps; k++) {
-        int n = (int)strlen(p->plan.step[k].name);
+        int n = columns(p->plan.step[k].name);
         names = n > names ? n : names;
         most = of[k].taken > most ? of[k].taken : most;
     }
@@ -41,7 +44,7 @@ static void place(const struct phases *p, int i, const struct moment *of, int64_
         int at = phase_place(&p->plan, &p->plan.step[k]);
         if (at != i && !(i == 0 && at == PHASE_PLACES))
             continue;
-        fprintf(to, "  %-*s ", names, p->plan.step[k].name);
+        fprintf(to, "  %s%*s ", p->plan.step[k].name, names - columns(p->plan.step[k].name), "");
         bar(&of[k], usable, (double)most / room, room, to);
     }
 }

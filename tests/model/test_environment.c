@@ -151,6 +151,25 @@ static void what_matters_and_is_not_modelled_is_refused_and_the_rest_is_told(voi
     plan_free(&p);
 }
 
+/* Their 0 is what they are without: nothing changes.  PYTORCH_NO_CUDA_MEMORY_CACHING counts where it is set at all. */
+static void a_variable_that_is_off_changes_nothing(void **state)
+{
+    static const char *const off[] = { "CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT", "NCCL_P2P_DISABLE", "NCCL_IB_DISABLE",
+                                       "TORCH_NCCL_HIGH_PRIORITY", "NVTE_FWD_LAYERNORM_SM_MARGIN", "NVTE_BWD_LAYERNORM_SM_MARGIN" };
+    char text[128];
+    struct plan p;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof off / sizeof *off; i++)
+        for (int value = 0; value < 2; value++) {
+            snprintf(text, sizeof text, "{\"environment\": {\"%s\": %d}}", off[i], value);
+            assert_int_equal(plan_with(text, &p), value ? -1 : 0);
+            if (!value)
+                plan_free(&p);
+        }
+    assert_int_equal(plan_with("{\"environment\": {\"PYTORCH_NO_CUDA_MEMORY_CACHING\": 0}}", &p), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +180,7 @@ int main(void)
         cmocka_unit_test(megatron_wants_one_connection_beside_tensors),
         cmocka_unit_test(attention_variables_are_the_backend),
         cmocka_unit_test(what_matters_and_is_not_modelled_is_refused_and_the_rest_is_told),
+        cmocka_unit_test(a_variable_that_is_off_changes_nothing),
     };
     return cmocka_run_group_tests_name("model/environment", tests, NULL, NULL);
 }

@@ -258,25 +258,36 @@ static char *renamed(const char *text, const char *at)
     return out;
 }
 
-/* Each option of a command, one at a time, and of torchrun, which launches it. */
+static bool in_comment(const char *text, const char *at)
+{
+    while (at > text && at[-1] != '\n')
+        at--;
+    return *at == '#';
+}
+
+/* Each option of a script, one at a time, and of torchrun, which launches it. */
 static void mutate_command(const struct row *r, const char *text, int *tried)
 {
     for (const char *at = text; (at = strstr(at, " --")); at++) {
-        size_t len = strcspn(at + 3, " =\n\\");
+        size_t len = strcspn(at + 3, " =\n\\)\"");
         struct notes notes = { 0 };
         struct form_file f;
         struct plan p;
         char option[160], name[160], why[1024];
-        if (len == 0 || len > 100)
+        if (len == 0 || len > 100 || in_comment(text, at))
             continue;
         snprintf(option, sizeof option, "zzz_%.*s", (int)len, at + 3);
         plain_name(option, name);
         json_t *said = json_array(), *before = notes_divert(said);
-        assert_int_equal(form_parse(renamed(text, at + 3), r->file, &f), 0);
-        const struct form *form = form_of_quietly(&f);
+        fail_capture(why, sizeof why);
+        bool parsed = form_parse(renamed(text, at + 3), r->file, &f) == 0;      /* not, where what names the config is renamed */
+        fail_capture(NULL, 0);
+        const struct form *form = parsed ? form_of_quietly(&f) : NULL;
         int rc = form ? read_as(form, &f, r, &p, &notes, why) : -1;
+        if (rc == 0)
+            launcher_list_elsewhere(&f, &notes);
         notes_divert(before);
-        if (rc == 0 && !is_told(&notes, why, name) && !is_said(said, name))
+        if (rc == 0 && !is_told(&notes, why, name) && !is_told(&notes, why, option) && !is_said(said, name))
             silent_renames += fail("%s: \"%s\" is taken without a word", r->file, name) != 0;
         if (form)
             plan_free(&p);
@@ -303,6 +314,28 @@ static void a_key_renamed_to_nonsense_is_told(void **state)
     }
     assert_true(tried > 4000);
     assert_int_equal(silent_renames, 0);
+}
+
+/* What a condition sets and the command's program reads, though the command does not name it. */
+static void variables_of_conditions_are_uncertain(void **state)
+{
+    static const struct { const char *text, *name; } scripts[] = {
+        { "if [ $1 = a ]; then export CONFIG=llama3_8b; else export CONFIG=llama3_70b; fi\nMODULE=llama3 ./run_train.sh\n", "CONFIG" },
+        { "if [ $1 = a ]; then CONFIG=llama3_8b; fi\npython -m torchtitan.train --module llama3 --config $CONFIG\n", "CONFIG" },
+        { "if [ $1 = a ]; then export NCCL_ALGO=Ring; fi\npython pretrain_gpt.py --num-layers 4\n", "NCCL_ALGO" },
+        { "if [ $1 = a ]; then export NCCL_DEBUG=INFO CONFIG=3; fi\npython pretrain_gpt.py --num-layers 4\n", NULL },
+        { "if [ $1 = a ]; then export CONFIG=llama3_8b; fi\nMODULE=llama3 CONFIG=llama3_70b ./run_train.sh\n", NULL },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+        struct form_file f;
+        assert_int_equal(form_parse(strdup(scripts[i].text), "train.sh", &f), 0);
+        assert_int_equal(json_array_size(f.uncertain), scripts[i].name != NULL);
+        if (scripts[i].name)
+            assert_string_equal(json_string_value(json_array_get(f.uncertain, 0)), scripts[i].name);
+        form_close(&f);
+    }
 }
 
 static void options_outside_of_the_command_are_named(void **state)
@@ -643,6 +676,7 @@ int main(void)
         cmocka_unit_test(each_file_is_of_one_form),
         cmocka_unit_test(files_become_the_plans_that_people_read),
         cmocka_unit_test(a_key_renamed_to_nonsense_is_told),
+        cmocka_unit_test(variables_of_conditions_are_uncertain),
         cmocka_unit_test(options_outside_of_the_command_are_named),
         cmocka_unit_test(other_sections_name_what_no_option_is), cmocka_unit_test(a_misspelt_false_is_told), cmocka_unit_test(meshes_larger_than_the_cluster_are_refused),
         cmocka_unit_test(a_verdict_that_depends_on_what_is_missing_is_refused),

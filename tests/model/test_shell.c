@@ -132,6 +132,13 @@ static void options_alone_are_words(void **state)
     assert_string_equal(json_string_value(json_array_get(w, 3)), "t|t*2L");
     assert_string_equal(json_string_value(json_array_get(w, 5)), "a b");
     json_decref(w);
+    w = shell_words("--name=\"a b\" 'c'd don't");
+    assert_int_equal(json_array_size(w), 3);
+    assert_string_equal(json_string_value(json_array_get(w, 0)), "--name=a b");
+    assert_string_equal(json_string_value(json_array_get(w, 1)), "cd");
+    assert_string_equal(json_string_value(json_array_get(w, 2)), "don't");
+    json_decref(w);
+    assert_null(shell_words("--a\x84 1"));
 }
 
 static void refuses(const char *script, const char *because)
@@ -153,6 +160,7 @@ static void what_does_not_end_is_refused(void **state)
 
     (void)state;
     refuses("a\nb 'c", "t.sh:2");
+    refuses("a\nb --c\x84 1\n", "t.sh:2: a word is not UTF-8");
     refuses("a \"b", "is not closed");
     refuses("A=( b", "an array is not closed");
     refuses("a ${b", "is not closed");

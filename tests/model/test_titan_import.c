@@ -218,13 +218,13 @@ static void what_no_plan_has_is_refused_by_name(void **state)
         refuses(row[i].text, row[i].because);
 }
 
-static void bad_text_is_reported_with_its_line(void **state)
+static void bad_text_is_reported_with_its_place(void **state)
 {
     static const struct { const char *text, *because; } row[] = {
-        { "", "sections with keys" }, { "[training\n", "t:1: expected [section]" }, { "\nseq_len\n", "t:2: expected key = value" }, { "a = 1 2\n", "t:1: expected the end" },
+        { "", "sections with keys" }, { "[training\n", "t:1: expected [section]" }, { "\nseq_len\n", "no command of it starts torchtitan" }, { "a = 1 2\n", "t:1: expected the end" },
         { "a = \"x\nb = 1", "t:1: expected the end of a string" }, { "a = [1, 2", "t:1: expected" }, { "a = { b = }\n", "t:1: expected a string" },
         { "a = word\n", "t:1: expected a string" }, { "a = 1\n[a.b]\n", "t:2: expected a table" },
-        { "--training.seq-len 8\nloose\n", "t:2: expected --section.key" }, { "--training. 8\n", "t:1: expected --section.key" },
+        { "--training.seq-len 8\nloose\n", "expected --section.key VALUE, or name:choice, not \"loose\"" }, { "--training. 8\n", "expected --section.key, not \"--training.\"" },
     };
 
     (void)state;
@@ -305,8 +305,43 @@ static void a_command_is_read_to_its_end(void **state)
     refuses("./run_train.sh --training.seq_len 8192 loose\n", "expected --section.key");
     refuses("./run_train.sh ac\x84\x8b:n\n", "UTF-8");
     refuses("./run_train.sh --training.ac\x84 8192\n", "UTF-8");
-    refuses("./run_train.sh --ac\x84.seq_len 8192\n", "expected --section.key");
+    refuses("./run_train.sh --ac\x84.seq_len 8192\n", "UTF-8");
+    refuses("--training.seq_len 8192 --ac\x84.mode full\n", "UTF-8");
     refuses("./run_train.sh --training.seq_len $SEQ\n", "whole number");
+}
+
+/* What a script sets itself is followed, however its command starts torchtitan; its own arguments are nobody's. */
+static void a_script_is_followed(void **state)
+{
+    static const char *const texts[] = {
+        "set -ex\nMODULE=${MODULE:-\"llama3\"}\nCONFIG=${CONFIG:-\"llama3_70b\"}\nif [ -n \"$X\" ]; then echo x; fi\n"
+        "torchrun -m torchtitan.train --module ${MODULE} --config ${CONFIG} \"$@\" --training.seq_len 4096\n",
+        "torchrun --nproc_per_node=8 -m torchtitan.train --module llama3 --config llama3_70b --training.seq_len 4096 \"${@:2}\"\n",
+        "MODE=\nif [ -n \"$MODE\" ]; then\n  python -m torchtitan.train --module llama3 --config llama3_8b --training.seq_len 1024\n"
+        "else\n  python -m torchtitan.train --module llama3 --config llama3_70b --training.seq_len 4096 $*\nfi\n",
+        "TRAIN=${TRAIN:-\"torchtitan.train\"}\nSEQ=4096\ntorchrun -m ${TRAIN} --module=llama3 --config=llama3_70b --training.seq_len=$SEQ ${@}\n",
+        "[ -d out ] || mkdir out\nARGS=(--module llama3 --config llama3_70b)\npython torchtitan/train.py \"${ARGS[@]}\" --training.seq_len '4096' | tee out/log\n",
+        "export CONFIG=llama3_8b MODULE=llama3\nCONFIG=llama3_70b \"./run_train.sh\" --training.seq_len 4096 \"$@\"\n",
+        "srun env MODULE=llama3 CONFIG=llama3_70b bash run_train.sh --training.seq_len 4096\necho done\n",
+        "CONFIG=llama3_8b MODULE=llama3\ntorchrun -m torchtitan.train --module llama3 --config llama3_70b --training.seq_len 4096\n",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        json_t *config = titan_text(texts[i], "t");
+        if (!config || !titan_model(config))
+            fail_msg("not read: %s", texts[i]);
+        json_decref(config);
+        reads(texts[i], "llama-3.1-70b", "32x8xh100");
+        assert_int_equal(p.seq, 4096);
+        assert_int_equal(p.parallel.tensor, 8);
+        assert_int_equal(p.micro_batch, 8);
+        plan_free(&p);
+    }
+    refuses("python -m torchtitan.train --module llama3 --config $1 \"${@:2}\"\n", "the script does not say the value of $1");
+    refuses("CONFIG=llama3_secret MODULE=llama3 ./run_train.sh\n", "the values of llama3_secret are in torchtitan's config_registry.py");
+    refuses("python -m torchtitan.train --module llama3 $EXTRA\n", "not \"$EXTRA\"");
+    refuses("set -ex\npython -m mine.eval --training.seq_len 1\n", "no command of it starts torchtitan");
 }
 
 /* CONFIG_FILE is read where it is, or beside the command, under what the options say. */
@@ -483,9 +518,10 @@ int main(void)
         cmocka_unit_test(float8_layers_are_read),
         cmocka_unit_test(float8_is_read_however_it_is_written),
         cmocka_unit_test(what_no_plan_has_is_refused_by_name),
-        cmocka_unit_test(bad_text_is_reported_with_its_line),
+        cmocka_unit_test(bad_text_is_reported_with_its_place),
         cmocka_unit_test(what_is_not_read_is_listed_in_every_section),
         cmocka_unit_test(a_command_is_read_to_its_end),
+        cmocka_unit_test(a_script_is_followed),
         cmocka_unit_test(the_file_of_a_command_is_read_below_its_options),
         cmocka_unit_test(what_is_exported_is_imported_again),
         cmocka_unit_test(its_models_have_names_here),

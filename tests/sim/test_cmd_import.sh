@@ -379,6 +379,23 @@ check "OpenRLHF's PPO is imported as a phase plan: the actor, and beside it a cr
     reads "$tmp/any.sh" 8xh100 --response 300,700
     [ "$(phase_of 'd["response"]["mean"], d["response"]["longest"], d["prompt"]')" = '(300.0, 700.0, 1348)' ] || cat "$tmp/p.json"
     refused 'a step of one model' import "$tmp/verl.sh" --cluster 8xh100 --response 300,700)"
+# Options without sections (before 0.10), and --optimizer of its forks, in its PPO and in its supervised training.
+cat >"$tmp/old.sh" <<'END'
+python3 -m openrlhf.cli.train_ppo_ray --actor_num_nodes 1 --actor_num_gpus_per_node 8 --vllm_num_engines 4 --vllm_tensor_parallel_size 2 --colocate_all_models \
+   --vllm_gpu_memory_utilization 0.4 --pretrain Qwen/Qwen2.5-1.5B-Instruct --reward_pretrain Qwen/Qwen2.5-0.5B --zero_stage 3 --bf16 --train_batch_size 128 \
+   --micro_train_batch_size 4 --rollout_batch_size 256 --micro_rollout_batch_size 8 --n_samples_per_prompt 2 --prompt_max_len 1024 --generate_max_len 1024 \
+   --gradient_checkpointing --vllm_enable_sleep --deepspeed_enable_sleep
+END
+check "OpenRLHF: what an option changes that no plan has is refused in its old spelling, too" "$(
+    for old in "$tmp/old.sh" tests/golden/forms/openrlhf/train_sft_0.9.sh; do
+        sed '$s/$/ --optimizer AdamW/' "$old" >"$tmp/more.sh"
+        reads "$tmp/more.sh" 8xh100
+        grep 'optimizer.*not known\|not known.*optimizer' "$tmp/err"
+        for with in 'use_liger_kernel' 'deepcompile' 'torch_compile' 'ds_tensor_parallel_size 2' 'ring_attn_size 2' 'optimizer lion' 'optim muon'; do
+            sed "\$s/\$/ --$with/" "$old" >"$tmp/more.sh"
+            refused "${with%% *}: " import "$tmp/more.sh" --cluster 8xh100
+        done
+    done)"
 printf 'python3 -m verl.trainer.main_ppo %s\n' 'actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 \
     trainer.n_gpus_per_node=8 trainer.nnodes=$NNODES' >"$tmp/verl.sh"
 check "verl: a number of nodes that the job sets is told, and one that is a word refused" "$(

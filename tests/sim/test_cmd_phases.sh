@@ -56,6 +56,16 @@ for p in d["phases"]:
     done
 }
 check 'a picture of memory by phase: bars as long as what they stand for' "$(bars)"
+# Letters of more than a byte take a column each: the bars of phases that are called so stand where they stood.
+check 'a picture of phases whose names are not ASCII has its bars in the same columns' "$(
+    sed 's/log-probs/löģ-prüb€/; s/"weights"/"wëïghts"/' demo/grpo.json >"$tmp/letters.json"
+    for set in C C.UTF-8; do
+        LC_ALL=$set COLUMNS=100 "$dpxplan" phases demo/grpo.json --picture 2>/dev/null | sed -n '/^Memory of a GPU by/,/^$/p' >"$tmp/ascii"
+        LC_ALL=$set COLUMNS=100 "$dpxplan" phases "$tmp/letters.json" --picture 2>/dev/null | sed -n '/^Memory of a GPU by/,/^$/p' |
+            sed 's/löģ-prüb€/log-probs/; s/wëïghts/weights/' >"$tmp/letters"
+        cmp "$tmp/ascii" "$tmp/letters"
+        [ "$(wc -l <"$tmp/letters")" -gt 5 ] || echo 'no picture'
+    done)"
 
 # The update is the plan's own evaluation, 1024 samples in 4 steps of 4 x 8 x 8; forwards 1024 / (8 x 8) micro-steps.
 training_is_eval() {
