@@ -336,7 +336,7 @@ $(FUZZERS):   $B/%: $B/%.c.o           $(SIM) $(MODEL)
 # Those that change documents by their structure read traces and logs too.
 $(filter $B/tests/fuzz/fuzz_tree_%,$(FUZZERS)): $B/tests/fuzz/tree.c.o $(REPORTS) $(STORE)
 $(addprefix $B/tests/fuzz/fuzz_,set sweep tree_phases tree_request): $B/sim/plan/dpxplan_measured.c.o $(STORE)
-$(addprefix $B/tests/sim/test_,money nemo_words pipeline_plan plan_source): $B/sim/plan/dpxplan_measured.c.o $(STORE)
+$(addprefix $B/tests/sim/test_,money nemo_words own_value pipeline_plan plan_source): $B/sim/plan/dpxplan_measured.c.o $(STORE)
 $B/tests/fuzz/fuzz_tree_request: $B/lib/dpx.c.o
 
 ACCURACYLISTS := $(patsubst %,$B/tests/accuracy/accuracy_%,plans parallel away)

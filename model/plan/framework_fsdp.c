@@ -39,9 +39,14 @@ static double fsdp1_model_dtype(const struct plan *p)
     return is_packed(p) || p->fsdp.wrap_adapters ? in_16_bits(p) : -1;
 }
 
+/* Parameters in 16 bits are reduced so, unless adapters beside them are in fp32. */
+static bool reduces_as_model(const struct plan *p) { return p->fsdp.model_dtype >= 0 && p->fsdp.model_dtype != DT_FP32 && !plan_has_wide_adapters(p); }
+
 /* FSDP2 filled reduce_dtype from param_dtype up to 2.14, and since then reduces in the parameters' own dtype, which is fp32. */
 static double fsdp2_reduce_dtype(const struct plan *p)
 {
+    if (reduces_as_model(p))
+        return p->fsdp.model_dtype;
     if (p->train.base != BASE_PLAIN && in_16_bits(p) >= 0)
         return in_16_bits(p);
     return plan_torch_before(p, 2015) ? p->precision : DT_FP32;
@@ -50,6 +55,8 @@ static double fsdp2_reduce_dtype(const struct plan *p)
 /* MixedPrecision.reduce_dtype is filled from param_dtype. */
 static double fsdp1_reduce_dtype(const struct plan *p)
 {
+    if (reduces_as_model(p))
+        return p->fsdp.model_dtype;
     return p->train.base != BASE_PLAIN && fsdp1_model_dtype(p) >= 0 ? fsdp1_model_dtype(p) : p->precision;
 }
 

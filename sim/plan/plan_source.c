@@ -294,10 +294,37 @@ static bool follows_another(const struct plan *p, const struct knob *k, bool cha
     return (k->idle || (changes && k->follows)) && number && !(v < usual) && !(v > usual);
 }
 
+/* The first key that the short document leaves out, and that it is read with another value of than `all` has, is put back.  False: there is none. */
+static bool put_back(json_t *doc, json_t *all, const struct plan *p)
+{
+    const struct knob *k;
+    struct plan read;
+    char why[256];
+    bool any = false;
+
+    struct fail_sink before = fail_divert(why, sizeof why);
+    bool reads = plan_from_json(doc, "plan", &read) == 0;
+    fail_restore(before);
+    if (!reads)
+        return false;
+    json_t *said = plan_to_json(&read);
+    for (int i = 0; (k = knob_at(i)) && !any; i++) {
+        json_t *v = json_object_get(object_in(all, k->object), k->name), *is = json_object_get(object_in(said, k->object), k->name);
+        char key[KEY];
+        any = (k->cells & knob_cell(p)) && v && !json_object_get(object_in(doc, k->object), k->name) && !json_equal(v, is);
+        knob_key_text(k, key, sizeof key);
+        if (any)
+            plan_value_put(doc, key, json_deep_copy(v));
+    }
+    json_decref(said);
+    plan_free(&read);
+    return any;
+}
+
 /* What departs from defaults, what a plan must have, and what stays when it is changed (ch; NULL: nothing does). */
 static json_t *brief(const struct plan *p, const struct change *ch)
 {
-    json_t *doc = plan_to_json(p), *usual, *v;
+    json_t *doc = plan_to_json(p), *all = json_deep_copy(doc), *usual, *v;
     struct plan plain = *p;
     struct parallel_options none;
     const struct knob *k;
@@ -320,6 +347,9 @@ static json_t *brief(const struct plan *p, const struct change *ch)
             json_object_del(in, k->name);
         drop_empty(doc, k->object);
     }
+    while (put_back(doc, all, p))
+        ;
+    json_decref(all);
     json_decref(usual);
     return doc;
 }
