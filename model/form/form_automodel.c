@@ -479,6 +479,18 @@ static void read_kernels(struct form_reading *r)
     form_set(r, "clip", json_real(form_number(r, "clip_grad_norm.max_norm", 1)));
 }
 
+/* _forward_backward_step() (recipes/llm/train_ft.py) names the model's `out` while backward runs.  A pipeline's schedule has no such name; tensor parallelism
+ * leaves a part of them, which is told; ChunkedCrossEntropy and TEParallelCrossEntropy save the logits themselves until their own gradient is there. */
+static void read_kept_logits(struct form_reading *r, const struct plan *p)
+{
+    static const char *const beside[] = { "fp32", "bf16", "liger-cross-entropy" };
+    const char *loss = json_string_value(json_object_get(r->plan, "loss"));
+
+    for (size_t i = 0; p->model.head == HEAD_LOGITS && i < sizeof beside / sizeof *beside; i++)
+        if (!strcmp(loss, beside[i]) && axis(r, "distributed.tp_size") <= 1 && axis(r, "distributed.pp_size") <= 1)
+            form_set(r, "logits_kept", json_string("as-made"));
+}
+
 /* apply_fp8_to_model(): the head is converted, too, unless filter_fqns names it.  Scales are made ahead with one scale a tensor and float8 gathers alone. */
 static void read_float8(struct form_reading *r)
 {
@@ -620,6 +632,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     read_kernels(&r);
     automodel_read_norms(&r, p, &(struct automodel_mesh){ at_least_one(axis(&r, "distributed.tp_size")), at_least_one(axis(&r, "distributed.cp_size")),
                                                           at_least_one(axis(&r, "distributed.pp_size")) });
+    read_kept_logits(&r, p);
     read_recompute(&r, p, ddp);
     read_float8(&r);
     read_compile(&r, ddp);

@@ -198,7 +198,7 @@ static void note_routers(const struct form_file *f, const struct plan *p, struct
                   again ? "" : " (usual: true)", in_gb(tokens_of(p) * routers * (double)(2 * p->model.experts + 10 * p->model.experts_used)));
 }
 
-/* A second copy in 16 bits; of several micro-steps gradients in fp32 for those of 16 bits. */
+/* A second copy in 16 bits; of several micro-steps gradients of 4 bytes a weight for those of 2, which ignored_params have (moe/parallelizer.py). */
 static void note_experts(const struct plan *p, struct notes *notes)
 {
     int64_t sharing = p->parallel.expert * p->parallel.pipeline;
@@ -212,7 +212,15 @@ static void note_experts(const struct plan *p, struct notes *notes)
         numel += role_is_of_experts(p->model.tensors[t].role) && !p->model.tensors[t].is_bias ? (double)p->model.tensors[t].numel : 0;
     if (sharing == p->cluster.world_size)
         notes_add(notes, "distributed.ep_size: experts that a rank has alone are in no FSDP unit of Automodel's: the plan gathers a second copy of them and adds up "
-                  "their gradients in fp32: about %.2g GB more than that", in_gb((p->sync_every_micro_step ? 2 : 6) * numel / (double)sharing));
+                  "their gradients in fp32: about %.2g GB more than that", in_gb((p->sync_every_micro_step ? 2 : 4) * numel / (double)sharing));
+}
+
+/* `out` (form_automodel.c, read_kept_logits()), whose logits each rank of tensor parallelism has a part of. */
+static void note_logits(const struct plan *p, struct notes *notes)
+{
+    if (p->parallel.tensor > 1 && p->parallel.pipeline == 1 && (p->loss == LOSS_FP32 || p->loss == LOSS_COMPUTE))
+        notes_add(notes, "distributed.tp_size: the loop keeps a rank's logits in 16 bits through backward: %.2g GB a micro-batch more than is planned",
+                  in_gb(2 * tokens_of(p) * (double)p->model.vocab / (double)p->parallel.tensor));
 }
 
 /* Where Liger-Kernel's norms are not planned: two norms a block, of those that are kept, and the last one. */
@@ -309,6 +317,7 @@ void automodel_note_costs(const struct form_file *f, const struct plan *p, struc
     note_scores(f, p, notes);
     note_routers(f, p, notes);
     note_experts(p, notes);
+    note_logits(p, notes);
     note_outputs(f, p, notes);
     if (training_is_lora(&p->train))
         note_adapters(f, p, notes);

@@ -102,6 +102,7 @@ static bool loss_without_logits(struct plan *p)
         !liger_usual(&p->model, &kernels, &usual, &lacks) || usual != LOSS_FUSED_LINEAR)
         return false;
     p->loss = LOSS_FUSED_LINEAR;
+    p->logits_kept = LOGITS_DROPPED;
     return true;
 }
 

@@ -92,4 +92,31 @@ static inline int read_as(const struct form *form, const struct form_file *f, co
     return rc;
 }
 
+/* The text as a file of its form, of a model on the cluster; 0, or -1 with the reason. */
+static inline int read_text_of(const char *model, const char *name, const char *text, const char *cluster, struct plan *p, struct notes *notes, char why[1024])
+{
+    struct row row = { .cluster = (char *)(uintptr_t)cluster, .model = (char *)(uintptr_t)model };
+    struct form_file f;
+
+    row.seq = strstr(text, "_length") ? (char[]){ "-" } : (char[]){ "512" };
+    assert_int_equal(form_parse(strdup(text), name, &f), 0);
+    const struct form *form = form_of(&f);
+    assert_non_null(form);
+    int rc = read_as(form, &f, &row, p, notes, why);
+    form_close(&f);
+    return rc;
+}
+
+static inline bool notes_say_that(const struct notes *notes, const char *words)
+{
+    for (int i = 0; i < notes->n && i < 32; i++)
+        if (strstr(notes->text[i], words))
+            return true;
+    return false;
+}
+
+/* The first keys of a recipe of Automodel, and a data set whose samples are not packed. */
+#define AUTOMODEL "step_scheduler:\n  local_batch_size: 1\n  global_batch_size: 2\nmodel:\n  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained\n"
+#define CHAT "dataset:\n  _target_: nemo_automodel.components.datasets.llm.chat_dataset.ChatDataset\n  seq_length: 512\n"
+
 #endif

@@ -392,21 +392,6 @@ static void silent_sections_hold_no_key_that_is_read(void **state)
 
 /* ---- rules that every form has ---- */
 
-/* The text as a file of its form, of a model on the cluster; 0, or -1 with the reason. */
-static int read_text_of(const char *model, const char *name, const char *text, const char *cluster, struct plan *p, struct notes *notes, char why[1024])
-{
-    struct row row = { .cluster = (char *)(uintptr_t)cluster, .model = (char *)(uintptr_t)model };
-    struct form_file f;
-
-    row.seq = strstr(text, "_length") ? (char[]){ "-" } : (char[]){ "512" };
-    assert_int_equal(form_parse(strdup(text), name, &f), 0);
-    const struct form *form = form_of(&f);
-    assert_non_null(form);
-    int rc = read_as(form, &f, &row, p, notes, why);
-    form_close(&f);
-    return rc;
-}
-
 static int read_text(const char *name, const char *text, const char *cluster, struct plan *p, struct notes *notes, char why[1024])
 {
     return read_text_of("qwen3-0.6b", name, text, cluster, p, notes, why);
@@ -530,17 +515,6 @@ static void a_misspelt_false_is_told(void **state)
     }
 }
 
-static bool notes_say_that(const struct notes *notes, const char *words)
-{
-    for (int i = 0; i < notes->n && i < 32; i++)
-        if (strstr(notes->text[i], words))
-            return true;
-    return false;
-}
-
-#define AUTOMODEL "step_scheduler:\n  local_batch_size: 1\n  global_batch_size: 2\nmodel:\n  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained\n"
-#define CHAT "dataset:\n  _target_: nemo_automodel.components.datasets.llm.chat_dataset.ChatDataset\n  seq_length: 512\n"
-
 /* A reason that a note gives is that of this file; an attention that is none is refused, another kernel than the plan's is said. */
 static void notes_give_this_files_reasons(void **state)
 {
@@ -585,31 +559,6 @@ static void notes_give_this_files_reasons(void **state)
     assert_int_equal(read_text("trl.yaml", "model_name_or_path: a/b\nmax_length: 100000000\n", "2xh100", &p, &notes, why), -1);
     assert_non_null(strstr(why, "from 1 to 1048576"));
     plan_free(&p);
-}
-
-/* Norms that are fused in Automodel's own class and are not in the plan: 4 bytes of each input of two norms a block (32 of 4,096 values) and the last one, of 512
- * tokens; of cut rows half of it, of recomputed blocks those of one.  Qwen3's own class has transformers' norms. */
-static void norms_that_are_planned_unfused_have_a_size(void **state)
-{
-    static const struct { const char *model, *mesh; double bytes; } files[] = {
-        { "llama-3-8b", "  tp_size: 2\n", 4.0 * 65 * 512 * 4096 }, { "llama-3-8b", "  tp_size: 2\n  sequence_parallel: true\n", 4.0 * 65 * 512 * 4096 / 2 },
-        { "llama-3-8b", "  tp_size: 2\n  activation_checkpointing: true\n", 4.0 * 3 * 512 * 4096 }, { "llama-3-8b", "  tp_size: 1\n", 0 },
-        { "qwen3-8b", "  tp_size: 2\n", 0 },
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        struct notes notes = { 0 };
-        struct plan p;
-        char text[800], why[1024], said[80];
-        snprintf(text, sizeof text, AUTOMODEL "distributed:\n  strategy: fsdp2\n%s" CHAT, files[i].mesh);
-        if (read_text_of(files[i].model, "a.yaml", text, "2xh100", &p, &notes, why) < 0)
-            fail_msg("%s: %s", text, why);
-        snprintf(said, sizeof said, "an upper bound of memory and time, of %.2g GB a micro-batch", files[i].bytes * 1e-9);
-        if (notes_say_that(&notes, files[i].bytes > 0 ? said : "an upper bound of memory") != (files[i].bytes > 0))
-            fail_msg("%s of %s: %s", files[i].mesh, files[i].model, said);
-        plan_free(&p);
-    }
 }
 
 /* verl gives the model no labels: Liger-Kernel's layers come with the loss that verl has without them. */
@@ -668,7 +617,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(notes_give_this_files_reasons),
-        cmocka_unit_test(norms_that_are_planned_unfused_have_a_size),
         cmocka_unit_test(liger_in_verl_leaves_the_loss),
         cmocka_unit_test(recipes_of_pictures_and_diffusion_are_refused),
         cmocka_unit_test(another_number_of_ranks_is_a_note),

@@ -414,15 +414,22 @@ check "8-bit products are in the summary" "$(
     reads "$tmp/fp8.sh" 2x8xh100
     said 'bf16 with fp8 (hybrid)')"
 # A block of Llama 3.2 1B has 2048 x (2 x 2048 + 2 x 512 + 3 x 8192) weights and two norms, in 16 bits.  Qwen3 30B: 48 routers of 128 experts, 8 of a token,
-# for 2048 tokens; 48 x 128 x 3 x 2048 x 768 weights of experts over 8 GPUs, two bytes each, and four for gradients.  Adapters of rank 8 on all seven layers
+# for 2048 tokens; 48 x 128 x 3 x 2048 x 768 weights of experts over 8 GPUs, two bytes each, and two of four for gradients.  Adapters of rank 8 on all seven layers
 # of 16 blocks, whose outputs are 7 x 8 numbers of 8 x 512 tokens.  gpt-oss 20B: 24 blocks of 64 heads, 32 samples of 4096 x 4096 scores of two bytes.
 check "Automodel: what a plan has not is told with its size" "$(
     reads tests/golden/forms/automodel/llama3_2_1b_squad.yaml 8xh100 --seq 512
     said 'up to 0.12 GB more than is planned, and a gather less'
     reads tests/golden/forms/automodel/qwen3_moe_te_remainders.yaml 8xh100
-    said 'logits and choices of routers are kept, not recomputed: 0.033 GB a micro-batch' && said 'about 22 GB more than that'
+    said 'logits and choices of routers are kept, not recomputed: 0.033 GB a micro-batch' && said 'about 14 GB more than that'
     reads tests/golden/forms/automodel/gpt_oss_20b.yaml 8xh100 --seq 4096
     said "keep them: an upper bound of memory and time, of 1649 GB a micro-batch more"
     reads tests/golden/forms/automodel/llama3_2_1b_squad_peft.yaml 8xh100 --seq 512
     said "A's outputs are made again in backward: the plan keeps them: 0.0073 GB more")"
+# 8 samples of 4096 x 128,256 logits of two bytes are 7.83 GiB, which a loss without logits has not.
+check "Automodel: a loss without logits is advised, with what the loop keeps of them" "$(
+    reads tests/golden/forms/automodel/llama3_2_1b_squad.yaml 8xh100 --seq 4096
+    "$B/dpxplan" eval "$tmp/p.json" >"$tmp/out" 2>&1
+    grep -q 'logits that the training loop keeps *7.83 GiB' "$tmp/out" || cat "$tmp/out"
+    "$B/dpxplan" eval "$tmp/p.json" --set loss=fused-linear 2>/dev/null | grep -o '[0-9.]* GiB allocated' | sed 's/ allocated//' >"$tmp/less"
+    "$B/dpxplan" explain "$tmp/p.json" 2>&1 | grep -q "fused-linear, without logits: $(cat "$tmp/less")," || cat "$tmp/less" "$tmp/out")"
 finish
