@@ -68,6 +68,8 @@ struct form {
     /* p.model and p.cluster are set and kept; p.seq, micro_batch and accumulation where they are given in the file's
      * place (0: not).  0, or -1 with the key reported. */
     int         (*read)(const struct form_file *f, struct plan *p, struct notes *notes);
+    /* May be NULL: options of PyTorch's allocator that the program sets itself, into p.environment, which has what the file sets. */
+    void        (*allocator)(const struct form_file *f, struct plan *p, struct notes *notes);
     const struct form_row *rows;                        /* form_rows.h; NULL: the form's reader has tables of its own */
     int         nrows;
 };

@@ -121,6 +121,17 @@ static int read_factory(const struct form_file *f, struct plan *p, struct notes 
          : form_bound(f, p, recipe_muon_more(p), "use_muon: its step's own temporaries", notes);
 }
 
+/* set_pytorch_cuda_alloc_conf() of axolotl's command line (utils/__init__.py), with PyTorch from 2.9 on.  Its module cli.train, started without that
+ * command, does not call it. */
+static void axolotls_allocator(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    if (*p->environment.alloc_conf || form_runs(f, "axolotl.cli.train"))
+        return;
+    snprintf(p->environment.alloc_conf, sizeof p->environment.alloc_conf, "expandable_segments:True");
+    notes_add(notes, "axolotl sets PYTORCH_ALLOC_CONF=expandable_segments:True unless the job sets its own: it is in the plan's environment (before PyTorch 2.9 "
+              "roundup_power2_divisions:16 comes with it)");
+}
+
 const struct form form_transformers = {
     .name = "transformers", .sign = "per_device_train_batch_size or another key of TrainingArguments alone",
     .claims = is_transformers, .check = check_text, .model = recipes_model, .read = read_recipe,
@@ -131,7 +142,7 @@ const struct form form_factory = {
 };
 const struct form form_axolotl = {
     .name = "axolotl", .sign = "base_model with sequence_len, micro_batch_size or datasets",
-    .claims = is_axolotl, .check = check_text, .model = recipes_model, .read = read_recipe,
+    .claims = is_axolotl, .check = check_text, .model = recipes_model, .read = read_recipe, .allocator = axolotls_allocator,
 };
 const struct form form_trl = {
     .name = "TRL", .sign = "model_name_or_path with max_length, use_peft, torch_dtype or dataset_mixture",
