@@ -55,6 +55,9 @@ struct form;
 /* form->read(), and the file's environment: what is not in the plan is a note.  0, or -1 reported. */
 int form_read(const struct form *form, const struct form_file *f, struct plan *p, struct notes *notes);
 
+/* form.allocator of LLaMA-Factory's two forms. */
+void form_factorys_allocator(const struct form_file *f, struct plan *p, struct notes *notes);
+
 struct form_row;
 
 struct form {

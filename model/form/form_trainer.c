@@ -132,13 +132,29 @@ static void axolotls_allocator(const struct form_file *f, struct plan *p, struct
               "roundup_power2_divisions:16 comes with it)");
 }
 
+/* launcher.py, of a training that it starts by torchrun: whatever the variable says before.  Other launchers start the training itself. */
+void form_factorys_allocator(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    static const char set[] = "expandable_segments:True";
+    const char *optim = json_string_value(json_object_get(f->environment, "OPTIM_TORCH"));
+    bool several = p->cluster.world_size > 1 || json_object_get(f->environment, "FORCE_TORCHRUN");
+
+    if (!several || (f->words ? !form_runs(f, "llamafactory-cli") : f->launch != NULL))
+        return;
+    if (optim && strcasecmp(optim, "true") && strcasecmp(optim, "y") && strcmp(optim, "1"))
+        return;
+    if (strcmp(p->environment.alloc_conf, set))
+        notes_add(notes, "llamafactory-cli sets PYTORCH_CUDA_ALLOC_CONF=%s for several GPUs, whatever it was, unless OPTIM_TORCH=0: it is in the plan's environment", set);
+    memcpy(p->environment.alloc_conf, set, sizeof set);
+}
+
 const struct form form_transformers = {
     .name = "transformers", .sign = "per_device_train_batch_size or another key of TrainingArguments alone",
     .claims = is_transformers, .check = check_text, .model = recipes_model, .read = read_recipe,
 };
 const struct form form_factory = {
     .name = "LLaMA-Factory", .sign = "finetuning_type, stage, cutoff_len or template",
-    .claims = is_factory, .check = check_text, .model = recipes_model, .read = read_factory,
+    .claims = is_factory, .check = check_text, .model = recipes_model, .read = read_factory, .allocator = form_factorys_allocator,
 };
 const struct form form_axolotl = {
     .name = "axolotl", .sign = "base_model with sequence_len, micro_batch_size or datasets",

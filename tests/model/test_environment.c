@@ -172,7 +172,11 @@ static void a_variable_that_is_off_changes_nothing(void **state)
               "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 data.max_prompt_length=128 data.max_response_length=128 actor_rollout_ref."
 #define AXOLOTL "base_model: a/b\ndatasets: [{ path: x, type: alpaca }]\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\nattn_implementation: flash_attention_2\n"
 
-/* Axolotl's command sets a variable where none is (utils/__init__.py).  verl calls the allocator itself, which puts back what a variable says
+#define FACTORY "model_name_or_path: a/b\nstage: sft\nfinetuning_type: full\ncutoff_len: 512\n"
+#define PRIME   "[model]\nname = \"a/b\"\noptimization_dtype = \"float32\"\n[data]\nbatch_size = 8\nseq_len = 512\n"
+
+/* Axolotl's command sets a variable where none is (utils/__init__.py), prime-rl's where env_vars have none (utils/process.py), LLaMA-Factory's in any case, of
+ * several GPUs (launcher.py).  verl calls the allocator itself, which puts back what a variable says
  * (torch 2.15: max_split_size is unlimited after setAllocatorSettings("expandable_segments:True")), where an engine is beside the actor alone. */
 static void programs_set_the_allocator_themselves(void **state)
 {
@@ -185,11 +189,17 @@ static void programs_set_the_allocator_themselves(void **state)
         { "v.sh", ACTOR "hybrid_engine=False\n", split, split, 0 }, { "v.sh", ACTOR "rollout.checkpoint_engine.backend=nccl\n", NULL, "", 0 },
         { "v.sh", "torchrun -m verl.trainer.fsdp_sft_trainer data.train_batch_size=8 data.micro_batch_size_per_gpu=1 data.max_length=256 model.partial_pretrain=a/b\n", NULL, "", 0 },
         { "t.yaml", "model_name_or_path: a/b\nmax_length: 512\n", NULL, "", 0 },
+        { "f.yaml", FACTORY, NULL, grows, 1 }, { "1.yaml", FACTORY, NULL, "", 0 },        /* on one GPU */
+        { "f.sh", "llamafactory-cli train --stage sft --model_name_or_path a/b --cutoff_len 512 --finetuning_type full\n", split, grows, 1 },
+        { "f.sh", "OPTIM_TORCH=0 llamafactory-cli train --stage sft --model_name_or_path a/b --cutoff_len 512 --finetuning_type full\n", NULL, "", 0 },
+        { "f.sh", "torchrun src/train.py --stage sft --model_name_or_path a/b --cutoff_len 512 --finetuning_type full\n", split, split, 0 },
+        { "v1.yaml", "model: a/b\ntrain_dataset: d.yaml\nmicro_batch_size: 1\ncutoff_len: 512\ndist_config:\n  name: fsdp2\n", NULL, grows, 1 },
+        { "p.toml", PRIME, NULL, grows, 1 }, { "p.toml", PRIME "[env_vars]\nPYTORCH_CUDA_ALLOC_CONF = \"max_split_size_mb:64\"\n", NULL, split, 0 },
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        struct row row = { .cluster = (char[]){ "2xh100" }, .model = (char[]){ "qwen3-0.6b" }, .seq = (char[]){ "-" } };
+        struct row row = { .cluster = *files[i].name == '1' ? (char[]){ "1xh100" } : (char[]){ "2xh100" }, .model = (char[]){ "qwen3-0.6b" }, .seq = (char[]){ "-" } };
         struct notes notes = { 0 };
         struct form_file f;
         struct plan p;
