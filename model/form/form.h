@@ -55,6 +55,9 @@ struct form;
 /* form->read(), and the file's environment: what is not in the plan is a note.  0, or -1 reported. */
 int form_read(const struct form *form, const struct form_file *f, struct plan *p, struct notes *notes);
 
+/* form.allocator of LLaMA-Factory's two forms. */
+void form_factorys_allocator(const struct form_file *f, struct plan *p, struct notes *notes);
+
 struct form_row;
 
 struct form {
@@ -68,6 +71,8 @@ struct form {
     /* p.model and p.cluster are set and kept; p.seq, micro_batch and accumulation where they are given in the file's
      * place (0: not).  0, or -1 with the key reported. */
     int         (*read)(const struct form_file *f, struct plan *p, struct notes *notes);
+    /* May be NULL: options of PyTorch's allocator that the program sets itself, into p.environment, which has what the file sets. */
+    void        (*allocator)(const struct form_file *f, struct plan *p, struct notes *notes);
     const struct form_row *rows;                        /* form_rows.h; NULL: the form's reader has tables of its own */
     int         nrows;
 };

@@ -66,5 +66,7 @@ int form_read(const struct form *form, const struct form_file *f, struct plan *p
     for (size_t i = 0; !f->words && i < sizeof objects / sizeof *objects; i++)
         if (give_all(f, json_object_get(f->doc, objects[i]), p, notes) < 0)
             return -1;
+    if (form->allocator)
+        form->allocator(f, p, notes);
     return environment_check(p, f->path);
 }

@@ -227,5 +227,5 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 
 const struct form form_factory1 = {
     .name = "LLaMA-Factory v1", .sign = "model with train_dataset, dist_config, kernel_config or quant_config",
-    .claims = claims, .check = check, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
+    .claims = claims, .check = check, .model = model, .read = read, .allocator = form_factorys_allocator, .rows = rows, .nrows = FORM_COUNT(rows),
 };

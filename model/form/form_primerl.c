@@ -335,7 +335,17 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     return beside > 0 ? form_bound(f, p, beside, "model.lora: adapters of experts, whose time is not in the step either,", notes) : 0;
 }
 
+/* DEFAULT_TRAINER_ENV_VARS (utils/process.py), which env_vars change. */
+static void allocator(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    (void)f;
+    if (*p->environment.alloc_conf)
+        return;
+    snprintf(p->environment.alloc_conf, sizeof p->environment.alloc_conf, "expandable_segments:True");
+    notes_add(notes, "prime-rl sets PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True of its trainer unless env_vars have another: it is in the plan's environment");
+}
+
 const struct form form_primerl = {
     .name = "prime-rl", .sign = "TOML: [data] batch_size and seq_len, [model] optimization_dtype; [orchestrator] and [trainer]",
-    .claims = claims, .check = check, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
+    .claims = claims, .check = check, .model = model, .read = read, .allocator = allocator, .rows = rows, .nrows = FORM_COUNT(rows),
 };

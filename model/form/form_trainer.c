@@ -121,17 +121,44 @@ static int read_factory(const struct form_file *f, struct plan *p, struct notes 
          : form_bound(f, p, recipe_muon_more(p), "use_muon: its step's own temporaries", notes);
 }
 
+/* set_pytorch_cuda_alloc_conf() of axolotl's command line (utils/__init__.py), with PyTorch from 2.9 on.  Its module cli.train, started without that
+ * command, does not call it. */
+static void axolotls_allocator(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    if (*p->environment.alloc_conf || form_runs(f, "axolotl.cli.train"))
+        return;
+    snprintf(p->environment.alloc_conf, sizeof p->environment.alloc_conf, "expandable_segments:True");
+    notes_add(notes, "axolotl sets PYTORCH_ALLOC_CONF=expandable_segments:True unless the job sets its own: it is in the plan's environment (before PyTorch 2.9 "
+              "roundup_power2_divisions:16 comes with it)");
+}
+
+/* launcher.py, of a training that it starts by torchrun: whatever the variable says before.  Other launchers start the training itself. */
+void form_factorys_allocator(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    static const char set[] = "expandable_segments:True";
+    const char *optim = json_string_value(json_object_get(f->environment, "OPTIM_TORCH"));
+    bool several = p->cluster.world_size > 1 || json_object_get(f->environment, "FORCE_TORCHRUN");
+
+    if (!several || (f->words ? !form_runs(f, "llamafactory-cli") : f->launch != NULL))
+        return;
+    if (optim && strcasecmp(optim, "true") && strcasecmp(optim, "y") && strcmp(optim, "1"))
+        return;
+    if (strcmp(p->environment.alloc_conf, set))
+        notes_add(notes, "llamafactory-cli sets PYTORCH_CUDA_ALLOC_CONF=%s for several GPUs, whatever it was, unless OPTIM_TORCH=0: it is in the plan's environment", set);
+    memcpy(p->environment.alloc_conf, set, sizeof set);
+}
+
 const struct form form_transformers = {
     .name = "transformers", .sign = "per_device_train_batch_size or another key of TrainingArguments alone",
     .claims = is_transformers, .check = check_text, .model = recipes_model, .read = read_recipe,
 };
 const struct form form_factory = {
     .name = "LLaMA-Factory", .sign = "finetuning_type, stage, cutoff_len or template",
-    .claims = is_factory, .check = check_text, .model = recipes_model, .read = read_factory,
+    .claims = is_factory, .check = check_text, .model = recipes_model, .read = read_factory, .allocator = form_factorys_allocator,
 };
 const struct form form_axolotl = {
     .name = "axolotl", .sign = "base_model with sequence_len, micro_batch_size or datasets",
-    .claims = is_axolotl, .check = check_text, .model = recipes_model, .read = read_recipe,
+    .claims = is_axolotl, .check = check_text, .model = recipes_model, .read = read_recipe, .allocator = axolotls_allocator,
 };
 const struct form form_trl = {
     .name = "TRL", .sign = "model_name_or_path with max_length, use_peft, torch_dtype or dataset_mixture",

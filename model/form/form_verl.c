@@ -6,6 +6,7 @@
  * (utils/torch_functional.py).  A step of the optimizer takes ppo_mini_batch_size prompts x rollout.n samples, over
  * all ranks; a sample is a prompt and its response. */
 #include <string.h>
+#include <strings.h>
 
 #include "base/fail.h"
 #include "model/arch/recorded.h"
@@ -498,7 +499,32 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     return 0;
 }
 
+/* An engine on the actor's own GPUs: main_ppo's.  Of fully_async_policy and one_step_off_policy, which ask for hybrid_engine=False, it has others. */
+static bool has_engine_beside(const struct form_file *f)
+{
+    const json_t *hybrid = form_value(f->doc, "actor_rollout_ref.hybrid_engine");
+    const char *word = json_string_value(hybrid), *way = json_string_value(form_value(f->doc, "actor_rollout_ref.rollout.checkpoint_engine.backend"));
+
+    return !json_is_false(hybrid) && !(word && !strcasecmp(word, "false")) && (!way || !strcmp(way, "naive"));
+}
+
+/* set_expandable_segments(True) ends each hand-over of weights (workers/fsdp_workers.py, megatron_workers.py, engine_workers.py).  PyTorch's
+ * _set_allocator_settings() gives every option that it does not name its default again: no variable is left. */
+static void allocator(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    static const char set[] = "expandable_segments:True";
+    char *own = p->environment.alloc_conf;
+
+    if (!has_engine_beside(f))
+        return;
+    if (*own && strcmp(own, set) != 0)
+        notes_add(notes, "PYTORCH_ALLOC_CONF=%.60s holds until verl's first hand-over of weights, which sets %s alone: so does the plan's environment", own, set);
+    else if (!*own)
+        notes_add(notes, "verl trains with %s, which each hand-over of weights to the engine sets: it is in the plan's environment", set);
+    memcpy(own, set, sizeof set);
+}
+
 const struct form form_verl = {
     .name = "verl", .sign = "actor_rollout_ref.actor",
-    .claims = claims, .check = check, .model = model, .read = read, .rows = rows, .nrows = FORM_COUNT(rows),
+    .claims = claims, .check = check, .model = model, .read = read, .allocator = allocator, .rows = rows, .nrows = FORM_COUNT(rows),
 };

@@ -226,7 +226,7 @@ static bool critic_on_megatron(struct importing *in)
     return !strncmp(import_text(in, CRITIC "strategy", on_megatron(in) ? "megatron" : "fsdp"), "megatron", 8);
 }
 
-/* The critic's keys at the places of the actor's, for the form's reader. */
+/* The critic's keys at the places of the actor's, for the form's reader; no engine is beside it but the actor's. */
 static json_t *critic_doc(struct importing *in)
 {
     static const char *const others[] = { "fsdp_config", "tokenizer_path", "override_config", "external_lib" };
@@ -248,7 +248,7 @@ static json_t *critic_doc(struct importing *in)
     if (critic_on_megatron(in))
         json_object_set_new(actor, "strategy", json_string("megatron"));
     take(actor, "optim", doc, CRITIC "optim", NULL);
-    json_object_set_new(out, "actor_rollout_ref", json_pack("{s:o, s:o, s:{s:I}}", "model", model, "actor", actor, "rollout", "n",
+    json_object_set_new(out, "actor_rollout_ref", json_pack("{s:b, s:o, s:o, s:{s:I}}", "hybrid_engine", 0, "model", model, "actor", actor, "rollout", "n",
                                                             (json_int_t)import_count(in, CRITIC "rollout_n", 1, import_count(in, ROLLOUT "n", 1, 1))));
     take(out, "data", doc, "data", NULL);
     take(out, "trainer", doc, "trainer", NULL);
@@ -292,6 +292,7 @@ static int verl_critic(struct importing *in, int64_t *micro)
     json_decref(doc);
     if (rc < 0)
         return -1;
+    p.environment = in->actor.environment;              /* one process */
     json_t *plan = plan_to_json(&p);
     import_numbers(plan, HEAD_VALUE);
     *micro = critic_micro(in, &p);

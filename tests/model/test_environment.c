@@ -1,12 +1,10 @@
 /* test_environment.c -- environment variables of a plan: what each changes, by whose name, and what is told. */
-#include "tests/check.h"
+#include "tests/model/form_files.h"
 #include "base/fail.h"
 #include "base/notes.h"
 #include "model/memory/evaluate.h"
 #include "model/memory/overhead.h"
 #include "model/plan/environment.h"
-
-#include <string.h>
 
 #define MiB ((int64_t)1 << 20)
 
@@ -170,6 +168,59 @@ static void a_variable_that_is_off_changes_nothing(void **state)
     assert_int_equal(plan_with("{\"environment\": {\"PYTORCH_NO_CUDA_MEMORY_CACHING\": 0}}", &p), -1);
 }
 
+#define ACTOR "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=a/b actor_rollout_ref.actor.ppo_mini_batch_size=8 " \
+              "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 data.max_prompt_length=128 data.max_response_length=128 actor_rollout_ref."
+#define AXOLOTL "base_model: a/b\ndatasets: [{ path: x, type: alpaca }]\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\nattn_implementation: flash_attention_2\n"
+
+#define FACTORY "model_name_or_path: a/b\nstage: sft\nfinetuning_type: full\ncutoff_len: 512\n"
+#define PRIME   "[model]\nname = \"a/b\"\noptimization_dtype = \"float32\"\n[data]\nbatch_size = 8\nseq_len = 512\n"
+
+/* Axolotl's command sets a variable where none is (utils/__init__.py), prime-rl's where env_vars have none (utils/process.py), LLaMA-Factory's in any case, of
+ * several GPUs (launcher.py).  verl calls the allocator itself, which puts back what a variable says
+ * (torch 2.15: max_split_size is unlimited after setAllocatorSettings("expandable_segments:True")), where an engine is beside the actor alone. */
+static void programs_set_the_allocator_themselves(void **state)
+{
+    static const char grows[] = "expandable_segments:True", split[] = "max_split_size_mb:64";
+    const struct { const char *name, *text, *variable, *is; int notes; } files[] = {
+        { "a.yaml", AXOLOTL, NULL, grows, 1 }, { "a.yaml", AXOLOTL, split, split, 0 },
+        { "v.sh", ACTOR "rollout.name=vllm\n", NULL, grows, 1 }, { "v.sh", ACTOR "rollout.name=vllm\n", split, grows, 1 },
+        { "v.sh", ACTOR "rollout.name=vllm\n", grows, grows, 0 }, { "v.sh", ACTOR "rollout.name=vllm\n", "expandable_segments:False", grows, 1 },
+        { "v.sh", ACTOR "actor.strategy=megatron\n", NULL, grows, 1 }, { "v.sh", ACTOR "hybrid_engine=False\n", NULL, "", 0 },
+        { "v.sh", ACTOR "hybrid_engine=False\n", split, split, 0 }, { "v.sh", ACTOR "rollout.checkpoint_engine.backend=nccl\n", NULL, "", 0 },
+        { "v.sh", "torchrun -m verl.trainer.fsdp_sft_trainer data.train_batch_size=8 data.micro_batch_size_per_gpu=1 data.max_length=256 model.partial_pretrain=a/b\n", NULL, "", 0 },
+        { "t.yaml", "model_name_or_path: a/b\nmax_length: 512\n", NULL, "", 0 },
+        { "f.yaml", FACTORY, NULL, grows, 1 }, { "1.yaml", FACTORY, NULL, "", 0 },        /* on one GPU */
+        { "f.sh", "llamafactory-cli train --stage sft --model_name_or_path a/b --cutoff_len 512 --finetuning_type full\n", split, grows, 1 },
+        { "f.sh", "OPTIM_TORCH=0 llamafactory-cli train --stage sft --model_name_or_path a/b --cutoff_len 512 --finetuning_type full\n", NULL, "", 0 },
+        { "f.sh", "torchrun src/train.py --stage sft --model_name_or_path a/b --cutoff_len 512 --finetuning_type full\n", split, split, 0 },
+        { "v1.yaml", "model: a/b\ntrain_dataset: d.yaml\nmicro_batch_size: 1\ncutoff_len: 512\ndist_config:\n  name: fsdp2\n", NULL, grows, 1 },
+        { "p.toml", PRIME, NULL, grows, 1 }, { "p.toml", PRIME "[env_vars]\nPYTORCH_CUDA_ALLOC_CONF = \"max_split_size_mb:64\"\n", NULL, split, 0 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct row row = { .cluster = *files[i].name == '1' ? (char[]){ "1xh100" } : (char[]){ "2xh100" }, .model = (char[]){ "qwen3-0.6b" }, .seq = (char[]){ "-" } };
+        struct notes notes = { 0 };
+        struct form_file f;
+        struct plan p;
+        char why[1024];
+        int told = 0;
+        assert_int_equal(form_parse(strdup(files[i].text), files[i].name, &f), 0);
+        if (files[i].variable) {
+            json_decref(f.environment);
+            f.environment = json_pack("{s:s}", "PYTORCH_CUDA_ALLOC_CONF", files[i].variable);
+        }
+        if (read_as(form_of(&f), &f, &row, &p, &notes, why) < 0)
+            fail_msg("%s: %s", files[i].text, why);
+        for (int k = 0; k < notes.n && k < 32; k++)
+            told += strstr(notes.text[k], "expandable_segments:True") != NULL;
+        if (strcmp(p.environment.alloc_conf, files[i].is) || told != files[i].notes)
+            fail_msg("%s with %s: %s, told %d times", files[i].text, files[i].variable ? files[i].variable : "none", p.environment.alloc_conf, told);
+        plan_free(&p);
+        form_close(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +232,7 @@ int main(void)
         cmocka_unit_test(attention_variables_are_the_backend),
         cmocka_unit_test(what_matters_and_is_not_modelled_is_refused_and_the_rest_is_told),
         cmocka_unit_test(a_variable_that_is_off_changes_nothing),
+        cmocka_unit_test(programs_set_the_allocator_themselves),
     };
     return cmocka_run_group_tests_name("model/environment", tests, NULL, NULL);
 }

@@ -67,7 +67,7 @@ check 'where scores of attention decide, a plan that keeps them is called an upp
 
 # axolotl has no key for variables: what stands in one is told, wherever it stands, and is not in the plan.
 check 'a variable where the framework reads none is told and not taken' "$(
-    for at in 'env: { PYTORCH_CUDA_ALLOC_CONF: "expandable_segments:True" }' 'runtime: { env_vars: { PYTORCH_CUDA_ALLOC_CONF: "expandable_segments:True" } }'; do
+    for at in 'env: { PYTORCH_CUDA_ALLOC_CONF: "max_split_size_mb:64" }' 'runtime: { env_vars: { PYTORCH_CUDA_ALLOC_CONF: "max_split_size_mb:64" } }'; do
         cat >"$tmp/axolotl.yaml" <<END
 base_model: openai-community/gpt2
 datasets: [{ path: x, type: alpaca }]
@@ -80,8 +80,20 @@ $at
 END
         reads "$tmp/axolotl.yaml" 8xh100
         said "not known, and may matter to memory or time: ${at%%:*}"
-        grep PYTORCH_ALLOC_CONF "$tmp/p.json"
+        grep max_split_size "$tmp/p.json"
     done)"
+
+# axolotl's command sets the variable where the job does not; its module, started without that command, leaves it.
+check "axolotl's own allocator is the plan's, unless a script sets one" "$(
+    own() {                         # WANTED COMMANDS
+        printf "$2 %s\n" "$tmp/axolotl.yaml" >"$tmp/axolotl.sh"
+        reads "$tmp/axolotl.sh" 8xh100
+        is=$(sed -n 's/.*"PYTORCH_ALLOC_CONF": "\(.*\)".*/\1/p' "$tmp/p.json")
+        [ "$is" = "$1" ] || echo "$2: $is"
+    }
+    own expandable_segments:True 'axolotl train'
+    own '' 'accelerate launch -m axolotl.cli.train'
+    own max_split_size_mb:64 'export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64\naxolotl train')"
 
 cat >"$tmp/trl.yaml" <<'END'
 model_name_or_path: mistralai/Mistral-7B-v0.1

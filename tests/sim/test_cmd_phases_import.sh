@@ -72,6 +72,9 @@ verl() {
     holds "phase['critic']['times'] == 2 and phase['update']['times'] == 2 and phase['values']['times'] == 4"
     holds "plan['critic']['train']['micro_batch'] == 8 and plan['critic']['train']['accumulation'] == 2 and plan['critic']['train']['recompute'] == 'full'"
     holds "'loss' not in plan['critic']['train'] and plan['actor']['train']['loss'] == 'fused-in-place'"
+    # each hand-over of weights to the engine ends with the allocator's segments expandable, of actor and critic, one process
+    holds "all(plan[r]['train']['environment']['PYTORCH_ALLOC_CONF'] == 'expandable_segments:True' for r in ('actor', 'critic'))"
+    [ "$(grep -c 'verl trains with expandable_segments:True' "$tmp/err")" = 1 ] || echo 'expandable segments are not told once'
     ask "$tmp/ppo.yaml" 0 --set critic.model.fsdp_config.param_offload=true critic.model.fsdp_config.optimizer_offload=true critic.forward_micro_batch_size_per_gpu=16 critic.ppo_epochs=2
     holds "role['critic']['between'] == 'host' and phase['values']['times'] == 2 and phase['critic']['times'] == 4"
     ask "$tmp/ppo.yaml" 0 --set critic.model.lora_rank=8 critic.strategy=fsdp2
@@ -109,6 +112,7 @@ python3 -m verl.trainer.main_ppo --config-path=config --config-name='ppo_megatro
 END
     ask "$tmp/megatron.sh" 0
     holds "0 <= role['reference']['params_bytes'] - 1543714304 <= 1 << 20 and role['reference']['params_bytes'] == role['actor']['params_bytes']"
+    holds "all(plan[r][of]['environment']['PYTORCH_ALLOC_CONF'] == 'expandable_segments:True' for r, of in (('actor', 'train'), ('reference', 'infer')))"
     holds "role['reference']['between'] == 'device' and role['actor']['between'] == 'device' and role['actor']['other_bytes'] >= 2 * 1543714304 and phase['reference']['times'] == 16"
     ask "$tmp/megatron.sh" 0 --set actor_rollout_ref.actor.megatron.param_offload=true actor_rollout_ref.actor.megatron.optimizer_offload=true
     holds "role['actor']['between'] == 'host' and role['reference']['between'] == 'host' and plan['actor']['frees_gradients'] and role['actor']['other_bytes'] < 1 << 20"
