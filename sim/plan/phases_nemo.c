@@ -360,6 +360,7 @@ static int read_policy(struct importing *in, int64_t sequences)
     }
     json_t *doc = as_automodel(in, sequences);
     int rc = in->failed ? -1 : import_worker(in, doc, false, &in->actor);
+    in->actor.logits_kept = LOGITS_DROPPED;         /* what keeps them in Automodel's recipes is its loop, which is not run */
     json_decref(doc);
     return rc;
 }
@@ -404,6 +405,7 @@ static int critic_plan(struct importing *in, struct plan *p)
         return nemo_megatron(in, import_count(in, POLICY "train_global_batch_size", 1, 1), micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), true, p);
     json_t *doc = as_automodel(in, 1);
     int rc = in->failed ? -1 : import_worker(in, doc, true, p);
+    p->logits_kept = LOGITS_DROPPED;
     json_decref(doc);
     return rc;
 }
