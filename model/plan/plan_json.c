@@ -385,12 +385,8 @@ static void late_defaults(const json_t *j, struct plan *p)
         p->ddp.model_dtype = -1;
     resolved = *p;
     plan_resolve(&resolved);
-    if (!given(j, "reduce_dtype"))
-        p->reduce_dtype = resolved.reduce_dtype;
-    /* fully_shard() since 2.15, and FSDP1: in the parameters' own dtype */
-    if (!given(j, "reduce_dtype") && p->fsdp.model_dtype >= 0 && !plan_has_wide_adapters(p) && (p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1)
-        && p->strategy == STRAT_FSDP)
-        p->reduce_dtype = (enum dtype)p->fsdp.model_dtype;
+    if (!given(j, "reduce_dtype"))      /* parameters that are kept in 16 bits were not known when the default was made */
+        p->reduce_dtype = p->fsdp.model_dtype >= 0 ? (enum dtype)knob_usual_reduce_dtype(p) : resolved.reduce_dtype;
     if (p->deterministic && p->parallel.pipeline <= 1 && !given(j, "sync_every_micro_step"))
         p->sync_every_micro_step = true;
 }

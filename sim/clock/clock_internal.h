@@ -42,8 +42,8 @@ struct loop {
  * collectives have shared a link. */
 struct lanes_now { struct lane issued, worked, last[NSTREAM], shared; };
 
-/* What a role holds before `until`, and what is done by then will change later; the most since the state of that level before this one was recorded, and once there is a later one since
- * this one was. */
+/* What a role holds at `until`; `unsettled`: bytes that entries which are done will still add or take.  `most`: the most that it held since the state
+ * of that level before this one, until a later state is recorded; from then on the most since this one. */
 struct held_now { int64_t live, most, unsettled; double until; };
 
 struct actor_lanes {

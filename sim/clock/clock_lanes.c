@@ -38,7 +38,7 @@ void clock_lanes_close(struct actor *a)
     struct lanes *of = a->lanes->of;
     of->end = a->lanes->now.issued;
     of->worked = a->lanes->now.worked;
-    for (int k = 0; k < LANES; k++)         /* for longer than on the clock: no run says what that costs */
+    for (int k = 0; k < LANES; k++)         /* where links are shared for longer than on the clock, what that costs is not known */
         of->unsure.s[k] += (of->slow.s[k] > 0) * fabs(a->lanes->now.shared.s[k] - a->lanes->now.shared.s[LANE_PREDICTED]);
     for (int u = 0; u < a->nused; u++)
         latest(&of->end, &a->lanes->now.last[a->used[u]]);
@@ -132,6 +132,7 @@ static struct lane time_of(struct actor *a, const struct item *it, double own, d
     return took;
 }
 
+/* For how long the entry shared its link with the last one of each other stream. */
 static void note_sharing(struct actor *a, int item, const struct lane *begun)
 {
     struct actor_lanes *l = a->lanes;

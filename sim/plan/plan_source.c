@@ -294,7 +294,7 @@ static bool follows_another(const struct plan *p, const struct knob *k, bool cha
     return (k->idle || (changes && k->follows)) && number && !(v < usual) && !(v > usual);
 }
 
-/* The first key that the short document leaves out, and that it is read with another value of than `all` has, is put back.  False: there is none. */
+/* Puts back the first key that is read with another value where the short document leaves it out.  False: none is, or a change has to mend it first. */
 static bool put_back(json_t *doc, json_t *all, const struct plan *p)
 {
     const struct knob *k;

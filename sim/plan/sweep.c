@@ -459,10 +459,10 @@ static int of_plan(const struct sweep *s, const struct plan *p, struct sweep_row
     return rc;
 }
 
-/* A rate or latency of a link: prices follow it, and nothing else. */
+/* A rate of a link: prices follow it, and nothing else. */
 static bool is_of_link(const char *pair)
 {
-    static const char *const keys[] = { "network", "cluster.inter.gbit_per_s", "cluster.inter.gb_per_s", "cluster.intra.gb_per_s" };
+    static const char *const keys[] = { "cluster.inter.gbit_per_s", "cluster.inter.gb_per_s", "cluster.intra.gb_per_s" };
     char key[96];
     size_t i = 0, n = sizeof keys / sizeof *keys;
 
@@ -488,19 +488,19 @@ static int of_point(struct sweep *s, const char *const *pairs, int n, struct pla
         return rc;
     }
     forget_lowered(s);
-    struct sweep_lowered *l = s->lowered = room_new(1, sizeof *l);
+    struct sweep_lowered *l = room_new(1, sizeof *l);
     memcpy(l->others, others, sizeof others);
     l->plan = *p;
     int rc = evaluate(&l->plan, &l->e);
-    if (rc == 0)
+    if (rc == 0) {
+        s->lowered = l;
         rc = of_evaluated(s, &l->plan, &l->e, out);
-    else
-        s->lowered = NULL;
+    }
     measured_unload(&l->plan.cluster);
-    if (s->lowered)
-        return rc;
-    plan_free(&l->plan);
-    free(l);
+    if (!s->lowered) {
+        plan_free(&l->plan);
+        free(l);
+    }
     return rc;
 }
 

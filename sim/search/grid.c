@@ -34,6 +34,7 @@ static uint64_t beside_data(const struct search_options *o)
 }
 
 enum { WAVE = 8 };                     /* plans that are looked at at once */
+_Static_assert((int)WAVE <= (int)PROGRAMS_LEAN, "a wave's programs are all there");
 
 /* A plan that a bound of memory cut: with a multiple of its micro-batch as many samples are in flight, and the bound is as high, unless
  * that is all of the batch and no gradients are kept. */
