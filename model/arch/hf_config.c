@@ -187,7 +187,7 @@ static int find_family(const struct hf *c, const struct family **f)
     *f = family_of_type(type);
     if (!*f)
         return refuse_unknown_family(c);
-    return (*f)->experts ? 0 : refuse_experts(c);
+    return (*f)->experts || (*f)->kinds[0] ? 0 : refuse_experts(c);     /* a hybrid pattern says whether it has some */
 }
 
 static const struct hf_fixed always_fixed[] = {
@@ -415,6 +415,7 @@ static int read_model(const struct hf *c, struct model *out)
     if ((f->read && f->read(c, &m) < 0) || derive(c, f, &m) < 0 || read_head(c, &m) < 0
         || model_tabulate(&m, c->where) < 0) {
         json_decref(m.rope_scaling);
+        hybrid_free(m.hybrid);
         return -1;
     }
     *out = m;

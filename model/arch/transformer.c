@@ -13,6 +13,7 @@
 #include "model/arch/recorded.h"
 #include "model/arch/training.h"
 #include "model/family/family.h"
+#include "model/family/hybrid.h"
 
 /* ---- One part: is it there, how large, with a bias? ---- */
 
@@ -69,6 +70,8 @@ static bool has_bias(const struct model *m, const struct family *f, enum tensor_
         return m->qk_norm_bias;
     case ROLE_HEAD:
         return m->head_bias;
+    case ROLE_SSM_CONV:
+        return m->ssm_conv_bias;
     default:
         return is_norm(role) && m->norm_bias;
     }
@@ -90,6 +93,15 @@ static bool in_mlp_half(enum tensor_role role)
 static bool is_linear(enum tensor_role role)
 {
     return role == ROLE_QKV || role == ROLE_ATTN_OUT || role == ROLE_UP || role == ROLE_DOWN;
+}
+
+/* So many times x, with B and C of each group. */
+static bool inner_and_states(const struct model *m, int64_t times, int64_t *n)
+{
+    int64_t inner, states;
+
+    return checked_mul(times * m->ssm_heads, m->ssm_head_dim, &inner) && checked_mul(2 * m->ssm_groups, m->ssm_state, &states) &&
+           checked_add(inner, states, n);
 }
 
 static bool extent(const struct model *m, enum extent e, int64_t *n)
@@ -118,6 +130,11 @@ static bool extent(const struct model *m, enum extent e, int64_t *n)
     case EXT_Q:         return checked_mul(m->heads, m->head_dim, n);
     case EXT_KV:        return checked_mul(m->kv_heads, m->head_dim, n);
     case EXT_2FFN:      return checked_mul(2, m->ffn, n);
+    case EXT_SSM_HEADS: *n = m->ssm_heads; return true;
+    case EXT_SSM_TAPS:  *n = m->ssm_conv;  return true;
+    case EXT_SSM_INNER: return checked_mul(m->ssm_heads, m->ssm_head_dim, n);
+    case EXT_SSM_CONV:  return inner_and_states(m, 1, n);
+    case EXT_SSM_IN:    return inner_and_states(m, 2, n) && checked_add(*n, m->ssm_heads, n);
     case EXT_QKV:       return checked_add(m->heads, 2 * m->kv_heads, &q_and_2kv)
                             && checked_mul(q_and_2kv, m->head_dim, n);
     }
@@ -246,6 +263,11 @@ static bool add_tensor(struct model *m, const struct family *f, const struct mod
     t->shape[at + 1] = t->ndim == 1 ? 1 : turned ? out : in;
     t->shape[2] = at == 1 ? t->shape[2] : 1;
     t->ndim    += at;
+    if (p->role == ROLE_SSM_CONV && !bias) {    /* nn.Conv1d: a channel to itself */
+        t->shape[2] = t->shape[1];
+        t->shape[1] = 1;
+        t->ndim = 3;
+    }
     m->ntensors++;
     m->ntrainable++;
     if (!checked_mul(t->shape[0], t->shape[1], &t->numel) || !checked_mul(t->numel, t->shape[2], &t->numel))
@@ -311,7 +333,7 @@ static int add_list(struct model *m, const struct family *f, const struct module
 
 static const struct module_row *parts_of_block(const struct model *m, const struct family *f, int64_t block)
 {
-    return f->dense && !model_has_experts(m, block) ? f->dense : f->block;
+    return m->hybrid ? f->kinds[hybrid_kind(m, block)] : f->dense && !model_has_experts(m, block) ? f->dense : f->block;
 }
 
 static int allocate(struct model *m, const struct family *f)
@@ -320,18 +342,23 @@ static int allocate(struct model *m, const struct family *f)
     struct count block  = count_parts(m, f, f->block);
     struct count dense  = count_parts(m, f, f->dense);
     struct count after  = count_parts(m, f, f->after);
-    size_t ndense = 0, nblocks;
+    struct count kinds[NBLOCK_KIND], all = { before.modules + after.modules, before.tensors + after.tensors };
+    bool differ = false;
 
-    for (int64_t b = 0; b < m->layers; b++)
-        ndense += parts_of_block(m, f, b) != f->block;
-    nblocks = (size_t)m->layers - ndense;
+    for (int i = 0; i < NBLOCK_KIND; i++)
+        kinds[i] = count_parts(m, f, f->kinds[i]);
+    for (int64_t b = 0; b < m->layers; b++) {
+        bool is_dense = !m->hybrid && parts_of_block(m, f, b) != f->block;
+        struct count of = m->hybrid ? kinds[hybrid_kind(m, b)] : is_dense ? dense : block;
+        all.modules += of.modules;
+        all.tensors += of.tensors;
+        differ |= is_dense;
+    }
     m->block0    = before.tensors;
-    m->per_block = block.tensors;
-    m->per_dense = ndense ? dense.tensors : 0;
-    m->tensors = calloc((size_t)(before.tensors + after.tensors) + nblocks * (size_t)block.tensors
-                        + ndense * (size_t)dense.tensors, sizeof *m->tensors);
-    m->modules = calloc((size_t)(before.modules + after.modules) + nblocks * (size_t)block.modules
-                        + ndense * (size_t)dense.modules, sizeof *m->modules);
+    m->per_block = m->hybrid ? kinds[hybrid_kind(m, 0)].tensors : block.tensors;
+    m->per_dense = differ ? dense.tensors : 0;
+    m->tensors = calloc((size_t)all.tensors, sizeof *m->tensors);
+    m->modules = calloc((size_t)all.modules, sizeof *m->modules);
     return m->tensors && m->modules ? 0 : fail("out of memory for the tensor table");
 }
 
@@ -360,7 +387,7 @@ int model_tabulate(struct model *m, const char *where)
     for (int b = 0; b < (int)m->layers; b++)
         if (add_list(m, f, parts_of_block(m, f, b), b, where) < 0)
             goto out;
-    rc = add_list(m, f, f->after, -1, where);
+    rc = add_list(m, f, f->after, -1, where) < 0 ? -1 : hybrid_lay_out(m, 0, where);
 out:
     if (rc < 0)
         drop_tables(m);
@@ -412,11 +439,16 @@ int model_with_layers(const struct model *m, int64_t layers, struct model *out)
         return fail("%s: %lld layers: must be from 1 to %d", m->name, (long long)layers,
                     MODEL_MAX_LAYERS);
     *out = *m;
+    if (m->hybrid && layers > m->layers)
+        return fail("%s: with %lld blocks: its pattern says the kinds of %lld", m->name, (long long)layers, (long long)m->layers);
     out->layers = layers;
     out->tied = model_is_tied_below(m);
     memset(&out->training, 0, sizeof out->training);
-    if (model_tabulate(out, m->name) < 0)
+    hybrid_share(out->hybrid);
+    if (model_tabulate(out, m->name) < 0) {
+        hybrid_free(out->hybrid);
         return -1;
+    }
     json_incref(out->rope_scaling);
     recorded_share(out->recorded);
     if (training_apply(out, &m->training, m->name) < 0) {
@@ -441,8 +473,11 @@ int model_with_head(const struct model *m, enum head_kind head, struct model *ou
         snprintf(out->name + (n < sizeof out->name - 7 ? n : sizeof out->name - 7), 7, "%s", names[head]);
     }
     memset(&out->training, 0, sizeof out->training);
-    if (model_tabulate(out, m->name) < 0)
+    hybrid_share(out->hybrid);
+    if (model_tabulate(out, m->name) < 0) {
+        hybrid_free(out->hybrid);
         return -1;
+    }
     json_incref(out->rope_scaling);
     return 0;
 }
@@ -460,10 +495,12 @@ static int64_t dense_before(const struct model *m, int64_t block)
     return first + rest - (block / m->moe_every - first / m->moe_every);
 }
 
-bool model_is_uneven(const struct model *m) { return m->recorded && m->recorded->uneven; }
+bool model_is_uneven(const struct model *m) { return m->hybrid || (m->recorded && m->recorded->uneven); }
 
 int model_block_first(const struct model *m, int64_t block)
 {
+    if (m->hybrid)
+        return m->hybrid->first[block];
     if (model_is_uneven(m))
         return block < m->layers ? m->recorded->first[block] : m->ntensors;
     int64_t dense = model_blocks_differ(m) ? dense_before(m, block) : 0;
@@ -474,14 +511,14 @@ int model_block_first(const struct model *m, int64_t block)
 int model_block_tensors(const struct model *m, int64_t block)
 {
     if (model_is_uneven(m))
-        return m->recorded->ntensors[block];
+        return m->hybrid ? m->hybrid->ntensors[block] : m->recorded->ntensors[block];
     return model_blocks_differ(m) && !model_has_experts(m, block) ? m->per_dense : m->per_block;
 }
 
 int64_t model_place_in_kind(const struct model *m, int64_t block)
 {
     if (model_is_uneven(m))
-        return m->recorded->place[block];
+        return m->hybrid ? m->hybrid->place[block] : m->recorded->place[block];
     int64_t dense = model_blocks_differ(m) ? dense_before(m, block) : 0;
 
     return model_blocks_differ(m) && !model_has_experts(m, block) ? dense : block - dense;
@@ -492,11 +529,13 @@ int64_t model_first_alike(const struct model *m, int64_t block)
     int64_t b = 0;
 
     if (model_is_uneven(m))
-        return m->recorded->alike[block];
+        return m->hybrid ? m->hybrid->alike[block] : m->recorded->alike[block];
     while (model_blocks_differ(m) && model_has_experts(m, b) != model_has_experts(m, block))
         b++;
     return b;
 }
+
+int model_sort_stride(const struct model *m, int64_t block) { return m->hybrid ? m->hybrid->stride[block] : m->recorded->stride[block]; }
 
 int64_t model_routers(const struct model *m)
 {
@@ -524,6 +563,8 @@ void model_free(struct model *m)
     m->rope_scaling = NULL;
     recorded_free(m->recorded);
     m->recorded = NULL;
+    hybrid_free(m->hybrid);
+    m->hybrid = NULL;
 }
 
 int model_next_tensor(const struct model *m, int block, int after)
@@ -537,7 +578,7 @@ int model_next_tensor(const struct model *m, int block, int after)
         return i < first + model_block_tensors(m, block) && i < m->ntensors ? i : -1;
     }
     for (;; i++) {
-        if (i >= m->block0 && i < end && !model_is_uneven(m))
+        if (i >= m->block0 && i < end && (m->hybrid || !model_is_uneven(m)))
             i = end;
         if (i >= m->ntensors)
             return -1;

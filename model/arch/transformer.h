@@ -58,7 +58,7 @@ const char *model_builtin(int i, const char **about);
 /* Has this layer experts?  Have some layers experts, and others none? */
 bool model_has_experts(const struct model *m, int64_t layer);
 static inline bool model_blocks_differ(const struct model *m) { return m->per_dense > 0; }
-/* Are blocks of a recorded model of different tensors, or not one behind the other in the table? */
+/* Are blocks of different tensors (a recorded module's, or each of one mixer: hybrid.h), or not one behind the other in the table? */
 bool model_is_uneven(const struct model *m);
 
 /* Of a block: its first tensor, and how many it has. */
@@ -67,6 +67,8 @@ int  model_block_tensors(const struct model *m, int64_t block);
 /* Blocks that have experts as this one has, or have none as it has none: so many before it, and the first of them. */
 int64_t model_place_in_kind(const struct model *m, int64_t block);
 int64_t model_first_alike(const struct model *m, int64_t block);
+/* Of an uneven model: how far apart in the table those of a sort are, of which `block` is the first. */
+int     model_sort_stride(const struct model *m, int64_t block);
 
 /* Blocks with experts, those of multi-token prediction among them. */
 int64_t model_routers(const struct model *m);

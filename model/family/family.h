@@ -12,6 +12,7 @@
 #define DPX_FAMILY_H
 
 #include "model/family/hf_keys.h"
+#include "model/family/hybrid.h"
 #include "model/family/model.h"
 
 /* ---- tensors ---- */
@@ -31,6 +32,10 @@ enum extent {
     EXT_KV_RANK_ROPE,           /* with the rotated elements of a key, which heads share; */
     EXT_KV_UP,                  /* heads * (a key's other elements, a value's) */
     EXT_VALUES,                 /* heads * a value's elements */
+    EXT_SSM_HEADS, EXT_SSM_INNER,       /* of Mamba-2: heads; heads * a head's elements; */
+    EXT_SSM_CONV,               /* x, B and C; */
+    EXT_SSM_IN,                 /* gate, x, B, C, a time step a head; */
+    EXT_SSM_TAPS,               /* weights of the convolution for each of its channels */
 };
 
 /* When a part is there. */
@@ -122,6 +127,7 @@ struct family {
     /* Tensors, in the order of named_parameters(); tests/model/test_transformer.c holds them against transformers. */
     const char        *blocks;              /* "model.layers": block b is "model.layers.<b>" */
     const struct module_row *before, *block, *after;
+    const struct module_row *kinds[NBLOCK_KIND];  /* blocks by enum block_kind, of models whose blocks have one mixer each; else none */
     const struct module_row *dense;               /* a block without experts; NULL: there is none, or blocks have none anyway */
     int                extra_positions;     /* rows of the position table beyond the context */
     enum norm_kind     norm;
@@ -151,7 +157,8 @@ struct family {
     bool mlp_dropout;           /* on what the MLP adds, */
     bool embed_dropout;         /* on the embeddings */
     bool one_plus_weight;       /* RMSNorm in fp32 with weight 1 + w */
-    bool fp32_weight;           /* RMSNorm that multiplies by its weight in fp32 */
+    bool fp32_weight;           /* RMSNorm that multiplies by its weight in fp32, */
+    bool cast_weight;           /* which it casts itself */
     bool centred_by_hand;       /* LayerNorm as single operations in fp32 (cohere) */
     bool layer_norm_1p;         /* LayerNorm with weight 1 + w (nemotron) */
     bool gelu_function;         /* GELU as an autograd.Function with elementwise temporaries */

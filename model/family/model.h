@@ -19,7 +19,7 @@ enum activation    { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_SILU, ACT_RELU2 };
 /* How transformers computes it (activations.py): by one kernel, or in Python, a kernel for each operation: tanh of a power ("gelu_new"), of
  * products ("gelu_fast"), erf ("gelu_python"). */
 enum activation_code { ACT_ONE_KERNEL, ACT_OF_POWER, ACT_OF_PRODUCTS, ACT_OF_ERF };
-enum position_kind { POS_LEARNED, POS_ROPE, POS_ALIBI };
+enum position_kind { POS_LEARNED, POS_ROPE, POS_ALIBI, POS_NONE };
 /* What the last hidden states are read by: logits of the vocabulary; or a linear layer "score" of one column, which is never tied: a
  * number a sequence, as a reward model has it (AutoModelForSequenceClassification with num_labels 1: without a bias), or a number
  * a token, as a critic has it (AutoModelForTokenClassification: with one). */
@@ -44,6 +44,9 @@ enum tensor_role {
     ROLE_ROUTER, ROLE_EXPERTS_IN, ROLE_EXPERTS_UP, ROLE_EXPERTS_OUT, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_GATE_UP, ROLE_SHARED_DOWN,
     /* Of multi-token prediction: norms of the next token's embedding and of the hidden states, and the projection of both. */
     ROLE_MTP_EMBED_NORM, ROLE_MTP_HIDDEN_NORM, ROLE_MTP_PROJECT,
+    /* Of a Mamba-2 mixer: the projection of gate, x, B, C and time steps; the convolution of x, B and C; what is a number a head: the
+     * steps' bias, A's logarithm, D; the gated norm; the projection back. */
+    ROLE_SSM_IN, ROLE_SSM_CONV, ROLE_SSM_DT, ROLE_SSM_A, ROLE_SSM_D, ROLE_SSM_NORM, ROLE_SSM_OUT,
 };
 
 /* All experts' weights of one kind, or adapters beside them. */
@@ -141,6 +144,8 @@ struct model {
     bool    topk_norm;              /* the weights of the experts that a token takes are made to add up to 1 */
     int64_t q_rank, kv_rank;        /* of multi-head latent attention (deepseek_v3); 0: none */
     int64_t rope_dim, value_dim;    /* ... rotated elements of head_dim, and a head's width in values; 0: head_dim */
+    int64_t ssm_heads, ssm_head_dim, ssm_groups, ssm_state, ssm_chunk, ssm_conv;    /* of Mamba-2 mixers; 0: none */
+    bool    ssm_conv_bias;
     int64_t mtp;                    /* depths of multi-token prediction among the head's tensors (megatron_model.h); 0: none */
     double  dropout;                /* on what attention and MLP add to the residual stream */
     double  embed_dropout, attn_dropout;        /* on the embeddings; on the probabilities */
@@ -160,6 +165,7 @@ struct model {
     int64_t rotary_dim;             /* leading elements of a head that are rotated */
     json_t *rope_scaling;           /* the config's own object if frequencies are scaled, or NULL */
 
+    struct hybrid *hybrid;          /* kinds of its blocks, each with one mixer (hybrid.h); NULL: all have attention and an MLP */
     struct recorded *recorded;      /* what a recorded module ran (recorded.h); NULL: the model is of a family */
 
     struct tensor *tensors;

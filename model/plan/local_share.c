@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "model/arch/recorded.h"
 #include "model/arch/training.h"
+#include "model/family/hybrid.h"
 #include "model/plan/deepspeed_stages.h"
 #include "model/plan/pipeline_layout.h"
 #include "model/plan/plan_groups.h"
@@ -45,6 +46,10 @@ static enum cut cut_of(const struct tensor *t)
     case ROLE_Q_A: case ROLE_Q_A_NORM: case ROLE_KV_A: case ROLE_KV_A_NORM:
     case ROLE_ROUTER: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_UP: case ROLE_EXPERTS_OUT:
         return CUT_NOT;                 /* experts are dealt out: local_share_cut() */
+    case ROLE_SSM_IN: case ROLE_SSM_CONV: case ROLE_SSM_DT: case ROLE_SSM_A: case ROLE_SSM_D: case ROLE_SSM_NORM:
+        return CUT_OUT;                 /* each rank's heads, with the groups that they read: parts of as many rows */
+    case ROLE_SSM_OUT:
+        return CUT_IN;
     }
     assert(!"unknown role");
     return CUT_NOT;
@@ -70,6 +75,8 @@ const char *local_share_refused(const struct model *m, int64_t ranks)
         return "its key/value heads do not divide by the tensor-parallel ranks";
     if (m->ffn % ranks)
         return "the width of its MLP does not divide by the tensor-parallel ranks";
+    if (m->ssm_heads % ranks || m->ssm_groups % ranks)
+        return "the heads or groups of its Mamba-2 mixers do not divide by the tensor-parallel ranks";
     if (m->shared_ffn % ranks)
         return "the width of its shared experts does not divide by the tensor-parallel ranks";
     if ((m->vocab + ranks - 1) / ranks * (ranks - 1) >= m->vocab)
@@ -281,6 +288,8 @@ int local_share_model(const struct model *m, const struct local_share *s, struct
     out->kv_heads = part_of(m->kv_heads, s);
     out->ffn = part_of(m->ffn, s);
     out->shared_ffn = part_of(m->shared_ffn, s);
+    out->ssm_heads = part_of(m->ssm_heads, s);
+    out->ssm_groups = part_of(m->ssm_groups, s);
     out->dense_first = dense_of(m, s);
     out->vocab = part_of(m->vocab, s);
     out->tied = m->tied && s->embeds && s->heads && !s->untied;
@@ -291,6 +300,7 @@ int local_share_model(const struct model *m, const struct local_share *s, struct
     out->modules = calloc((size_t)m->nmodules + 2, sizeof *out->modules);
     json_incref(out->rope_scaling);
     recorded_share(out->recorded);
+    hybrid_share(out->hybrid);
     if (!out->tensors || !out->modules) {
         model_free(out);
         return fail("out of memory for a rank's tensor table");
@@ -312,6 +322,10 @@ int local_share_model(const struct model *m, const struct local_share *s, struct
         add_head(m, s, out, partial);
     if (out->recorded && out->layers < m->layers)
         out->recorded = recorded_stage(out->recorded, out, (int)s->chunk[0].first);
+    if (hybrid_lay_out(out, s->chunk[0].first, m->name) < 0) {      /* chunks of such are one run (hybrid_check.c) */
+        model_free(out);
+        return -1;
+    }
     return 0;
 }
 

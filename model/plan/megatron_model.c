@@ -3,6 +3,7 @@
 #include "model/arch/training.h"
 #include "model/arch/training_bridge.h"
 #include "model/family/family.h"
+#include "model/family/hybrid.h"
 #include "model/arch/recorded.h"
 
 #include <assert.h>
@@ -290,6 +291,7 @@ int megatron_model(const struct plan *p, struct model *out)
     out->modules = malloc(room * sizeof *out->modules);
     json_incref(out->rope_scaling);
     recorded_share(out->recorded);
+    hybrid_share(out->hybrid);
     if (!out->tensors || !out->modules) {
         model_free(out);
         return fail("out of memory for Megatron's tensor table");

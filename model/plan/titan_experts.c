@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "model/family/family.h"
+#include "model/family/hybrid.h"
 
 /* One of GroupedExperts' tensors, of half of what gate and up have together; in its module, behind the last. */
 static void add(struct model *m, const struct tensor *like, const char *name, enum tensor_role role, bool half)
@@ -74,6 +75,7 @@ int titan_experts_model(const struct plan *p, struct model *out)
     out->modules = calloc((size_t)m->nmodules, sizeof *out->modules);
     json_incref(out->rope_scaling);
     recorded_share(out->recorded);
+    hybrid_share(out->hybrid);
     if (!out->tensors || !out->modules) {
         model_free(out);
         return fail("out of memory for torchtitan's tensor table");

@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "model/arch/training.h"
 #include "model/family/family.h"
+#include "model/family/hybrid.h"
 #include "model/plan/attention.h"
 #include "model/plan/local_share.h"
 #include "model/program/program_graphs.h"
@@ -261,6 +262,8 @@ enum piece_id program_piece_in_chunk(const struct plan *p, int64_t b, int64_t in
 
 enum piece_id program_kind_of_block(const struct plan *p, int64_t b, bool recomputed)
 {
+    if (p->model.hybrid)
+        return (enum piece_id)(PIECE_MAMBA + 2 * (int)hybrid_kind(&p->model, b) + recomputed);
     if (model_blocks_differ(&p->model) && !model_has_experts(&p->model, b))
         return recomputed ? PIECE_DENSE_RECOMPUTED : PIECE_DENSE;
     if (program_unscaled(p, b))
@@ -283,7 +286,7 @@ int program_period(const struct plan *p)
         every = m->window_from > 0 ? m->layers : every / gcd(every, m->full_every) * m->full_every;
     if (model_blocks_differ(m))
         every = every / gcd(every, m->moe_every) * m->moe_every;
-    if (first_of_chunks(p) || program_unscaled(p, 0) || program_unscaled(p, m->layers - 1))
+    if (m->hybrid || first_of_chunks(p) || program_unscaled(p, 0) || program_unscaled(p, m->layers - 1))
         every = m->layers;
     return (int)(every < m->layers ? every : m->layers);
 }
@@ -299,6 +302,18 @@ int program_alone(const struct plan *p)
     return alone;
 }
 
+/* A block of the piece: `block` itself where it is of the piece's kind, else the first that is. */
+static int64_t of_kind(const struct plan *p, enum piece_id piece, int64_t block)
+{
+    int kind = ((int)piece - PIECE_MAMBA) / 2;
+
+    if (!p->model.hybrid || piece < PIECE_MAMBA || piece > PIECE_MLP_RECOMPUTED || (int)hybrid_kind(&p->model, block) == kind)
+        return block;
+    for (block = 0; block < p->model.layers - 1 && (int)hybrid_kind(&p->model, block) != kind; block++)
+        ;
+    return block;
+}
+
 static int block_of(enum piece_id piece)
 {
     return piece == PIECE_EMBED ? TENSOR_EMBED : piece == PIECE_HEAD || piece == PIECE_HEAD_SPLIT ? TENSOR_HEAD : 0;
@@ -310,6 +325,8 @@ int program_ntensors(const struct plan *p, enum piece_id piece)
 
     if (p->model.recorded)
         return program_recorded_ntensors(p, piece);
+    if (block >= 0 && p->model.hybrid)
+        return model_block_tensors(&p->model, of_kind(p, piece, 0));
     if (block >= 0)
         return piece == PIECE_DENSE || piece == PIECE_DENSE_RECOMPUTED ? p->model.per_dense : p->model.per_block;
     for (int i = model_next_tensor(&p->model, block, -1); i >= 0; i = model_next_tensor(&p->model, block, i))
@@ -324,7 +341,7 @@ int program_tensor(const struct plan *p, enum piece_id piece, int64_t block, int
     if (m->recorded)
         return program_recorded_tensor(p, piece, block, i);
     if (block_of(piece) >= 0)
-        return model_block_first(m, block) + i;
+        return model_block_first(m, of_kind(p, piece, block)) + i;
     for (int j = model_next_tensor(m, block_of(piece), -1); j >= 0; j = model_next_tensor(m, block_of(piece), j))
         if (i-- == 0)
             return j;
@@ -423,7 +440,8 @@ static bool fits_64_bits(const struct plan *p)
 {
     const struct model *m = &p->model;
     const int64_t width[] = { m->hidden, m->vocab, m->ffn, m->heads * m->head_dim, m->positions,
-                              m->experts_used * (2 * m->expert_ffn + m->hidden) + m->experts, m->heads * m->value_dim, m->shared_ffn };
+                              m->experts_used * (2 * m->expert_ffn + m->hidden) + m->experts, m->heads * m->value_dim, m->shared_ffn,
+                              2 * (m->ssm_heads * m->ssm_head_dim + m->ssm_groups * m->ssm_state) + m->ssm_heads, m->ssm_heads * m->ssm_chunk };
     int64_t tokens, scores;
 
     if (!checked_mul(p->micro_batch, p->seq, &tokens) || !checked_mul(tokens, m->heads, &scores) ||
@@ -542,7 +560,8 @@ double program_flops(const struct program *g, const struct plan *p, bool causal)
     double total = 0;
 
     for (int64_t b = -2; b < p->model.layers; b++) {
-        enum piece_id id = b == -2 ? PIECE_EMBED : b == -1 ? PIECE_HEAD : p->model.recorded ? program_recorded_piece(p, b) : PIECE_BLOCK;
+        enum piece_id id = b == -2 ? PIECE_EMBED : b == -1 ? PIECE_HEAD : p->model.recorded ? program_recorded_piece(p, b)
+                         : p->model.hybrid ? program_kind_of_block(p, b, false) : PIECE_BLOCK;
         for (int pass = 0; pass < NPASS; pass++)
             for (int i = 0; i < g->piece[id].nkernels[pass]; i++) {
                 const struct kernel *k = &g->piece[id].kernels[pass][i];

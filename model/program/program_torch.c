@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/family/hybrid.h"
 #include "model/program/program_internal.h"
 #include "model/program/tape_internal.h"
 #include "model/program/te_again.h"
@@ -423,6 +424,8 @@ static void all_of_kind(struct run *r, const struct plan *p, enum piece_id plain
     const struct model *m = r->local->model;
     r->unscaled = plain == PIECE_UNSCALED;
     r->traced = 0;
+    while (m->hybrid && program_kind_of_block(p, r->traced, false) != plain)
+        r->traced++;
     while (model_blocks_differ(m) && model_has_experts(m, r->traced) == is_dense(plain))
         r->traced++;
 }
@@ -540,12 +543,17 @@ static int build_kind(struct run *r, const struct plan *p, struct program *out, 
 int program_build_torch(const struct local_model *local, bool stages, struct program *out)
 {
     static const enum piece_id kinds[][2] = { { PIECE_WINDOWED, PIECE_WINDOWED_RECOMPUTED }, { PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED },
-                                              { PIECE_DENSE, PIECE_DENSE_RECOMPUTED }, { PIECE_UNSCALED, PIECE_UNSCALED_RECOMPUTED } };
+                                              { PIECE_DENSE, PIECE_DENSE_RECOMPUTED }, { PIECE_UNSCALED, PIECE_UNSCALED_RECOMPUTED },
+                                              { PIECE_MAMBA, PIECE_MAMBA_RECOMPUTED }, { PIECE_ATTENTION, PIECE_ATTENTION_RECOMPUTED },
+                                              { PIECE_MLP, PIECE_MLP_RECOMPUTED } };
     const struct plan *p = local->plan;
-    const bool has[] = { program_attends_twice(p), true, model_blocks_differ(&p->model),
-                         program_unscaled(p, 0) || program_unscaled(p, p->model.layers - 1) };
+    const struct model *m = &p->model;
+    const bool has[] = { program_attends_twice(p), !m->hybrid, model_blocks_differ(m),
+                         program_unscaled(p, 0) || program_unscaled(p, m->layers - 1), hybrid_blocks(m, BLOCK_MAMBA) > 0,
+                         hybrid_blocks(m, BLOCK_ATTENTION) > 0, hybrid_blocks(m, BLOCK_MLP) > 0 };
     bool all = program_recomputes_all(p);
-    enum piece_id plain = program_first_differs(p) ? program_kind_of_block(p, 0, false) : has[0] ? PIECE_WINDOWED : PIECE_BLOCK, ends = plain;
+    enum piece_id whole = !m->hybrid ? PIECE_BLOCK : has[5] ? PIECE_ATTENTION : program_kind_of_block(p, 0, false);
+    enum piece_id plain = program_first_differs(p) ? program_kind_of_block(p, 0, false) : has[0] ? PIECE_WINDOWED : whole, ends = plain;
     struct run *r = calloc(1, sizeof *r);
     int rc = 0;
 
@@ -555,7 +563,7 @@ int program_build_torch(const struct local_model *local, bool stages, struct pro
     r->megatron = kernels_are_megatron(p->kernels);
     r->stages = stages;
     tape_init(&r->t, 512);
-    for (int i = 0; i < 4 && rc == 0; i++) {
+    for (int i = 0; i < (int)(sizeof has / sizeof *has) && rc == 0; i++) {
         rc = has[i] ? build_kind(r, p, out, kinds[i][0], kinds[i][1], kinds[i][0] == plain) : 0;
         ends = kinds[i][0] == plain && all ? kinds[i][1] : ends;
     }

@@ -83,6 +83,7 @@ enum node_kind {
     NODE_CLAMP, NODE_MSLK,      /* tape_qat.c */
     NODE_ADAPTER_PARTS, NODE_SPREAD,    /* tape_adapter.c */
     NODE_ADAPTER_ROW,   /* tape_adapter_row.c */
+    NODE_MAMBA,         /* tape_mamba.c */
 };
 
 /* What a linear layer's kernels are called: GEMM("mlp down") also names its dX, dW and db. */
@@ -118,6 +119,9 @@ struct float8_layer {
     int64_t ranks;                          /* that share the layer, and the largest values of what is cast; 1: none */
 };
 
+/* A Mamba-2 mixer (tape_mamba.h).  sms: of the GPU, over which the backward kernels split sums over heads. */
+struct mamba_shape { int64_t batch, seq, heads, head_dim, groups, state, chunk, taps, hidden, sms; };
+
 struct node {
     enum node_kind kind;
     const char    *name;
@@ -143,6 +147,7 @@ struct node {
     struct gemm_names names;                /* of a linear layer */
     struct te_node te;
     struct float8_layer float8;
+    struct mamba_shape mamba;
     int64_t     columns[3];             /* of an adapter's parts (tape_adapter.c); each by a product of its own: they are joined */
     bool        joins;
 };

@@ -17,6 +17,7 @@
 #include "model/program/tape_liger.h"
 #include "model/program/tape_parts.h"
 #include "model/program/titan_moe.h"
+#include "model/program/torch_mamba.h"
 #include "model/program/torch_rotary.h"
 #include "model/program/torch_experts.h"
 #include "model/program/torch_loss.h"
@@ -317,11 +318,29 @@ static var module_of(struct torch_model *b, enum torch_module module, var x)
     return r->out;
 }
 
+/* nemotron_h: one norm, one mixer, and the sum. */
+static var mixer_block(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    enum block_kind kind = hybrid_kind(b->m, b->block);
+    var n = torch_norm(b, "norm", x, kind == BLOCK_MLP ? ROLE_NORM_MLP : ROLE_NORM_ATTN);
+    var y = kind == BLOCK_MAMBA ? torch_mamba(b, n) : kind == BLOCK_ATTENTION ? torch_attention(b, n) : mlp(b, n);
+
+    tape_drop(t, n);
+    y = tmp(t, y, op_add(t, "residual add", y, x));
+    tape_drop(t, x);
+    tape_drop(t, b->weights);
+    b->weights = 0;
+    return y;
+}
+
 var torch_block(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
 
     t->half = 0;
+    if (b->m->hybrid)
+        return mixer_block(b, x);
     if (b->m->parallel)
         return parallel_block(b, x);
 

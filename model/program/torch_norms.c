@@ -25,7 +25,9 @@ static var rms_norm(struct torch_model *b, const char *name, var x, int64_t widt
         return tmp(t, z, op_cast(t, z, dt));
     }
     if (b->family->fp32_weight) {
-        y = tmp(t, y, op_scale(t, name, y, w));
+        var w32 = b->family->cast_weight ? op_cast(t, w, DT_FP32) : tape_hold(t, w);
+        y = tmp(t, y, op_scale(t, name, y, w32));
+        tape_drop(t, w32);
         return tmp(t, y, op_cast(t, y, dt));
     }
     var z = op_cast(t, y, dt);

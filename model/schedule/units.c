@@ -3,6 +3,7 @@
 
 #include <assert.h>
 
+#include "model/family/hybrid.h"
 #include "model/program/program.h"
 #include "model/schedule/schedule.h"
 
@@ -66,36 +67,48 @@ static void find_adapters(struct unit_map *m)
 
 /* ---- units of different tensors ---- */
 
+_Static_assert((int)HYBRID_SORTS == (int)RECORDED_KINDS, "either has a class for each sort");
+
 /* The sort of a unit, counted in the order in which the first of each comes. */
-static enum unit_class sort_of(const struct recorded *r, int unit)
+static enum unit_class sort_of(const struct model *m, int64_t unit)
 {
+    int64_t first = model_first_alike(m, unit);
     int n = 0;
 
-    for (int u = 0; u < r->alike[unit]; u++)
-        n += r->alike[u] == u;
+    for (int64_t u = 0; u < first; u++)
+        n += model_first_alike(m, u) == u;
     return (enum unit_class)(UC_KIND + n);
 }
 
 /* The first unit of a sort. */
-static int first_of(const struct recorded *r, enum unit_class c)
+static int64_t first_of(const struct model *m, enum unit_class c)
 {
-    int u = 0;
+    int64_t u = 0;
 
-    while (r->alike[u] != u || sort_of(r, u) != c)
+    while (model_first_alike(m, u) != u || sort_of(m, u) != c)
         u++;
     return u;
 }
 
 static void find_sorts(struct unit_map *m)
 {
-    const struct recorded *r = m->model->recorded;
-
-    m->n = m->period = r->nunits;
-    for (int u = 0; u < r->nunits; u++)
-        m->of_class[sort_of(r, u)]++;
+    m->n = m->period = (int)m->model->layers;
+    for (int u = 0; u < m->n; u++)
+        m->of_class[sort_of(m->model, u)]++;
 }
 
 static bool is_sorted(const struct unit_map *m) { return m->kind != UNIT_MODEL && model_is_uneven(m->model); }
+
+/* Index of the i-th tensor of no unit; -1 after the last. */
+static int root_tensor(const struct model *m, int i)
+{
+    if (m->recorded)
+        return i < m->recorded->nroot ? m->recorded->root[i] : -1;
+    for (int t = 0; t < m->ntensors; t++)
+        if (m->tensors[t].block < 0 && i-- == 0)
+            return t;
+    return -1;
+}
 
 int unit_registered_after(const struct unit_map *m, int position)
 {
@@ -103,9 +116,9 @@ int unit_registered_after(const struct unit_map *m, int position)
 
     if (!is_sorted(m))
         return position + 1 < m->n ? position + 1 : -1;
-    const int *first = m->model->recorded->first;
     for (int u = 0; u < m->n; u++)
-        if ((position < 0 || first[u] > first[position]) && (next < 0 || first[u] < first[next]))
+        if ((position < 0 || model_block_first(m->model, u) > model_block_first(m->model, position)) &&
+            (next < 0 || model_block_first(m->model, u) < model_block_first(m->model, next)))
             next = u;
     return next;
 }
@@ -161,7 +174,7 @@ struct unit_ref unit_at(const struct unit_map *m, int position)
     if (position < 0 || position >= m->n)
         return (struct unit_ref){ .cls = UC_ROOT };
     if (is_sorted(m))
-        return (struct unit_ref){ sort_of(m->model->recorded, position), m->model->recorded->place[position], position, 1 };
+        return (struct unit_ref){ sort_of(m->model, position), (int)model_place_in_kind(m->model, position), position, 1 };
     if (m->kind == UNIT_HALF_BLOCK)
         return (struct unit_ref){ position % 2 ? UC_MLP : UC_ATTENTION, position / 2, position / 2, 1 };
     if (m->of_class[UC_DENSE])
@@ -289,14 +302,14 @@ int unit_tensor(const struct unit_map *m, enum unit_class c, int i)
     const struct model *model = m->model;
     int blocks_end = model_block_first(model, model->layers);
 
-    if (is_sorted(m) && c == UC_ROOT)
-        return i < model->recorded->nroot ? model->recorded->root[i] : -1;
-    if (is_sorted(m)) {
-        int u = c < UC_KIND ? -1 : first_of(model->recorded, c);
-        return u >= 0 && i < model->recorded->ntensors[u] ? model->recorded->first[u] + i : -1;
-    }
     if (c == UC_EMBED || c == UC_OUTPUT || (c == UC_ROOT && is_apart(m)))
         return is_apart(m) ? end_tensor(m, c, i) : -1;
+    if (is_sorted(m) && c == UC_ROOT)
+        return root_tensor(model, i);
+    if (is_sorted(m)) {
+        int64_t u = c < UC_KIND ? -1 : first_of(model, c);
+        return u >= 0 && i < model_block_tensors(model, u) ? model_block_first(model, u) + i : -1;
+    }
     if (c == UC_TIED)
         return i == 0 ? m->tied : -1;
     if (unit_is_adapter(c))
@@ -334,7 +347,7 @@ int unit_stride(const struct unit_map *m, enum unit_class c)
     int tensors = m->model->per_block;
 
     if (is_sorted(m))
-        return c < UC_KIND ? 0 : m->model->recorded->stride[first_of(m->model->recorded, c)];
+        return c < UC_KIND ? 0 : model_sort_stride(m->model, first_of(m->model, c));
     if (m->of_class[UC_DENSE] && (c == UC_FULL || c == UC_DENSE || c == UC_EXPERTS))    /* as far apart as the pattern has them */
         return per_block(m, c) + (int)(m->model->moe_every - 1) * per_block(m, c == UC_DENSE ? UC_FULL : UC_DENSE);
     if (unit_is_adapter(c))
