@@ -45,6 +45,11 @@ struct builtin { const char *name, *about, *config; };
           "'rope_theta':500000.0,'rope_scaling':{'rope_type':'llama3','factor':" #factor "," \
           "'low_freq_factor':1.0,'high_freq_factor':4.0," \
           "'original_max_position_embeddings':8192}" more)
+/* NVIDIA et al. 2025 (arXiv 2504.03624, 2508.14444): the shapes as Megatron-Bridge's recipes state them (recipes/nemotronh/h100/). */
+#define NEMOTRON_H(l, d, h, f, ctx, heads, hd, state, pattern) \
+    LLAMA("nemotron_h", l, d, h, 8, f, 131072, ctx, ",'head_dim':128,'mamba_num_heads':" #heads ",'mamba_head_dim':" #hd \
+          ",'ssm_state_size':" #state ",'n_groups':8,'hybrid_override_pattern':'" pattern "'")
+#define NEMOTRON_H_PATTERN "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-"
 #define QWEN25(l, d, h, kv, f, v, tied) \
     LLAMA("qwen2", l, d, h, kv, f, v, 32768, ",'rope_theta':1e6,'tie_word_embeddings':" #tied)
 #define QWEN3(l, d, h, kv, f, tied) \
@@ -238,6 +243,20 @@ static const struct builtin builtins[] = {
 
     { "minitron-4b",     "Minitron 4B (Nemotron)",
       LLAMA("nemotron", 32, 3072, 24, 8, 9216, 256000, 4096, ",'head_dim':128") },
+    { "nemotron-h-4b",   "Nemotron-H 4B, 8K context (Mamba-2, attention and MLP)",
+      NEMOTRON_H(52, 3072, 32, 12288, 8192, 112, 64, 128, NEMOTRON_H_PATTERN) },
+    { "nemotron-h-8b",   "Nemotron-H 8B, 8K context (Mamba-2, attention and MLP)",
+      NEMOTRON_H(52, 4096, 32, 21504, 8192, 128, 64, 128, NEMOTRON_H_PATTERN) },
+    { "nemotron-h-47b",  "Nemotron-H 47B, 8K context (Mamba-2, attention and MLP)",
+      NEMOTRON_H(98, 8192, 64, 30720, 8192, 256, 64, 256,
+                 "M-M-M-M-M-M-M-M-M*-M-M-M-M-M-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-M-M---MM---M-M*-M-M-M-M-M-") },
+    { "nemotron-h-56b",  "Nemotron-H 56B, 8K context (Mamba-2, attention and MLP)",
+      NEMOTRON_H(118, 8192, 64, 32768, 8192, 256, 64, 256,
+                 "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-") },
+    { "nemotron-nano-9b-v2", "Nemotron Nano 9B v2 (Mamba-2, attention and MLP)",
+      NEMOTRON_H(56, 4480, 40, 15680, 131072, 128, 80, 128, "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-") },
+    { "nemotron-nano-12b-v2", "Nemotron Nano 12B v2 (Mamba-2, attention and MLP)",
+      NEMOTRON_H(62, 5120, 40, 20480, 131072, 128, 80, 128, "M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M-") },
     { "seed-oss-36b",    "Seed-OSS 36B", LLAMA("seed_oss", 64, 5120, 80, 8, 27648, 155136, 524288,
                                                ",'rope_theta':1e7") },
     { "exaone-4.0-32b",  "EXAONE 4.0 32B", LLAMA("exaone4", 64, 5120, 40, 8, 27392, 102400, 131072,

@@ -11,12 +11,12 @@
 
 /* ---- defaults ---- */
 
-/* On cores it is dpx that trains, but for recorded modules, which it cannot run. */
+/* On cores it is dpx that trains, but for recorded modules and Mamba-2, which it cannot run. */
 double knob_usual_kernels(const struct plan *p)
 {
     if (framework_of(p)->kernels)
         return framework_of(p)->kernels(p);
-    return p->cluster.is_host && !p->model.recorded ? KERNELS_DPX : (double)attention_default(&p->model);
+    return p->cluster.is_host && !p->model.recorded && !p->model.hybrid ? KERNELS_DPX : (double)attention_default(&p->model);
 }
 
 double knob_usual_reduce_dtype(const struct plan *p)

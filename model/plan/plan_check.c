@@ -25,6 +25,7 @@
 #include "model/plan/optimizer_check.h"
 #include "model/plan/parallel_check.h"
 #include "model/plan/qat.h"
+#include "model/plan/hybrid_check.h"
 #include "model/plan/recorded_check.h"
 #include "model/plan/train_check.h"
 
@@ -296,7 +297,7 @@ int plan_check(const struct plan *p, const char *where)
         return fail("%s: model: %s is what Megatron-LM's options describe, and no model of transformers: dialect megatron trains it", where, p->model.family);
     if (p->cluster.world_size < 1 || p->model.params < 1)
         return fail("%s: model and cluster must be set", where);
-    if (recorded_check(p, where) < 0 || experts_check(p, where) < 0 || parallel_check_ranks(p, where) < 0)
+    if (recorded_check(p, where) < 0 || hybrid_check(p, where) < 0 || experts_check(p, where) < 0 || parallel_check_ranks(p, where) < 0)
         return -1;
     for (int i = 0; (k = knob_at(i)); i++)
         if ((k->cells & knob_cell(p)) && knob_check(p, k, where) < 0)

@@ -138,6 +138,8 @@ static int check(const struct engine *e, const struct model *m, const struct clu
 {
     if (m->recorded)
         return fail("engine: a recorded module is not served: its tensors have no roles");
+    if (m->hybrid)
+        return fail("engine: %s: the states of Mamba-2 mixers in an engine are not planned", m->name);
     if (c->is_host)
         return fail("engine: ranks on the host run no %s", engine_kind_name(e->kind));
     if (e->tensor < 1 || m->heads % e->tensor || (m->kv_heads > e->tensor ? m->kv_heads % e->tensor : e->tensor % m->kv_heads))

@@ -188,7 +188,7 @@ static int take_row(void *of, const struct limits_row *r)
     }
     bool second = a->recompute < 0 && r->recompute != RECOMPUTE_NONE;       /* below that without */
     columns_cell(p->rows, "%s", second ? "  every block recomputed" : plan_words_name(r->strategy, r->dialect));
-    columns_cell(p->rows, "%s", !r->limit.max_params ? "none" : r->base->model.recorded ? "as it is" : count_text(r->limit.max_params).s);
+    columns_cell(p->rows, "%s", !r->limit.max_params ? "none" : r->base->model.recorded || r->base->model.hybrid ? "as it is" : count_text(r->limit.max_params).s);
     p->none |= !r->limit.max_params;
     if (a->states_only) {
         columns_cell(p->rows, "%s", "");

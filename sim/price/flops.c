@@ -2,6 +2,7 @@
 #include "sim/price/flops.h"
 
 #include "model/arch/recorded.h"
+#include "model/family/hybrid.h"
 
 #include <stdio.h>
 
@@ -43,14 +44,24 @@ const char *flop_convention_of(const struct model *m, enum flop_convention f)
     return m->experts ? active[f] : flop_convention_name(f);
 }
 
+/* Mamba-2's scan in chunks, a token: C B and what it weighs within the chunk, of which a causal kernel computes half; the chunk's states, made and
+ * read. */
+static double scan_forward(const struct model *m, enum flop_convention f)
+{
+    double within = 2.0 * (double)m->ssm_chunk * (double)(m->ssm_groups * m->ssm_state + m->ssm_heads * m->ssm_head_dim);
+    double states = 4.0 * (double)(m->ssm_heads * m->ssm_head_dim) * (double)m->ssm_state;
+
+    return (double)hybrid_blocks(m, BLOCK_MAMBA) * ((f == FLOPS_CAUSAL ? within / 2 : within) + states);
+}
+
 /* Scores and values: two products of s x d against d x s, per head and token.  Latent attention's values are narrower
  * than its keys. */
 static double attention_forward(const struct model *m, int64_t seq, enum flop_convention f)
 {
     int64_t widths = m->head_dim + (m->value_dim ? m->value_dim : m->head_dim);
-    double full = 2.0 * (double)m->layers * (double)(m->heads * widths) * (double)seq;
+    double full = 2.0 * (double)hybrid_attending(m) * (double)(m->heads * widths) * (double)seq;
 
-    return f == FLOPS_CAUSAL ? full / 2 : full;
+    return (f == FLOPS_CAUSAL ? full / 2 : full) + scan_forward(m, f);
 }
 
 /* A tied embedding is a matrix product too, once.  Of experts count those that a token takes. */

@@ -185,7 +185,7 @@ static int64_t grain(const struct question *q, int64_t low)
     return q->how == ELSEWHERE_DISK && low > 64 ? low / 64 : 1;
 }
 
-/* A recorded model has no blocks to vary: does it fit as it is? */
+/* A recorded model has no blocks to vary, nor has one whose pattern says what each is: does it fit as it is? */
 static int model_as_it_is(const struct question *q, struct limit *out)
 {
     struct plan p = *q->base, ready;
@@ -332,7 +332,7 @@ int limit_real(const struct plan *base, enum strategy s, enum dialect d, enum dt
         q.base = &one_node;
     }
     *out = (struct limit){ .strategy = s, .dialect = d };
-    if ((base->model.recorded ? model_as_it_is : largest_model)(&q, out) < 0 || largest_micro_batch(&q, out) < 0 || fewest_gpus(&q, &out->min_gpus) < 0)
+    if ((base->model.recorded || base->model.hybrid ? model_as_it_is : largest_model)(&q, out) < 0 || largest_micro_batch(&q, out) < 0 || fewest_gpus(&q, &out->min_gpus) < 0)
         return -1;
     bool other = out->min_gpus == 0 && (base->recompute != RECOMPUTE_FULL || base->recompute_interval > 1);
     out->min_gpus_recompute = other ? fewest_with_recompute(&q) : 0;

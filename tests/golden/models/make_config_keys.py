@@ -17,7 +17,7 @@ import transformers
 from transformers import CONFIG_MAPPING
 
 FAMILIES = """arcee bloom cohere cohere2 deepseek_v3 ernie4_5 exaone4 falcon gemma gemma2 gemma3_text glm glm4 gpt2 gpt_neox gpt_oss
-gptj granite granitemoe hunyuan_v1_dense jais2 llama llama4_text ministral ministral3 mistral mixtral mpt nemotron olmo2 olmo3 olmoe opt phi
+gptj granite granitemoe hunyuan_v1_dense jais2 llama llama4_text ministral ministral3 mistral mixtral mpt nemotron nemotron_h olmo2 olmo3 olmoe opt phi
 phi3 qwen2 qwen3 qwen3_moe seed_oss smollm3 stablelm starcoder2""".split()
 
 PUBLISHED = """auto_map rotary attention_softmax_in_fp32 scale_attention_softmax_in_fp32 masked_softmax_fusion bias_dropout_fusion offset_alibi
@@ -27,7 +27,9 @@ quantization_config compression_config use_mrope attn_implementation _attn_imple
 unsloth_fixed unsloth_version unsloth_tied_weights model_name tokenizer_class pretraining_tp transformers.js_config tokenizer_name init_device
 verbose no_bias embedding_fraction learned_pos_emb logit_scale init_config attention_probs_dropout_prob rope_parameters
 original_max_position_embeddings resid_pdrop embd_pdrop attn_pdrop gradient_checkpointing params license
-experts_per_token initial_context_length output_past use_parallel_residual hidden_activation sliding_window_pattern torch_dtype dtype vision_config audio_config""".split()
+experts_per_token initial_context_length output_past use_parallel_residual hidden_activation sliding_window_pattern torch_dtype dtype vision_config audio_config
+attention_head_dim ssm_cfg mamba_conv_bias mamba_n_groups mamba_d_conv mamba_chunk_size mamba_expand mamba_num_groups mamba_state_dim
+mamba_dt_min mamba_dt_max mamba_dt_limit mamba_dt_init_floor hybrid_override_pattern mtp_hybrid_override_pattern""".split()
 
 
 NO_KEYS = {"self", "kwargs", "args", "config", "keys", "cache_dir", "force_download", "local_files_only", "token", "revision",
