@@ -151,6 +151,7 @@ struct family {
                                    scores and halves added in place */
     bool scaled_table;          /* embeddings times sqrt(hidden), a buffer of the embedding (gemma) */
     bool scaled_embed, scaled_residual, scaled_logits;      /* by numbers of the config */
+    bool float_logits;          /* the model itself makes them fp32 */
     bool positions_per_row;     /* position ids and embeddings for every row of the batch */
     bool attn_dropout;          /* the config's dropout acts on attention probabilities, */
     bool hidden_dropout;        /* on what the halves add to the residual, */

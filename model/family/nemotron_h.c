@@ -6,9 +6,9 @@
 #include <string.h>
 
 static const struct hf_key keys[] = {
-    HEADS(131072, 4096, 52, 32, 4096), INT("intermediate_size", ffn, 21504), TIED(false),
+    HEADS(131072, 4096, 52, 32, 4096), INT("intermediate_size", ffn, 21504), SET(tied, false),         /* _tied_weights_keys is empty */
     KV_HEADS(8), INT2("head_dim", "attention_head_dim", head_dim, 128), ACT("mlp_hidden_act", ACT_RELU2),
-    ATTENTION_BIAS, BOOL("mlp_bias", mlp_bias, false), ATTN_DROPOUT,
+    SET(qkv_bias, false), SET(out_bias, false), BOOL("mlp_bias", mlp_bias, false), ATTN_DROPOUT,     /* attention_bias is not read */
     INT2("mamba_num_heads", NULL, ssm_heads, 128), INT("mamba_head_dim", ssm_head_dim, 64), INT2("n_groups", "mamba_n_groups", ssm_groups, 8),
     INT("ssm_state_size", ssm_state, 128), INT2("conv_kernel", "mamba_d_conv", ssm_conv, 4), INT2("chunk_size", "mamba_chunk_size", ssm_chunk, 128),
     BOOL("use_conv_bias", ssm_conv_bias, true),
@@ -135,7 +135,7 @@ const struct family nemotron_h_family = {
     .keys = keys, .fixed = fixed, .read = read_config, .write = write_config,
     .blocks = "model.layers", .before = before, .kinds = { mamba, attention, feed_forward }, .after = after,
     .norm = NORM_RMS, .mlp = MLP_PLAIN, .position = POS_NONE,
-    .attn_dropout = true, .fp32_weight = true, .cast_weight = true,
+    .attn_dropout = true, .float_logits = true, .fp32_weight = true, .cast_weight = true,
     .block_class = "NemotronHBlock",
     .not_run = "Mamba-2 mixers",
 };

@@ -308,7 +308,10 @@ static var of_logits(struct torch_model *b, var n, var *made)
     if (torch_is_autotp(b))             /* the tp_plan's "colwise_gather_output" */
         logits = tmp(t, logits, tape_collective(t, MOVED_GATHER_LAST, logits, b->ranks, true, false));
     head_returns(b);
-    *made = logits = finish_logits(b, logits);
+    logits = finish_logits(b, logits);
+    if (b->family->float_logits)
+        logits = tmp(t, logits, op_cast(t, logits, DT_FP32));
+    *made = logits;
     t->module = -1;
     if (kind == LOSS_FUSED || kind == LOSS_COMPILED)
         return fused(b, logits, kind == LOSS_FUSED ? 1 : 2);

@@ -135,6 +135,7 @@ var torch_activation(struct torch_model *b, var x)
         return op_unary(b->t, "relu", KC_ELEMENTWISE, x, SAVE_OUT);
     case ACT_RELU2: {
         var y = op_unary(b->t, "relu", KC_ELEMENTWISE, x, SAVE_OUT);
+        y = tmp(b->t, y, torch_fp32_if_autocast(b, y));        /* autocast computes pow in fp32 */
         return tmp(b->t, y, op_pow(b->t, "square", y));
     }
     case ACT_SILU:

@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "model/family/family.h"
+#include "model/family/hybrid.h"
 #include "model/arch/transformer.h"
 
 #define GOLDEN "tests/golden/models"
@@ -68,6 +69,7 @@ static int check_rows(const struct model *m, int at, const char *prefix, const j
 static void check_case(const char *name, const json_t *want)
 {
     const json_t *dense = json_object_get(want, "dense_layers"), *active = json_object_get(want, "active");
+    const char *pattern = json_string_value(json_object_get(want, "pattern"));
     struct model m;
     char prefix[128];
     size_t ndense = 0;
@@ -82,7 +84,13 @@ static void check_case(const char *name, const json_t *want)
         bool is_dense = ndense < json_array_size(dense) && json_integer_value(json_array_get(dense, ndense)) == b;
         ndense += is_dense;
         assert_int_equal(is_dense, m.experts > 0 && !model_has_experts(&m, b));
-        at = check_rows(&m, at, prefix, json_object_get(want, is_dense ? "dense" : "block"));
+        const char kind[2] = { pattern ? pattern[b] : '\0', '\0' };
+        const json_t *rows = pattern ? json_object_get(json_object_get(want, "kinds"), kind) : json_object_get(want, is_dense ? "dense" : "block");
+        assert_non_null(rows);
+        if (model_block_first(&m, b) != at || model_block_tensors(&m, b) != (int)json_array_size(rows))
+            fail_msg("%s: block %d is %d tensors from %d, not %zu from %d", name, b, model_block_tensors(&m, b), model_block_first(&m, b),
+                     json_array_size(rows), at);
+        at = check_rows(&m, at, prefix, rows);
     }
     assert_int_equal(ndense, json_array_size(dense));
     assert_int_equal(model_blocks_differ(&m), ndense > 0);
@@ -129,7 +137,7 @@ static void every_family_is_among_the_golden_cases(void **state)
 
 static void check_blocks(const struct model *m)
 {
-    if (model_blocks_differ(m))
+    if (model_blocks_differ(m) || m->hybrid)
         return;
     for (int i = 0; i < m->ntensors; i++) {
         int b = (i - m->block0) / m->per_block;
@@ -158,7 +166,8 @@ static void check_modules(const struct model *m)
             assert_int_equal(m->tensors[at].module, i);
             assert_int_equal(m->tensors[at].block, o->block);
             assert_memory_equal(m->tensors[at].name, o->name, strlen(o->name));
-            bool own = role_is_of_experts(m->tensors[at].role) || m->tensors[at].role == ROLE_SINKS;
+            bool own = role_is_of_experts(m->tensors[at].role) || m->tensors[at].role == ROLE_SINKS ||
+                       (m->tensors[at].role >= ROLE_SSM_DT && m->tensors[at].role <= ROLE_SSM_D);
             if (!own)
                 assert_string_equal(m->tensors[at].name + strlen(o->name), k ? ".bias" : ".weight");
         }
@@ -226,6 +235,16 @@ static int count_role(const struct model *m, int block, enum tensor_role role)
 static void check_roles(const struct model *m)
 {
     int separate = m->fused_qkv ? 0 : 1, gated = m->mlp == MLP_GATED;
+    if (m->hybrid) {                    /* of each kind its own */
+        for (int b = 0; b < (int)m->layers; b++) {
+            enum block_kind kind = hybrid_kind(m, b);
+            assert_int_equal(count_role(m, b, ROLE_NORM_ATTN) + count_role(m, b, ROLE_NORM_MLP), 1);
+            assert_int_equal(count_role(m, b, ROLE_SSM_IN) + count_role(m, b, ROLE_SSM_OUT), kind == BLOCK_MAMBA ? 2 : 0);
+            assert_int_equal(count_role(m, b, ROLE_Q) + count_role(m, b, ROLE_ATTN_OUT), kind == BLOCK_ATTENTION ? 2 : 0);
+            assert_int_equal(count_role(m, b, ROLE_UP) + count_role(m, b, ROLE_DOWN), kind == BLOCK_MLP ? 2 : 0);
+        }
+        return;
+    }
     bool behind = m->norm_place == NORM_AROUND || m->norm_place == NORM_BEHIND;
     bool listed = m->qk_norm && !strcmp(m->family, "stablelm"), experts = model_has_experts(m, 0), latent = m->kv_rank > 0;
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records PyTorch's own account of the memory of a training step.
 
-    python record_torch_memory.py [--cases steps|alone|attention|options|hooks|experts|activations|liger|trl|units|ends|numbers|modules|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
+    python record_torch_memory.py [--cases steps|alone|attention|options|hooks|experts|activations|liger|trl|units|ends|numbers|hybrid|modules|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
 
 FSDP2 and HSDP by torch.distributed._tools.fsdp2_mem_tracker.FSDPMemTracker, DDP by
 MemTracker, both under FakeTensorMode with a fake process group: the modelling code,
@@ -67,6 +67,7 @@ from torch_attention import attention_cases
 from torch_liger import liger, liger_cases
 from torch_trl import trl, trl_cases
 from torch_ends import ENDS, end_cases, shard_ends
+from torch_hybrid import HYBRID, hybrid, hybrid_cases
 from torch_hooks import hook_cases, kept, register_hook, steps_before
 from torch_mixtures import MIXTURES, PUTS, expert_cases, operator_cases, take_grouped_products
 from torch_numbers import NUMBERS, class_of, number_cases, number_loss
@@ -200,7 +201,7 @@ RELEASED = {
 MODELS.update(RELEASED)
 # Their modelling code has no fused attention, or none that CUDA's fused kernels take.
 EAGER_ONLY = {"gemma2", "bloom", "falcon", "mpt"}
-MODELS.update({name: {"model_type": name, **shape} for name, shape in FAMILIES.items()}, **MIXTURES, **ACTIVATIONS, **UNITS, **ENDS, **NUMBERS)
+MODELS.update({name: {"model_type": name, **shape} for name, shape in FAMILIES.items()}, **MIXTURES, **ACTIVATIONS, **UNITS, **ENDS, **NUMBERS, **HYBRID)
 
 # ---- what stands in for a GPU ----
 
@@ -488,6 +489,7 @@ def run(plan, rehearsed=False):
         with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"), contextlib.ExitStack() as stack:
             pure = dict(plan.get("fsdp", {}), **plan.get("ddp", {})).get("model_dtype")
             stack.enter_context(liger(plan, MODELS[plan["model"]]))
+            stack.enter_context(hybrid(plan, gpu_of(plan)))
             model = built(plan, torch.bfloat16 if pure else torch.float32)
             stack.enter_context(trl(plan))(model)
             replace_loss(model, plan.get("loss"))
@@ -648,7 +650,7 @@ def choices(gpu):
 CASES = {"steps": cases, "alone": lambda: alone_cases(plan_of), "attention": lambda: attention_cases(plan_of, FAMILIES), "options": lambda: option_cases(plan_of), "modules": lambda: module_cases(plan_of),
          "hooks": lambda: hook_cases(plan_of), "experts": lambda: expert_cases(plan_of), "operators": lambda: operator_cases(plan_of),
          "activations": lambda: activation_cases(plan_of), "liger": lambda: liger_cases(plan_of), "trl": lambda: trl_cases(plan_of),
-         "units": lambda: unit_cases(plan_of), "ends": lambda: end_cases(plan_of), "numbers": lambda: number_cases(plan_of)}
+         "units": lambda: unit_cases(plan_of), "ends": lambda: end_cases(plan_of), "numbers": lambda: number_cases(plan_of), "hybrid": lambda: hybrid_cases(plan_of)}
 
 
 def record(plans, out):

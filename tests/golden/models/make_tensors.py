@@ -334,6 +334,26 @@ llama("glm-4-32b-0414", 61, 6144, 48, 2, 23040, 151552, "glm4", head_dim=128, pa
 llama("glm4-odd-tied", 2, 64, 4, 1, 97, 301, "glm4", head_dim=24, tie_word_embeddings=True,
       pad_token_id=0, eos_token_id=1)
 
+# ---- nemotron_h (published: shapes as Megatron-Bridge's recipes have them, recipes/nemotronh/h100/) ----
+def hybrid(name, layers, hidden, heads, kv, width, vocab, mamba, pattern, **more):
+    case(name, model_type="nemotron_h", num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, num_key_value_heads=kv,
+         intermediate_size=width, vocab_size=vocab, mamba_num_heads=mamba[0], mamba_head_dim=mamba[1], ssm_state_size=mamba[2],
+         hybrid_override_pattern=pattern, **more)
+
+
+H8 = "M-M-M-M*-" + 3 * "M-M-M-M-M*-" + "M-M-M-M-M-"
+hybrid("nemotron-h-8b", 52, 4096, 32, 8, 21504, 131072, (128, 64, 128), H8, n_groups=8, max_position_embeddings=8192)
+hybrid("nemotron-h-47b", 98, 8192, 64, 8, 30720, 131072, (256, 64, 256),
+       "M-M-M-M-M-M-M-M-M*-M-M-M-M-M-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-M-M---MM---M-M*-M-M-M-M-M-", n_groups=8)
+hybrid("nemotron-h-56b", 118, 8192, 64, 8, 32768, 131072, (256, 64, 256), "M-M-M-M*-" + 9 * "M-M-M-M-M*-" + "M-M-M-M-M-", n_groups=8)
+hybrid("nemotron-nano-9b-v2", 56, 4480, 40, 8, 15680, 131072, (128, 80, 128), "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
+       n_groups=8, head_dim=128, max_position_embeddings=131072)
+hybrid("nemotron-nano-12b-v2", 62, 5120, 40, 8, 20480, 131072, (128, 80, 128), "M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M-",
+       n_groups=8, head_dim=128, max_position_embeddings=131072)
+hybrid("nemotron-h-odd-biased", 5, 96, 6, 2, 130, 401, (6, 20, 24), "-M*MM", n_groups=3, head_dim=24, conv_kernel=3, use_conv_bias=False,
+       attention_bias=True, mlp_bias=True, tie_word_embeddings=True)
+case("nemotron-h-listed", model_type="nemotron_h", layers_block_type=["mamba", "mlp", "attention", "mlp"], hidden_size=64, vocab_size=301)
+
 # ---- nemotron, arcee (published: Minitron-4B, Nemotron-4-15B's shape by default, AFM-4.5B) ----
 llama("minitron-4b", 32, 3072, 24, 8, 9216, 256000, "nemotron", head_dim=128, partial_rotary_factor=0.5,
       norm_eps=1e-05, hidden_act="relu2", max_position_embeddings=4096, rope_theta=10000)
@@ -512,6 +532,8 @@ def parameters(config):
     cfg = AutoConfig.for_model(**config)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(cfg)
+    if config["model_type"] == "nemotron_h":
+        return [(name, list(p.shape)) for name, p in model.named_parameters()], None, cfg.hybrid_override_pattern
     return [(name, list(p.shape)) for name, p in model.named_parameters()], getattr(cfg, "num_experts_per_tok", None)
 
 
@@ -522,7 +544,7 @@ def active(params, used):
     return sum(torch.Size(s).numel() // (s[0] if ".experts." in n else 1) * (used if ".experts." in n else 1) for n, s in params)
 
 
-def split(params, used):
+def split(params, used, pattern=None):
     """Before the blocks, a block, after; and the checks that there is no more to say."""
     found = [BLOCK.match(name) for name, _ in params]
     where = [i for i, m in enumerate(found) if m]
@@ -530,6 +552,11 @@ def split(params, used):
     assert where == list(range(first, last)), "blocks are not contiguous"
     blocks, prefix = int(found[last - 1][2]) + 1, found[first][1]
     of = [[[m[3]] + params[i][1] for i, m in enumerate(found) if m and int(m[2]) == b] for b in range(blocks)]
+    if pattern:
+        kinds = {letter: of[pattern.index(letter)] for letter in sorted(set(pattern))}
+        assert all(of[b] == kinds[pattern[b]] for b in range(blocks))
+        return {"blocks": blocks, "prefix": prefix, "total": sum(torch.Size(s).numel() for _, s in params), "before": [[n] + s for n, s in params[:first]],
+                "pattern": pattern, "kinds": kinds, "after": [[n] + s for n, s in params[last:]]}
     dense = [b for b in range(blocks) if used and not any(".experts." in t[0] for t in of[b])]
     block = next(of[b] for b in range(blocks) if b not in dense)
     assert [(f"{prefix}.{b}.{n}", s) for b in range(blocks) for n, *s in of[b]] == params[first:last]
@@ -554,9 +581,15 @@ def write(path, text):
 
 
 def main():
+    """All cases; `make_tensors.py WORD` those with the word in their names, whose rows it adds or replaces."""
     os.makedirs(os.path.join(HERE, "configs"), exist_ok=True)
-    rows = []
+    rows, word = [], sys.argv[1] if len(sys.argv) > 1 else ""
+    with open(os.path.join(HERE, "tensors.json")) as f:
+        before = json.load(f) if word else {}
     for name, config in CASES.items():
+        if word not in name:
+            rows += [json.dumps(name) + ": " + json.dumps(before[name], separators=(",", ":"))] if name in before else []
+            continue
         write(f"configs/{name}.json", json.dumps(config, indent=2))
         golden = split(*parameters(dict(config)))
         rows.append(json.dumps(name) + ": " + json.dumps(golden, separators=(",", ":")))
