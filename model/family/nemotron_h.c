@@ -137,5 +137,5 @@ const struct family nemotron_h_family = {
     .norm = NORM_RMS, .mlp = MLP_PLAIN, .position = POS_NONE,
     .attn_dropout = true, .float_logits = true, .fp32_weight = true, .cast_weight = true,
     .block_class = "NemotronHBlock",
-    .not_run = "Mamba-2 mixers",
+    .megatron = true, .not_run = "Mamba-2 mixers",
 };

@@ -15,23 +15,25 @@ static const char *refuses_framework(const struct plan *p)
     if (p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_ZERO3)
         return "the fused kernels read weights of modules that are never called, which DeepSpeed's stage 3 gathers when they are touched: not followed: take "
                "zero2, or fsdp";
-    if (torch || deepspeed || (p->dialect == DIALECT_TORCH_FSDP1 && p->strategy == STRAT_FSDP))
+    if (p->dialect == DIALECT_MEGATRON || torch || deepspeed || (p->dialect == DIALECT_TORCH_FSDP1 && p->strategy == STRAT_FSDP))
         return NULL;
-    return "planned for fsdp, ddp and zero1 in dialect torch, fsdp in torch-fsdp1, and zero1 and zero2 in deepspeed so far";
+    return "planned for fsdp, ddp and zero1 in dialect torch, fsdp in torch-fsdp1, zero1 and zero2 in deepspeed, and in dialect megatron";
 }
 
 /* Keys of which blocks with attention and an MLP are assumed. */
 static int check_keys(const struct plan *p, const char *where)
 {
+    bool megatron = p->dialect == DIALECT_MEGATRON;
     const struct { bool asked; const char *key, *why; } keys[] = {
         { p->cluster.is_host, "cluster", "Mamba-2's kernels run on GPUs" },
-        { p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_EAGER, "kernels", "Mamba-2 mixers are planned with mamba_ssm's fused kernels beside "
-          "torch-sdpa and torch-eager" },
-        { p->parallel.tensor > 1, "parallel.tensor", "tensor parallelism of Mamba-2 mixers is not planned: no plan of transformers or torchtitan cuts them" },
+        { megatron ? p->kernels != KERNELS_TE : p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_EAGER, "kernels",
+          "Mamba-2 mixers are planned with mamba_ssm's fused kernels beside torch-sdpa and torch-eager, in dialect megatron beside te" },
+        { !megatron && p->parallel.tensor > 1, "parallel.tensor", "tensor parallelism of Mamba-2 mixers is not planned: no plan of transformers or torchtitan cuts them" },
         { p->parallel.context > 1, "parallel.context", "a scan over other ranks' positions is not planned" },
         { p->parallel.expert > 1, "parallel.expert", "it has no experts" },
         { p->parallel.pipeline > 1, "parallel.pipeline", "stages of blocks of several kinds are not planned yet" },
         { !training_is_all(&p->train) || p->train.base != BASE_PLAIN, "train", "adapters and frozen weights of blocks of several kinds are not planned yet" },
+        { p->megatron.mtp_num_layers > 0, "megatron.mtp_num_layers", "multi-token prediction by layers of several kinds is not planned" },
         { p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL, "recompute", "none or full: parts of such blocks are not planned yet" },
         { p->activation_offload != OFFLOAD_NOTHING, "activation_offload", "not planned of blocks of several kinds yet" },
         { p->unit != UNIT_BLOCK && p->unit != UNIT_MODEL, "unit", "\"block\" or \"model\": its blocks have one mixer each" },

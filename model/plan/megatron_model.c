@@ -201,15 +201,36 @@ static void add_attention(struct model *m, int b, bool local)
     }
 }
 
+/* MambaMixer's own parameters, then its modules'. */
+static void add_mamba(struct model *m, int b)
+{
+    int64_t inner = m->ssm_heads * m->ssm_head_dim, conv = inner + 2 * m->ssm_groups * m->ssm_state;
+
+    add(m, b, &(struct row){ "mixer", "conv1d_weight", ROLE_SSM_CONV, conv, m->ssm_conv, false });
+    add(m, b, &(struct row){ "mixer", "conv1d_bias", ROLE_SSM_CONV, conv, 0, true });
+    add(m, b, &(struct row){ "mixer", "dt_bias", ROLE_SSM_DT, m->ssm_heads, 0, false });
+    add(m, b, &(struct row){ "mixer", "A_log", ROLE_SSM_A, m->ssm_heads, 0, false });
+    add(m, b, &(struct row){ "mixer", "D", ROLE_SSM_D, m->ssm_heads, 0, false });
+    add_norm(m, b, "mixer.in_proj", ROLE_NORM_ATTN, "layer_norm_weight", "layer_norm_bias");
+    add(m, b, &(struct row){ "mixer.in_proj", "weight", ROLE_SSM_IN, inner + conv + m->ssm_heads, m->hidden, false });
+    add(m, b, &(struct row){ "mixer.norm", "weight", ROLE_SSM_NORM, inner, 0, false });
+    add(m, b, &(struct row){ "mixer.out_proj", "weight", ROLE_SSM_OUT, m->hidden, inner, false });
+}
+
 /* Transformer Engine's layers own the norm before them; megatron-core's have it as a module of its own, registered first. */
 static void add_block(struct model *m, int b, bool local)
 {
     bool gated = m->mlp == MLP_GATED;
+    enum block_kind only = m->hybrid ? hybrid_kind(m, b) : NBLOCK_KIND;         /* the layer's one mixer */
 
     if (m->kv_rank > 0)
         add_latent(m, b);
-    else
+    else if (only == BLOCK_MAMBA)
+        add_mamba(m, b);
+    else if (only != BLOCK_MLP)
         add_attention(m, b, local);
+    if (only < BLOCK_MLP)
+        return;
     if (model_has_experts(m, b < 0 ? m->layers - 1 : b)) {
         add_experts(m, b);
         return;
@@ -302,13 +323,18 @@ int megatron_model(const struct plan *p, struct model *out)
     out->block0 = out->ntensors;
     for (int b = 0; b < (int)out->layers; b++) {
         int before = out->ntensors, *per = out->experts > 0 && !model_has_experts(out, b) ? &out->per_dense : &out->per_block;
-        if (b > 0 && model_has_experts(out, b) == model_has_experts(out, b - 1))
+        if (b > 0 && !out->hybrid && model_has_experts(out, b) == model_has_experts(out, b - 1))
             add_block_again(out, b, *per);
         else
             add_block(out, b, p->kernels == KERNELS_MEGATRON_LOCAL);
         *per = out->ntensors - before;
     }
-    add_norm(out, -1, "decoder.final_layernorm", ROLE_NORM_FINAL, "weight", "bias");
+    if (hybrid_lay_out(out, 0, out->name) < 0) {
+        model_free(out);
+        return -1;
+    }
+    out->per_block = out->hybrid ? model_block_tensors(out, 0) : out->per_block;
+    add_norm(out, -1, out->hybrid ? "decoder.final_norm" : "decoder.final_layernorm", ROLE_NORM_FINAL, "weight", "bias");
     for (int d = 1; d <= (int)p->megatron.mtp_num_layers; d++)
         add_depth(out, d, p->kernels == KERNELS_MEGATRON_LOCAL);
     if (!out->tied)

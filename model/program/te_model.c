@@ -15,6 +15,7 @@
 #include "model/program/te_adapter.h"
 #include "model/program/te_again.h"
 #include "model/program/te_latent.h"
+#include "model/program/te_mamba.h"
 #include "model/program/te_moe.h"
 #include "model/program/te_mtp.h"
 #include "model/program/te_sinks.h"
@@ -28,7 +29,7 @@ static const struct tensor *tensor_of(const struct torch_model *b, enum tensor_r
     enum piece_id piece = b->block == TENSOR_EMBED ? PIECE_EMBED : b->block <= TENSOR_HEAD ? PIECE_HEAD : PIECE_BLOCK;
     int at = torch_piece_tensor(b->m, b->block, role, bias);
 
-    return at < 0 ? NULL : &b->m->tensors[program_tensor(b->p, piece, 0, at)];
+    return at < 0 ? NULL : &b->m->tensors[program_tensor(b->p, piece, b->m->hybrid && b->block >= 0 ? b->block : 0, at)];
 }
 
 static var param(const struct torch_model *b, enum tensor_role role, bool bias)
@@ -381,6 +382,25 @@ static var dense(struct torch_model *b, var mid)
     return tmp(b->t, in, through(b, TE_MLP, in, NULL));
 }
 
+/* A layer of one mixer (HybridStack). */
+static var mixer_block(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    enum block_kind kind = hybrid_kind(b->m, b->block);
+    int norm = -1;
+    var y;
+
+    if (kind == BLOCK_ATTENTION) {
+        var n = through(b, TE_INPUT_NORM, x, &norm);
+        y = tmp(t, te_last_use(b, ROLE_NORM_ATTN, n), attention(b, n));
+        te_discard(b, norm);
+    } else
+        y = kind == BLOCK_MAMBA ? te_mamba(b, x) : dense(b, x);
+    y = add(b, "bias dropout add", y, kind == BLOCK_MLP ? ROLE_DOWN : kind == BLOCK_MAMBA ? ROLE_SSM_OUT : ROLE_ATTN_OUT, x);
+    tape_drop(t, x);
+    return y;
+}
+
 var te_block(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
@@ -388,6 +408,8 @@ var te_block(struct torch_model *b, var x)
 
     t->half = 0;
     t->module = -1;
+    if (b->m->hybrid)
+        return mixer_block(b, x);
     var n = through(b, TE_INPUT_NORM, x, &norm);
     var y = tmp(t, te_last_use(b, ROLE_NORM_ATTN, n), attention(b, n));
     te_discard(b, norm);
@@ -551,6 +573,7 @@ static bool has_dummy(const struct model *m, const struct tensor *t)
     switch (t->role) {
     case ROLE_QKV: case ROLE_Q: case ROLE_ATTN_OUT: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN: case ROLE_Q_A: case ROLE_Q_B: case ROLE_KV_A:
     case ROLE_KV_B: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_OUT: case ROLE_SHARED_GATE_UP: case ROLE_SHARED_DOWN: case ROLE_HEAD: case ROLE_MTP_PROJECT:
+    case ROLE_SSM_IN: case ROLE_SSM_OUT:
         return !t->is_bias;
     case ROLE_TOKENS:
         return m->tied;
@@ -603,7 +626,7 @@ bool te_is_cast(const struct plan *p, const struct tensor *t)
     switch (t->role) {
     case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV: case ROLE_ATTN_OUT: case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN:
     case ROLE_Q_A: case ROLE_Q_B: case ROLE_KV_A: case ROLE_KV_B: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_OUT: case ROLE_SHARED_GATE_UP:
-    case ROLE_SHARED_DOWN: case ROLE_MTP_PROJECT:
+    case ROLE_SHARED_DOWN: case ROLE_MTP_PROJECT: case ROLE_SSM_IN: case ROLE_SSM_OUT:
         return !t->is_bias;
     default:
         return false;
