@@ -49,6 +49,10 @@ struct builtin { const char *name, *about, *config; };
 #define NEMOTRON_H(l, d, h, f, ctx, heads, hd, state, pattern) \
     LLAMA("nemotron_h", l, d, h, 8, f, 131072, ctx, ",'head_dim':128,'mamba_num_heads':" #heads ",'mamba_head_dim':" #hd \
           ",'ssm_state_size':" #state ",'n_groups':8,'hybrid_override_pattern':'" pattern "'")
+#define NEMOTRON_3(l, d, h, kv, f, heads, hd, experts, shared, used, pattern) \
+    LLAMA("nemotron_h", l, d, h, kv, f, 131072, 262144, ",'head_dim':128,'mamba_num_heads':" #heads ",'mamba_head_dim':" #hd \
+          ",'ssm_state_size':128,'n_groups':8,'n_routed_experts':" #experts ",'num_experts_per_tok':" #used ",'moe_intermediate_size':" #f \
+          ",'moe_shared_expert_intermediate_size':" #shared ",'routed_scaling_factor':2.5,'hybrid_override_pattern':'" pattern "'")
 #define NEMOTRON_H_PATTERN "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-"
 #define QWEN25(l, d, h, kv, f, v, tied) \
     LLAMA("qwen2", l, d, h, kv, f, v, 32768, ",'rope_theta':1e6,'tie_word_embeddings':" #tied)
@@ -255,6 +259,8 @@ static const struct builtin builtins[] = {
                  "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-") },
     { "nemotron-nano-9b-v2", "Nemotron Nano 9B v2 (Mamba-2, attention and MLP)",
       NEMOTRON_H(56, 4480, 40, 15680, 131072, 128, 80, 128, "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-") },
+    { "nemotron-3-nano-30b-a3b", "Nemotron 3 Nano 30B-A3B (Mamba-2, attention and experts)",
+      NEMOTRON_3(52, 2688, 32, 2, 1856, 64, 64, 128, 3712, 6, "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME") },
     { "nemotron-nano-12b-v2", "Nemotron Nano 12B v2 (Mamba-2, attention and MLP)",
       NEMOTRON_H(62, 5120, 40, 20480, 131072, 128, 80, 128, "M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M-") },
     { "seed-oss-36b",    "Seed-OSS 36B", LLAMA("seed_oss", 64, 5120, 80, 8, 27648, 155136, 524288,

@@ -71,6 +71,8 @@ static const struct { const char *id, *builtin; } ids[] = {
     { "nvidia/Nemotron-H-47B-Base-8K", "nemotron-h-47b" }, { "nvidia/Nemotron-H-47B-Reasoning-128K", "nemotron-h-47b" },
     { "nvidia/Nemotron-H-56B-Base-8K", "nemotron-h-56b" },
     { "nvidia/NVIDIA-Nemotron-Nano-9B-v2", "nemotron-nano-9b-v2" }, { "nvidia/NVIDIA-Nemotron-Nano-9B-v2-Base", "nemotron-nano-9b-v2" },
+    { "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron-3-nano-30b-a3b" },
+    { "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-Base-BF16", "nemotron-3-nano-30b-a3b" },
     { "nvidia/NVIDIA-Nemotron-Nano-12B-v2", "nemotron-nano-12b-v2" }, { "nvidia/NVIDIA-Nemotron-Nano-12B-v2-Base", "nemotron-nano-12b-v2" },
     { "nvidia/Minitron-4B-Base", "minitron-4b" }, { "ByteDance-Seed/Seed-OSS-36B-Base", "seed-oss-36b" },
     { "ByteDance-Seed/Seed-OSS-36B-Instruct", "seed-oss-36b" }, { "LGAI-EXAONE/EXAONE-4.0-32B", "exaone-4.0-32b" },

@@ -484,6 +484,8 @@ int model_with_head(const struct model *m, enum head_kind head, struct model *ou
 
 bool model_has_experts(const struct model *m, int64_t layer)
 {
+    if (m->hybrid)
+        return hybrid_kind(m, layer) == BLOCK_EXPERTS;
     return m->experts > 0 && layer >= m->dense_first && (layer + 1) % m->moe_every == 0;
 }
 

@@ -9,7 +9,7 @@
 #include "base/room.h"
 #include "model/family/model.h"
 
-static const char letters[NBLOCK_KIND + 1] = "M*-";
+static const char letters[NBLOCK_KIND + 1] = "M*-E";
 
 char hybrid_letter(enum block_kind kind) { return letters[kind]; }
 

@@ -1,4 +1,5 @@
-/* hybrid.h -- models whose blocks are of several kinds, each with one mixer behind one norm: Mamba-2, attention or an MLP (nemotron_h).
+/* hybrid.h -- models whose blocks are of several kinds, each with one mixer behind one norm: Mamba-2, attention, an MLP or experts
+ * (nemotron_h).
  *
  * The kinds are a family's reading of its config; which tensors each block has is laid out with the tensor table.  Where blocks with the same
  * tensors do not lie equally far apart in it they are of several *sorts*, as units of a recorded module are (recorded.h). */
@@ -10,7 +11,7 @@
 
 struct model;
 
-enum block_kind { BLOCK_MAMBA, BLOCK_ATTENTION, BLOCK_MLP, NBLOCK_KIND };
+enum block_kind { BLOCK_MAMBA, BLOCK_ATTENTION, BLOCK_MLP, BLOCK_EXPERTS, NBLOCK_KIND };
 
 /* Most blocks of such a model, and most sorts of them. */
 enum { HYBRID_BLOCKS = 512, HYBRID_SORTS = 32 };
@@ -24,7 +25,7 @@ struct hybrid {
     int     stride[HYBRID_BLOCKS];      /* of the first of a sort: how far apart they are; 0: there is one */
 };
 
-/* M: Mamba-2, *: attention, -: MLP, as NemotronHConfig and Megatron-LM write them; NULL: a letter is of another kind, `other`, or there are too
+/* M: Mamba-2, *: attention, -: MLP, E: experts, as NemotronHConfig and Megatron-LM write them; NULL: a letter is of another kind, `other`, or there are too
  * many. */
 struct hybrid *hybrid_of_pattern(const char *pattern, char *other);
 char           hybrid_letter(enum block_kind kind);

@@ -1,4 +1,4 @@
-/* nemotron_h.c -- models/nemotron_h/ of transformers 5.24: blocks of one mixer each, Mamba-2, attention without positions, or an MLP.  Configs
+/* nemotron_h.c -- models/nemotron_h/ of transformers 5.24: blocks of one mixer each, Mamba-2, attention without positions, an MLP, or experts.  Configs
  * say which as "hybrid_override_pattern" or, by its words, "layers_block_type". */
 #include "model/family/rows.h"
 
@@ -65,6 +65,32 @@ static int check_sizes(const struct hf *c, const struct model *m)
     return 0;
 }
 
+/* A config has these keys whether or not a layer has experts. */
+static int read_experts(const struct hf *c, struct model *m)
+{
+    if (hf_given(c, "moe_latent_size"))
+        return hf_refuse(c, "moe_latent_size", "absent: experts of fewer dimensions than the hidden states are not planned yet");
+    m->topk_norm = true;
+    return hf_int(c, "n_routed_experts", 8, MODEL_MAX_DIM, &m->experts) < 0 || hf_int(c, "num_experts_per_tok", 2, MODEL_MAX_DIM, &m->experts_used) < 0 ||
+           hf_int(c, "moe_intermediate_size", 7688, MODEL_MAX_DIM, &m->expert_ffn) < 0 ||
+           hf_int(c, "moe_shared_expert_intermediate_size", 7688, MODEL_MAX_DIM, &m->shared_ffn) < 0 ||
+           hf_int(c, "n_group", 1, MODEL_MAX_LAYERS, &m->route_groups) < 0 || hf_int(c, "topk_group", 1, MODEL_MAX_LAYERS, &m->route_best) < 0 ||
+           hf_real(c, "routed_scaling_factor", 1, 0, 0, &m->route_scale) < 0 || hf_bool(c, "norm_topk_prob", true, &m->topk_norm) < 0 ? -1 : 0;
+}
+
+static int write_experts(const struct model *m, json_t *config)
+{
+    const struct { const char *key; int64_t value; } of[] = {
+        { "n_routed_experts", m->experts }, { "num_experts_per_tok", m->experts_used }, { "moe_intermediate_size", m->expert_ffn },
+        { "moe_shared_expert_intermediate_size", m->shared_ffn }, { "n_group", m->route_groups }, { "topk_group", m->route_best },
+    };
+    int rc = json_object_set_new(config, "routed_scaling_factor", json_real(m->route_scale)) | json_object_set_new(config, "norm_topk_prob", json_boolean(m->topk_norm));
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        rc |= json_object_set_new(config, of[i].key, json_integer(of[i].value));
+    return rc;
+}
+
 static int read_config(const struct hf *c, struct model *m)
 {
     char pattern[HYBRID_BLOCKS + 2], other = 0;
@@ -73,13 +99,13 @@ static int read_config(const struct hf *c, struct model *m)
     if (!key)
         return hf_refuse(c, "hybrid_override_pattern", "there: the kind of each layer, M (Mamba-2), * (attention) or - (MLP)");
     m->hybrid = hybrid_of_pattern(pattern, &other);
-    if (!m->hybrid && other == 'E')
-        return hf_refuse(c, key, "of Mamba-2, attention and MLP layers (M, * and -): layers with experts (E) among them are not planned yet");
     if (!m->hybrid || m->hybrid->n == 0)
-        return hf_refuse(c, key, "a pattern of M (Mamba-2), * (attention) and - (MLP), or a list of transformers' words for them, of 1 to 512 layers");
+        return hf_refuse(c, key, "a pattern of M (Mamba-2), * (attention), - (MLP) and E (experts), or a list of transformers' words for them, of 1 to 512 layers");
     if (hf_given(c, "num_hidden_layers") && m->layers != m->hybrid->n)
         return hf_refuse(c, "num_hidden_layers", "as many as the pattern has layers");
     m->layers = m->hybrid->n;
+    if (hybrid_blocks(m, BLOCK_EXPERTS) > 0 && read_experts(c, m) < 0)
+        return -1;
     return check_sizes(c, m);
 }
 
@@ -89,7 +115,7 @@ static int write_config(const struct model *m, json_t *config)
 
     for (int64_t b = 0; b < m->layers; b++)
         pattern[b] = hybrid_letter(hybrid_kind(m, b));
-    return json_object_set_new(config, "hybrid_override_pattern", json_string(pattern));
+    return json_object_set_new(config, "hybrid_override_pattern", json_string(pattern)) | (m->experts > 0 ? write_experts(m, config) : 0);
 }
 
 #define BLOCK_NORM(role) NORM("norm", role, ALWAYS)
@@ -124,6 +150,16 @@ static const struct module_row feed_forward[] = {
     { 0 }
 };
 
+static const struct module_row mixture[] = {
+    BLOCK_NORM(ROLE_NORM_MLP),
+    { "mixer.experts:up_proj",           ROLE_EXPERTS_IN,  EXT_EXPERT_FFN, EXT_HIDDEN,     ALWAYS },
+    { "mixer.experts:down_proj",         ROLE_EXPERTS_OUT, EXT_HIDDEN,     EXT_EXPERT_FFN, ALWAYS },
+    ROUTER("mixer.gate"),
+    { "mixer.shared_experts.up_proj",    ROLE_SHARED_UP,   EXT_SHARED_FFN, EXT_HIDDEN,     ALWAYS },
+    { "mixer.shared_experts.down_proj",  ROLE_SHARED_DOWN, EXT_HIDDEN,     EXT_SHARED_FFN, ALWAYS },
+    { 0 }
+};
+
 static const struct module_row after[] = {
     { "model.norm_f", ROLE_NORM_FINAL, EXT_HIDDEN, EXT_NONE,   ALWAYS },
     { "lm_head",      ROLE_HEAD,       EXT_VOCAB,  EXT_HIDDEN, IF_UNTIED },
@@ -133,7 +169,7 @@ static const struct module_row after[] = {
 const struct family nemotron_h_family = {
     .name = "nemotron_h",
     .keys = keys, .fixed = fixed, .read = read_config, .write = write_config,
-    .blocks = "model.layers", .before = before, .kinds = { mamba, attention, feed_forward }, .after = after,
+    .blocks = "model.layers", .before = before, .kinds = { mamba, attention, feed_forward, mixture }, .after = after,
     .norm = NORM_RMS, .mlp = MLP_PLAIN, .position = POS_NONE,
     .attn_dropout = true, .float_logits = true, .fp32_weight = true, .cast_weight = true,
     .block_class = "NemotronHBlock",

@@ -76,7 +76,7 @@ static int check_compiled(const struct plan *p, const char *where)
 /* --cuda-graph-scope; the words are transformer_config.py's. */
 static int check_scope(const struct plan *p, const char *where)
 {
-    static const char *const has[] = { "attn", "mlp", "moe", "moe_router", "moe_preprocess", "full_iteration" };
+    static const char *const has[] = { "attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba", "full_iteration" };
     const char *at = p->megatron.cuda_graph_scope, *why = NULL;
     bool moe = names(p, "moe"), router = names(p, "moe_router"), ahead = names(p, "moe_preprocess"), te = p->megatron.cuda_graph_impl == GRAPHS_TE;
 
@@ -86,10 +86,12 @@ static int check_scope(const struct plan *p, const char *where)
         for (size_t i = 0; i < sizeof has / sizeof *has; i++)
             known |= strlen(has[i]) == n && !strncmp(at, has[i], n);
         if (!known)
-            return fail("%s: megatron.cuda_graph_scope: \"%.*s\": expected attn, mlp, moe, moe_router, moe_preprocess or full_iteration", where,
+            return fail("%s: megatron.cuda_graph_scope: \"%.*s\": expected attn, mlp, moe, moe_router, moe_preprocess, mamba or full_iteration", where,
                         (int)n, at);
     }
-    if (graphs_of_step(p) && strcmp(p->megatron.cuda_graph_scope, "full_iteration"))
+    if (names(p, "mamba") && !p->model.hybrid)
+        why = "mamba is of models with Mamba-2 layers";
+    else if (graphs_of_step(p) && strcmp(p->megatron.cuda_graph_scope, "full_iteration"))
         why = "full_iteration is of the whole step: nothing beside it";
     else if (graphs_of_step(p) && te)
         why = "To use full iteration cuda graph, please use cuda_graph_impl=local instead of cuda_graph_impl=transformer_engine.";

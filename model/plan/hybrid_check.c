@@ -9,6 +9,8 @@
 
 static const char *refuses_framework(const struct plan *p)
 {
+    if (p->model.experts > 0 && p->dialect != DIALECT_MEGATRON)
+        return "blocks of experts beside Mamba-2's are planned in dialect megatron so far";
     bool torch = p->dialect == DIALECT_TORCH && (p->strategy == STRAT_FSDP || p->strategy == STRAT_DDP || p->strategy == STRAT_ZERO1);
     bool deepspeed = p->dialect == DIALECT_DEEPSPEED && (p->strategy == STRAT_ZERO1 || p->strategy == STRAT_ZERO2);
 
@@ -30,7 +32,7 @@ static int check_keys(const struct plan *p, const char *where)
           "Mamba-2 mixers are planned with mamba_ssm's fused kernels beside torch-sdpa and torch-eager, in dialect megatron beside te" },
         { !megatron && p->parallel.tensor > 1, "parallel.tensor", "tensor parallelism of Mamba-2 mixers is not planned: no plan of transformers or torchtitan cuts them" },
         { p->parallel.context > 1, "parallel.context", "a scan over other ranks' positions is not planned" },
-        { p->parallel.expert > 1, "parallel.expert", "it has no experts" },
+        { p->parallel.expert > 1 && p->model.experts == 0, "parallel.expert", "it has no experts" },
         { p->parallel.pipeline > 1, "parallel.pipeline", "stages of blocks of several kinds are not planned yet" },
         { !training_is_all(&p->train) || p->train.base != BASE_PLAIN, "train", "adapters and frozen weights of blocks of several kinds are not planned yet" },
         { p->megatron.mtp_num_layers > 0, "megatron.mtp_num_layers", "multi-token prediction by layers of several kinds is not planned" },

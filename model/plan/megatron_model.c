@@ -84,7 +84,7 @@ static void add_all(struct model *m, int block, const struct row *r, int64_t exp
     t->depth = depth;
     t->block = block >= 0 ? block : depth > 0 || r->role == ROLE_NORM_FINAL || r->role == ROLE_HEAD ? TENSOR_HEAD : TENSOR_EMBED;
     t->mlp_half = block >= 0 && (r->role == ROLE_NORM_MLP || r->role == ROLE_UP || r->role == ROLE_GATE_UP || r->role == ROLE_DOWN ||
-                                 r->role == ROLE_ROUTER || r->role == ROLE_SHARED_GATE_UP || r->role == ROLE_SHARED_DOWN ||
+                                 r->role == ROLE_ROUTER || r->role == ROLE_SHARED_GATE_UP || r->role == ROLE_SHARED_UP || r->role == ROLE_SHARED_DOWN ||
                                  role_is_of_experts(r->role));
     snprintf(t->name, sizeof t->name, "%.*s.%s", (int)(sizeof t->name - 24), module, r->name);
     m->modules[t->module].ntensors++;
@@ -159,7 +159,9 @@ static void add_experts(struct model *m, int b)
     if (biased)
         add_all(m, b, &(struct row){ "mlp.experts.linear_fc2", "bias", ROLE_EXPERTS_OUT, m->hidden, 0, true }, m->experts);
     if (m->shared_ffn > 0) {
-        add(m, b, &(struct row){ "mlp.shared_experts.linear_fc1", "weight", ROLE_SHARED_GATE_UP, 2 * m->shared_ffn, m->hidden, false });
+        bool gated = m->mlp == MLP_GATED;
+        add(m, b, &(struct row){ "mlp.shared_experts.linear_fc1", "weight", gated ? ROLE_SHARED_GATE_UP : ROLE_SHARED_UP, (gated ? 2 : 1) * m->shared_ffn,
+                                 m->hidden, false });
         add(m, b, &(struct row){ "mlp.shared_experts.linear_fc2", "weight", ROLE_SHARED_DOWN, m->hidden, m->shared_ffn, false });
     }
 }
@@ -227,7 +229,7 @@ static void add_block(struct model *m, int b, bool local)
         add_latent(m, b);
     else if (only == BLOCK_MAMBA)
         add_mamba(m, b);
-    else if (only != BLOCK_MLP)
+    else if (only != BLOCK_MLP && only != BLOCK_EXPERTS)
         add_attention(m, b, local);
     if (only < BLOCK_MLP)
         return;
@@ -334,6 +336,7 @@ int megatron_model(const struct plan *p, struct model *out)
         return -1;
     }
     out->per_block = out->hybrid ? model_block_tensors(out, 0) : out->per_block;
+    out->per_dense = out->hybrid ? 0 : out->per_dense;
     add_norm(out, -1, out->hybrid ? "decoder.final_norm" : "decoder.final_layernorm", ROLE_NORM_FINAL, "weight", "bias");
     for (int d = 1; d <= (int)p->megatron.mtp_num_layers; d++)
         add_depth(out, d, p->kernels == KERNELS_MEGATRON_LOCAL);

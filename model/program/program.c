@@ -263,7 +263,7 @@ enum piece_id program_piece_in_chunk(const struct plan *p, int64_t b, int64_t in
 enum piece_id program_kind_of_block(const struct plan *p, int64_t b, bool recomputed)
 {
     if (p->model.hybrid)
-        return (enum piece_id)(PIECE_MAMBA + 2 * (int)hybrid_kind(&p->model, b) + recomputed);
+        return (enum piece_id)(PIECE_MIXER + 4 * (int)hybrid_kind(&p->model, b) + 2 * program_unscaled(p, b) + recomputed);
     if (model_blocks_differ(&p->model) && !model_has_experts(&p->model, b))
         return recomputed ? PIECE_DENSE_RECOMPUTED : PIECE_DENSE;
     if (program_unscaled(p, b))
@@ -305,11 +305,9 @@ int program_alone(const struct plan *p)
 /* A block of the piece: `block` itself where it is of the piece's kind, else the first that is. */
 static int64_t of_kind(const struct plan *p, enum piece_id piece, int64_t block)
 {
-    int kind = ((int)piece - PIECE_MAMBA) / 2;
-
-    if (!p->model.hybrid || piece < PIECE_MAMBA || piece > PIECE_MLP_RECOMPUTED || (int)hybrid_kind(&p->model, block) == kind)
+    if (!p->model.hybrid || !piece_has_mixer(piece) || hybrid_kind(&p->model, block) == piece_mixer(piece))
         return block;
-    for (block = 0; block < p->model.layers - 1 && (int)hybrid_kind(&p->model, block) != kind; block++)
+    for (block = 0; block < p->model.layers - 1 && hybrid_kind(&p->model, block) != piece_mixer(piece); block++)
         ;
     return block;
 }

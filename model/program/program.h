@@ -23,15 +23,16 @@
 #include <stdint.h>
 
 #include "model/arch/recorded.h"
+#include "model/family/hybrid.h"
 #include "model/plan/attention.h"
 
 /* Where some layers have a mask and others none (program_attends_twice()), those that have are PIECE_WINDOWED.  PIECE_DENSE is a block
- * without experts where others have some.  PIECE_MAMBA + 2 * enum block_kind is one that has that mixer alone (hybrid.h).  PIECE_UNSCALED is in 16 bits where others are cast to 8 or 4 (program_unscaled()).  PIECE_FIRST is
+ * without experts where others have some.  PIECE_MIXER + 4 * enum block_kind is one that has that mixer alone (hybrid.h), 1 more is
+ * recomputed, 2 more are in 16 bits as PIECE_UNSCALED is.  PIECE_UNSCALED is in 16 bits where others are cast to 8 or 4 (program_unscaled()).  PIECE_FIRST is
  * block 0 where its input needs no gradient, as behind an embedding that does not train.  PIECE_KIND + i: the i-th kind of a recorded
  * model's units. */
 enum piece_id { PIECE_EMBED, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, PIECE_WINDOWED, PIECE_WINDOWED_RECOMPUTED,
-                PIECE_DENSE, PIECE_DENSE_RECOMPUTED, PIECE_MAMBA, PIECE_MAMBA_RECOMPUTED, PIECE_ATTENTION, PIECE_ATTENTION_RECOMPUTED, PIECE_MLP,
-                PIECE_MLP_RECOMPUTED, PIECE_FIRST, PIECE_FIRST_RECOMPUTED, PIECE_UNSCALED, PIECE_UNSCALED_RECOMPUTED,
+                PIECE_DENSE, PIECE_DENSE_RECOMPUTED, PIECE_MIXER, PIECE_FIRST = PIECE_MIXER + 4 * NBLOCK_KIND, PIECE_FIRST_RECOMPUTED, PIECE_UNSCALED, PIECE_UNSCALED_RECOMPUTED,
                 PIECE_KIND, PIECE_HEAD = PIECE_KIND + RECORDED_KINDS, PIECE_RECEIVED, PIECE_SENT, PIECE_BLOCK_SPLIT, PIECE_HEAD_SPLIT, NPIECE };
 /* In a pipeline PIECE_RECEIVED stands for the embedding where another stage has it, PIECE_SENT for the head.
  * They compute nothing.  RECEIVED: forward's first kernel allocates what is received, its second is where forward
@@ -320,12 +321,14 @@ int program_period(const struct plan *p);
 /* So many of the first blocks are not of the pattern: without experts, where the others have some. */
 int program_alone(const struct plan *p);
 static inline bool piece_is_block(enum piece_id id) { return id > PIECE_EMBED && id < PIECE_HEAD; }
+static inline bool piece_has_mixer(enum piece_id id) { return id >= PIECE_MIXER && id < PIECE_FIRST; }
 static inline bool piece_is_recomputed(enum piece_id id)
 {
     return id == PIECE_BLOCK_RECOMPUTED || id == PIECE_WINDOWED_RECOMPUTED || id == PIECE_DENSE_RECOMPUTED ||
-           id == PIECE_MAMBA_RECOMPUTED || id == PIECE_ATTENTION_RECOMPUTED || id == PIECE_MLP_RECOMPUTED || id == PIECE_FIRST_RECOMPUTED ||
-           id == PIECE_UNSCALED_RECOMPUTED;
+           (piece_has_mixer(id) && (id - PIECE_MIXER) % 2 == 1) || id == PIECE_FIRST_RECOMPUTED || id == PIECE_UNSCALED_RECOMPUTED;
 }
+/* Of a mixer's piece: which. */
+static inline enum block_kind piece_mixer(enum piece_id id) { return (enum block_kind)((id - PIECE_MIXER) / 4); }
 
 /* Tensors of a piece: index of the first one in model->tensors of the given
  * block (ignored for the embedding and the head) and their number.  The

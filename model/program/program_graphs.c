@@ -33,6 +33,8 @@ static int border(const struct piece *p, enum pass pass)
 
 static bool has_experts(const struct plan *p, enum piece_id id)
 {
+    if (p->model.hybrid)
+        return piece_mixer(id) == BLOCK_EXPERTS;
     return p->model.experts > 0 && id != PIECE_DENSE && id != PIECE_DENSE_RECOMPUTED;
 }
 
@@ -42,7 +44,9 @@ static void mark(const struct plan *p, enum piece_id id, enum pass pass, struct 
 
     for (int k = 0; k < piece->nkernels[pass]; k++) {
         bool router = pass == PASS_FORWARD ? k < at : k > at, in;
-        if (piece->kernels[pass][k].half == 0)
+        if (p->model.hybrid && piece_mixer(id) == BLOCK_MAMBA)
+            in = graphs_hold(p, "mamba");
+        else if (piece->kernels[pass][k].half == 0)
             in = graphs_hold(p, "attn");
         else if (!has_experts(p, id))
             in = graphs_hold(p, "mlp");
@@ -56,7 +60,7 @@ void program_mark_graphs(const struct plan *p, struct program *g)
 {
     for (int id = 0; id < NPIECE && graphs_has(p); id++)
         for (int pass = 0; pass < NPASS; pass++) {
-            if (piece_is_block((enum piece_id)id))
+            if (piece_is_block((enum piece_id)id) && (!p->model.hybrid || piece_has_mixer((enum piece_id)id)))
                 mark(p, (enum piece_id)id, (enum pass)pass, &g->piece[id]);
             for (int k = 0; graphs_of_step(p) && k < g->piece[id].nkernels[pass]; k++)
                 g->piece[id].kernels[pass][k].captured = true;

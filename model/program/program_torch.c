@@ -422,7 +422,7 @@ static void all_of_kind(struct run *r, const struct plan *p, enum piece_id plain
     else if (program_attends_twice(p))
         r->as.model.window = 0;
     const struct model *m = r->local->model;
-    r->unscaled = plain == PIECE_UNSCALED;
+    r->unscaled = plain == PIECE_UNSCALED || (piece_has_mixer(plain) && (plain - PIECE_MIXER) % 4 >= 2);
     r->traced = 0;
     while (m->hybrid && program_kind_of_block(p, r->traced, false) != plain)
         r->traced++;
@@ -539,20 +539,34 @@ static int build_kind(struct run *r, const struct plan *p, struct program *out, 
     return 0;
 }
 
+/* Of blocks of one mixer each: is one of this piece?  The one that the ends are taken with: with attention, where there is such. */
+static bool has_piece(const struct plan *p, enum piece_id plain)
+{
+    for (int64_t b = 0; p->model.hybrid && b < p->model.layers; b++)
+        if (program_kind_of_block(p, b, false) == plain)
+            return true;
+    return false;
+}
+
+static int64_t usual_block(const struct plan *p)
+{
+    for (int64_t b = 0; b < p->model.layers; b++)
+        if (hybrid_kind(&p->model, b) == BLOCK_ATTENTION)
+            return b;
+    return 0;
+}
+
 /* The ends are taken with blocks that hold a mask, where a plan has some; where the first block is a piece of its own, with those of its kind. */
 int program_build_torch(const struct local_model *local, bool stages, struct program *out)
 {
     static const enum piece_id kinds[][2] = { { PIECE_WINDOWED, PIECE_WINDOWED_RECOMPUTED }, { PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED },
-                                              { PIECE_DENSE, PIECE_DENSE_RECOMPUTED }, { PIECE_UNSCALED, PIECE_UNSCALED_RECOMPUTED },
-                                              { PIECE_MAMBA, PIECE_MAMBA_RECOMPUTED }, { PIECE_ATTENTION, PIECE_ATTENTION_RECOMPUTED },
-                                              { PIECE_MLP, PIECE_MLP_RECOMPUTED } };
+                                              { PIECE_DENSE, PIECE_DENSE_RECOMPUTED }, { PIECE_UNSCALED, PIECE_UNSCALED_RECOMPUTED } };
     const struct plan *p = local->plan;
     const struct model *m = &p->model;
-    const bool has[] = { program_attends_twice(p), !m->hybrid, model_blocks_differ(m),
-                         program_unscaled(p, 0) || program_unscaled(p, m->layers - 1), hybrid_blocks(m, BLOCK_MAMBA) > 0,
-                         hybrid_blocks(m, BLOCK_ATTENTION) > 0, hybrid_blocks(m, BLOCK_MLP) > 0 };
+    bool unscaled = program_unscaled(p, 0) || program_unscaled(p, m->layers - 1);
+    const bool has[] = { program_attends_twice(p), !m->hybrid, model_blocks_differ(m), unscaled && !m->hybrid };
     bool all = program_recomputes_all(p);
-    enum piece_id whole = !m->hybrid ? PIECE_BLOCK : has[5] ? PIECE_ATTENTION : program_kind_of_block(p, 0, false);
+    enum piece_id whole = m->hybrid ? program_kind_of_block(p, usual_block(p), false) : PIECE_BLOCK;
     enum piece_id plain = program_first_differs(p) ? program_kind_of_block(p, 0, false) : has[0] ? PIECE_WINDOWED : whole, ends = plain;
     struct run *r = calloc(1, sizeof *r);
     int rc = 0;
@@ -563,9 +577,13 @@ int program_build_torch(const struct local_model *local, bool stages, struct pro
     r->megatron = kernels_are_megatron(p->kernels);
     r->stages = stages;
     tape_init(&r->t, 512);
-    for (int i = 0; i < (int)(sizeof has / sizeof *has) && rc == 0; i++) {
+    for (int i = 0; i < 4 && rc == 0; i++) {
         rc = has[i] ? build_kind(r, p, out, kinds[i][0], kinds[i][1], kinds[i][0] == plain) : 0;
         ends = kinds[i][0] == plain && all ? kinds[i][1] : ends;
+    }
+    for (int id = PIECE_MIXER; id < PIECE_FIRST && rc == 0; id += 2) {
+        rc = has_piece(p, (enum piece_id)id) ? build_kind(r, p, out, (enum piece_id)id, (enum piece_id)(id + 1), id == (int)plain) : 0;
+        ends = id == (int)plain && all ? (enum piece_id)(id + 1) : ends;
     }
     if (rc == 0) {
         settle_ends(p, out, ends);

@@ -390,13 +390,14 @@ static var mixer_block(struct torch_model *b, var x)
     int norm = -1;
     var y;
 
+    t->half = kind == BLOCK_MLP || kind == BLOCK_EXPERTS;
     if (kind == BLOCK_ATTENTION) {
         var n = through(b, TE_INPUT_NORM, x, &norm);
         y = tmp(t, te_last_use(b, ROLE_NORM_ATTN, n), attention(b, n));
         te_discard(b, norm);
     } else
-        y = kind == BLOCK_MAMBA ? te_mamba(b, x) : dense(b, x);
-    y = add(b, "bias dropout add", y, kind == BLOCK_MLP ? ROLE_DOWN : kind == BLOCK_MAMBA ? ROLE_SSM_OUT : ROLE_ATTN_OUT, x);
+        y = kind == BLOCK_MAMBA ? te_mamba(b, x) : kind == BLOCK_EXPERTS ? mixture(b, x) : dense(b, x);
+    y = add(b, "bias dropout add", y, t->half == 1 ? ROLE_DOWN : kind == BLOCK_MAMBA ? ROLE_SSM_OUT : ROLE_ATTN_OUT, x);
     tape_drop(t, x);
     return y;
 }
@@ -573,7 +574,7 @@ static bool has_dummy(const struct model *m, const struct tensor *t)
     switch (t->role) {
     case ROLE_QKV: case ROLE_Q: case ROLE_ATTN_OUT: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN: case ROLE_Q_A: case ROLE_Q_B: case ROLE_KV_A:
     case ROLE_KV_B: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_OUT: case ROLE_SHARED_GATE_UP: case ROLE_SHARED_DOWN: case ROLE_HEAD: case ROLE_MTP_PROJECT:
-    case ROLE_SSM_IN: case ROLE_SSM_OUT:
+    case ROLE_SSM_IN: case ROLE_SSM_OUT: case ROLE_SHARED_UP:
         return !t->is_bias;
     case ROLE_TOKENS:
         return m->tied;
@@ -626,7 +627,7 @@ bool te_is_cast(const struct plan *p, const struct tensor *t)
     switch (t->role) {
     case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV: case ROLE_ATTN_OUT: case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN:
     case ROLE_Q_A: case ROLE_Q_B: case ROLE_KV_A: case ROLE_KV_B: case ROLE_EXPERTS_IN: case ROLE_EXPERTS_OUT: case ROLE_SHARED_GATE_UP:
-    case ROLE_SHARED_DOWN: case ROLE_MTP_PROJECT: case ROLE_SSM_IN: case ROLE_SSM_OUT:
+    case ROLE_SHARED_DOWN: case ROLE_MTP_PROJECT: case ROLE_SSM_IN: case ROLE_SSM_OUT: case ROLE_SHARED_UP:
         return !t->is_bias;
     default:
         return false;

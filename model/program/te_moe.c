@@ -200,6 +200,12 @@ static var product(struct torch_model *b, const struct gemm_names *names, var x,
 
 var te_moe_act(struct torch_model *b, var x, var probs)
 {
+    struct tape *t = b->t;
+
+    if (b->m->mlp == MLP_PLAIN) {       /* the function, and a product of its result (experts.py, bias_act_func()) */
+        var a = te_activation(t, "activation", x, 0, false);
+        return tmp(t, a, op_mul_rows(t, "weigh rows", a, probs));
+    }
     var y = te_has_sinks(b) ? te_clamped(b, x) : tape_hold(b->t, x);
 
     return tmp(b->t, y, te_weighted_activation(b->t, "gated activation", y, probs));
@@ -209,8 +215,9 @@ var te_moe_act(struct torch_model *b, var x, var probs)
 static var products(struct torch_model *b, var x, var probs, const struct moe *s)
 {
     struct tape *t = b->t;
-    int64_t h = b->m->hidden, f = b->m->expert_ffn / s->cut;
-    var y = product(b, GEMM("experts gate up"), x, 2 * f, h, s, ROLE_EXPERTS_IN, bias(b, ROLE_EXPERTS_IN, s->here * 2 * f));
+    int64_t h = b->m->hidden, f = b->m->expert_ffn / s->cut, first = b->m->mlp == MLP_GATED ? 2 * f : f;
+    var y = product(b, b->m->mlp == MLP_GATED ? GEMM("experts gate up") : GEMM("experts up"), x, first, h, s, ROLE_EXPERTS_IN,
+                    bias(b, ROLE_EXPERTS_IN, s->here * first));
 
     const var in[TE_MODULE_VARS] = { y, probs };
     var act[TE_MODULE_VARS] = { 0 };
@@ -241,16 +248,17 @@ static var experts(struct torch_model *b, var x, var probs, const struct moe *s)
 
 var te_shared_experts(struct torch_model *b, var x)
 {
-    static const enum tensor_role in[] = { ROLE_SHARED_GATE_UP }, out[] = { ROLE_SHARED_DOWN };
+    static const enum tensor_role both[] = { ROLE_SHARED_GATE_UP }, one[] = { ROLE_SHARED_UP }, out[] = { ROLE_SHARED_DOWN };
     struct tape *t = b->t;
     int64_t h = b->m->hidden, f = b->m->shared_ffn;
+    bool gated = b->m->mlp == MLP_GATED;
 
-    struct te_linear l = te_linear_of(b, GEMM("shared gate up"), 2 * f, h, in, 1);
+    struct te_linear l = te_linear_of(b, gated ? GEMM("shared gate up") : GEMM("shared up"), gated ? 2 * f : f, h, gated ? both : one, 1);
     l.plain = true;
     l.original = te_may_cast_again(&l.scaled) && !plan_recomputes_module(b->p, "shared_experts");    /* the router keeps x */
     var y = te_column(t, &l, x);
     t->module = -1;
-    y = tmp(t, y, te_activation(t, "gated activation", y, 0, true));
+    y = tmp(t, y, te_activation(t, gated ? "gated activation" : "activation", y, 0, gated));
     l = te_linear_of(b, GEMM("shared down"), h, f, out, 1);
     y = tmp(t, y, te_row(t, &l, y));
     t->module = -1;
