@@ -43,7 +43,7 @@ static void print_units(const struct plan *p, FILE *to)
 static int blocks_path(const struct model *m, char *out, size_t size)
 {
     const char *name = m->modules[m->tensors[m->block0].module].name;
-    const char *zero = model_is_uneven(m) ? NULL : strstr(name, ".0.");
+    const char *zero = model_is_uneven(m) && !m->hybrid ? NULL : strstr(name, ".0.");
 
     if (!zero || (size_t)(zero - name) >= size)
         return refuse("model", "its blocks are not a list of modules");

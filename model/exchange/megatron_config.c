@@ -286,9 +286,42 @@ static json_t *routed_like(const json_t *o, const struct shape *s, const char *w
     return c;
 }
 
+/* HybridModel of Mamba-2, attention, MLP and expert layers: Nemotron-H's, whose attention has no positions. */
+static json_t *hybrid_like(const json_t *o, const struct shape *s, const char *pattern)
+{
+    int64_t head_dim = number(o, "mamba_head_dim", 64);
+    json_t *c = config_of(o, s, "nemotron_h");
+
+    set_head_dim(c, o, s);
+    set(c, "intermediate_size", number(o, "ffn_hidden_size", 4 * s->hidden));
+    json_object_set_new(c, "hybrid_override_pattern", json_string(pattern));
+    set(c, "mamba_head_dim", head_dim);
+    set(c, "mamba_num_heads", number(o, "mamba_num_heads", head_dim > 0 ? 2 * s->hidden / head_dim : 0));
+    set(c, "n_groups", number(o, "mamba_num_groups", 8));
+    set(c, "ssm_state_size", number(o, "mamba_state_dim", 128));
+    if (has(o, "num_experts")) {
+        set(c, "n_routed_experts", number(o, "num_experts", 0));
+        set(c, "num_experts_per_tok", number(o, "moe_router_topk", 2));
+        set(c, "moe_intermediate_size", number(o, "moe_ffn_hidden_size", number(o, "ffn_hidden_size", 4 * s->hidden)));
+        set(c, "moe_shared_expert_intermediate_size", number(o, "moe_shared_expert_intermediate_size", 0));
+        json_object_set_new(c, "routed_scaling_factor", json_real(real(o, "moe_router_topk_scaling_factor", 1)));
+    }
+    json_object_set_new(c, "layer_norm_epsilon", json_real(norm_epsilon(o)));
+    return c;
+}
+
+/* NULL: the options state none. */
+static const char *hybrid_pattern(const json_t *o)
+{
+    const char *says = json_string_value(json_object_get(o, "hybrid_layer_pattern"));
+
+    return says ? says : json_string_value(json_object_get(o, "hybrid_override_pattern"));
+}
+
 json_t *megatron_config(const json_t *options, const char *where)
 {
-    struct shape s = { number(options, "num_layers", 0), number(options, "hidden_size", 0), number(options, "num_attention_heads", 0),
+    const char *pattern = hybrid_pattern(options);
+    struct shape s = { number(options, "num_layers", pattern ? (int64_t)strlen(pattern) : 0), number(options, "hidden_size", 0), number(options, "num_attention_heads", 0),
                        vocabulary(options, where) };
     bool rope = says(options, "position_embedding_type", "rope") || has(options, "use_rotary_position_embeddings");
     bool rms = says(options, "normalization", "RMSNorm");
@@ -301,6 +334,8 @@ json_t *megatron_config(const json_t *options, const char *where)
         fail("%s: vocab_size: the options do not say it, and the tokenizer's is not known: add --vocab-size to them, or give --model", where);
         return NULL;
     }
+    if (pattern)
+        return hybrid_like(options, &s, pattern);
     bool gated = rope && rms && has(options, "swiglu");
     bool latent = has(options, "multi_latent_attention"), shares = has(options, "moe_shared_expert_intermediate_size");
 

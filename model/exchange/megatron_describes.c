@@ -10,6 +10,7 @@
 #include "base/notes.h"
 #include "model/exchange/megatron_layers.h"
 #include "model/family/family.h"
+#include "model/family/hybrid.h"
 
 /* Options of parallelism and training alone make none. */
 static bool makes_model(const struct import *in)
@@ -333,13 +334,50 @@ static int check_flags(const struct import *in)
     return 0;
 }
 
+static const char *const pattern_names[] = { "hybrid_layer_pattern", "hybrid_override_pattern" };
+
+/* HybridModel's layers: hybrid_layer_allocation.py.  A pattern with stages ("|") or depths of multi-token prediction ("/") is another. */
+static int check_pattern(const struct import *in)
+{
+    const struct model *m = &in->p->model;
+    bool stated = false;
+
+    for (size_t i = 0; i < 2; i++) {
+        const char *says = json_string_value(json_object_get(in->from, pattern_names[i]));
+        bool same = says && (int64_t)strlen(says) == m->layers;
+        for (int64_t b = 0; same && b < m->layers; b++)
+            same = says[b] == hybrid_letter(hybrid_kind(m, b));
+        if (says && !same)
+            return fail("%s: %s: \"%.80s\": not the layers of %s", in->where, pattern_names[i], says, m->name);
+        stated |= says != NULL;
+    }
+    return stated || !makes_model(in) ? 0 : fail("%s: hybrid_layer_pattern: missing: without it these options make another model than %s", in->where, m->name);
+}
+
+static int check_hybrid(const struct import *in)
+{
+    static const char *const names[] = { "is_hybrid_model", "hybrid_layer_pattern", "hybrid_override_pattern", "mamba_num_heads", "mamba_head_dim",
+                                         "mamba_num_groups", "mamba_state_dim" };
+    const struct model *m = &in->p->model;
+    bool makes = makes_model(in);
+    const struct size of[] = {
+        { "mamba_num_heads", m->ssm_heads, makes ? 2 * m->hidden / 64 : m->ssm_heads }, { "mamba_head_dim", m->ssm_head_dim, makes ? 64 : m->ssm_head_dim },
+        { "mamba_num_groups", m->ssm_groups, makes ? 8 : m->ssm_groups }, { "mamba_state_dim", m->ssm_state, makes ? 128 : m->ssm_state },
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names && !m->hybrid; i++)
+        if (import_has(in, names[i]))
+            return fail("%s: %s: %s has no layers with state spaces", in->where, names[i], m->name);
+    return m->hybrid ? (check_pattern(in) < 0 || check_sizes(in, of, sizeof of / sizeof *of) < 0 ? -1 : 0) : 0;
+}
+
 int megatron_check_kind(const struct import *in)
 {
     const struct model *m = &in->p->model;
     const struct size vocab = { "vocab_size", m->vocab, m->vocab };
     bool oss = is_oss(m);
 
-    if (check_sizes(in, &vocab, 1) < 0 || check_positions(in) < 0 || check_flags(in) < 0 || check_biases(in) < 0 || check_groups(in) < 0 ||
+    if (check_hybrid(in) < 0 || check_sizes(in, &vocab, 1) < 0 || check_positions(in) < 0 || check_flags(in) < 0 || check_biases(in) < 0 || check_groups(in) < 0 ||
         check_widths(in) < 0)
         return -1;
     if (!oss && import_has(in, "softmax_type") && !import_says(in, "softmax_type", "vanilla"))

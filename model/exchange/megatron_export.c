@@ -10,6 +10,7 @@
 #include "model/exchange/megatron_graphs.h"
 #include "model/exchange/megatron_read.h"
 #include "model/family/family.h"
+#include "model/family/hybrid.h"
 #include "model/plan/loss_check.h"
 
 static void flag(FILE *to, bool is, const char *name)
@@ -226,7 +227,7 @@ static void write_positions(const struct model *m, FILE *to)
 {
     bool scaled = megatron_scales_rope(m), own = m->kv_rank > 0 || family_for(m)->sinks;
 
-    fprintf(to, "--position-embedding-type %s\n", m->position == POS_ROPE ? "rope" : "learned_absolute");
+    fprintf(to, "--position-embedding-type %s\n", m->position == POS_ROPE ? "rope" : m->position == POS_NONE ? "none" : "learned_absolute");
     if (m->position != POS_ROPE)
         return;
     fprintf(to, "--rotary-base %.0f\n", m->rope_theta);
@@ -240,12 +241,27 @@ static void write_positions(const struct model *m, FILE *to)
         notes_say("dpx: export to megatron: rope_scaling: pretrain_gpt.py has no option for the one of %s: its positions would not be scaled", m->name);
 }
 
+/* HybridModel's, of pretrain_hybrid.py. */
+static void write_hybrid(const struct model *m, FILE *to)
+{
+    fprintf(to, "--hybrid-layer-pattern ");
+    for (int64_t b = 0; b < m->layers; b++)
+        fputc(hybrid_letter(hybrid_kind(m, b)), to);
+    fputc('\n', to);
+    number(to, "--mamba-num-heads", m->ssm_heads);
+    number(to, "--mamba-head-dim", m->ssm_head_dim);
+    number(to, "--mamba-num-groups", m->ssm_groups);
+    number(to, "--mamba-state-dim", m->ssm_state);
+}
+
 /* GPTModel's: what Megatron-LM would make otherwise is GPT-2's. */
 static void write_model(const struct model *m, int64_t seq, FILE *to)
 {
     bool oss = family_for(m)->sinks;
 
     number(to, "--num-layers", m->layers);
+    if (m->hybrid)
+        write_hybrid(m, to);
     number(to, "--hidden-size", m->hidden);
     number(to, "--ffn-hidden-size", m->ffn);
     number(to, "--num-attention-heads", m->heads);

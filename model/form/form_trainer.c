@@ -317,15 +317,31 @@ static int check_trains(const struct form_file *f)
     return 0;
 }
 
-/* Other programs of its tree (multimodal/train.py, pretrain_t5.py, pretrain_mamba.py) take the same options for other models. */
+/* Does a command line state the layers of a hybrid model?  Without that pretrain_mamba.py's are all Mamba-2's. */
+static bool states_layers(const struct form_file *f)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)f->doc, key, value)
+        if (is_option(key, "hybrid_layer_pattern") || is_option(key, "hybrid_override_pattern"))
+            return true;
+    return false;
+}
+
+/* Other programs of its tree (multimodal/train.py, pretrain_t5.py) take the same options for other models. */
 static int check_program(const struct form_file *f)
 {
     const char *program = json_string_value(json_array_get(f->words, 0)), *base = program ? strrchr(program, '/') : NULL;
     size_t n = program ? strlen(program) : 0;
 
     base = base ? base + 1 : program;
-    if (n > 3 && !strcmp(program + n - 3, ".py") && strncmp(base, "pretrain_gpt", 12) != 0)
-        return fail("%s: %.80s is not planned: of Megatron-LM's programs pretrain_gpt.py is", f->path, base);
+    bool hybrid = base && (!strcmp(base, "pretrain_mamba.py") || !strcmp(base, "pretrain_hybrid.py"));
+
+    if (hybrid && !states_layers(f))
+        return fail("%s: %s: which layers there are is not stated: planned with --hybrid-layer-pattern (or --hybrid-override-pattern)", f->path, base);
+    if (n > 3 && !strcmp(program + n - 3, ".py") && strncmp(base, "pretrain_gpt", 12) != 0 && !hybrid)
+        return fail("%s: %.80s is not planned: of Megatron-LM's programs pretrain_gpt.py, pretrain_mamba.py and pretrain_hybrid.py are", f->path, base);
     return check_trains(f);
 }
 
@@ -333,7 +349,7 @@ static bool is_megatron(const struct form_file *f)
 {
     static const char *const keys[] = { "MODEL_ARGS", "tensor_model_parallel_size", "pipeline_model_parallel_size", "num_layers" };
 
-    if (form_runs(f, "pretrain_gpt.py"))
+    if (form_runs(f, "pretrain_gpt.py") || form_runs(f, "pretrain_mamba.py") || form_runs(f, "pretrain_hybrid.py"))
         return true;
     if (json_object_get(f->doc, "peft_type"))               /* prompt tuning's adapter_config.json has num_layers, too */
         return false;

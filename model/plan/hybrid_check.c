@@ -3,6 +3,7 @@
 #include "model/plan/hybrid_check.h"
 
 #include "base/fail.h"
+#include "base/notes.h"
 #include "model/arch/training.h"
 #include "model/family/hybrid.h"
 #include "model/plan/optimizer_traits.h"
@@ -56,5 +57,8 @@ int hybrid_check(const struct plan *p, const char *where)
 
     if (!p->model.hybrid)
         return 0;
+    if (!why && p->dialect != DIALECT_MEGATRON)
+        notes_say_once("dpx: %s: note: Mamba-2 mixers are planned with the kernels of mamba-ssm and causal-conv1d and without a cache (use_cache false): else "
+                       "transformers runs them operation by operation, which keeps several times as much", p->model.name);
     return why ? fail("%s: strategy: %s (%s): %s", where, p->model.family, p->model.name, why) : check_keys(p, where);
 }
