@@ -138,6 +138,7 @@ static int add_node(struct tape *t, const struct mamba_shape *s, const struct ma
     tape_save_var(t, n, in->zxbcdt);
     tape_save(t, n, scanned);
     tape_save_var(t, n, in->a);
+    tape_save_var(t, n, in->dt_bias);       /* a parameter, or Megatron's copy in fp32 */
     if (rstd)
         tape_save(t, n, rstd);
     if (cast)

@@ -128,19 +128,18 @@ static bool random_plan(int i, const struct model *m, const struct cluster *c, u
 }
 
 /* They add up to the ledger, and those with micro-steps and a third of the others show the same where a walk is shortened. */
-static void random_plans_add_up(uint64_t seed)
+static void random_plans_add_up(uint64_t seed, const char *const *models, int nmodels, int plans, int least)
 {
-    static const char *const models[] = { "gpt2", "llama-3.2-1b", "qwen3-0.6b", "opt-350m", "gemma-3-1b", "falcon-7b" };
     uint64_t rng = seed;
     char why[512];
     int wrong = 0, n = 0;
 
-    for (int i = 0; i < 3000; i++) {
+    for (int i = 0; i < plans; i++) {
         struct plan p, whole;
         struct schedules s = { 0 };
         struct model m;
         struct cluster c;
-        plan_of(&whole, models[i % 6], 1 + i % 5, 4, STRAT_DDP, DIALECT_TORCH, DT_FP32);
+        plan_of(&whole, models[i % nmodels], 1 + i % (nmodels > 5 ? 5 : 11), 4, STRAT_DDP, DIALECT_TORCH, DT_FP32);
         m = whole.model;
         world_of(&c, 1 + i % 8);
         fail_capture(why, sizeof why);
@@ -151,7 +150,7 @@ static void random_plans_add_up(uint64_t seed)
                 fail_msg("%s", why);
             bool shortened = i % 3 == 0 || p.accumulation > 1;
             if (!walked_like_the_ledger(&p, &s, why, sizeof why) || (shortened && !shortened_alike(&p, &s, why, sizeof why))) {
-                print_error("random plan %d, %s: %s\n", i, models[i % 6], why);
+                print_error("random plan %d, %s: %s\n", i, models[i % nmodels], why);
                 wrong++;
             }
             n++;
@@ -159,7 +158,7 @@ static void random_plans_add_up(uint64_t seed)
         schedules_free(&s);
         plan_free(&whole);
     }
-    assert_true(n > 1000);
+    assert_true(n > least);
     assert_int_equal(wrong, 0);
 }
 
@@ -167,8 +166,19 @@ static void random_plans_add_up(uint64_t seed)
 static void so_do_those_of_random_plans(void **state)
 {
     (void)state;
-    random_plans_add_up(20261122);
-    random_plans_add_up(99);
+    static const char *const models[] = { "gpt2", "llama-3.2-1b", "qwen3-0.6b", "opt-350m", "gemma-3-1b", "falcon-7b" };
+
+    random_plans_add_up(20261122, models, 6, 3000, 1000);
+    random_plans_add_up(99, models, 6, 3000, 1000);
+}
+
+/* Blocks of several kinds: up to 11 of them, attention among the last. */
+static void so_do_those_of_hybrid_models(void **state)
+{
+    static const char *const models[] = { "nemotron-h-8b", "nemotron-3-nano-30b-a3b", "nemotron-nano-9b-v2" };
+
+    (void)state;
+    random_plans_add_up(20261130, models, 3, 1200, 200);
 }
 
 /* opt-350m's embedding adds up what it projects and the positions, and all three are as large as a block's input: the sum alone goes to the
@@ -655,6 +665,7 @@ int main(void)
         cmocka_unit_test(the_requests_add_up_to_the_ledger),
         cmocka_unit_test(what_lies_in_other_memories_is_not_its),
         cmocka_unit_test(so_do_those_of_random_plans),
+        cmocka_unit_test(so_do_those_of_hybrid_models),
         cmocka_unit_test(what_an_embedding_adds_up_stays_on_the_device),
         cmocka_unit_test(a_gradient_outlives_the_entry_that_made_it),
         cmocka_unit_test(requests_reserve_what_torch_reserved_for_them),

@@ -33,6 +33,8 @@ int ds_handed(const struct ds *d, enum piece_id piece, int64_t block, const stru
 {
     if (!piece_is_block(piece))
         return x->tensor;
+    if (d->m->hybrid)
+        return model_block_first(d->m, block) + x->place;
     return d->m->recorded ? recorded_tensor(d->m->recorded, block, x->place) : x->tensor + (int)block * d->per_block;
 }
 
