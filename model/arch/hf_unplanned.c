@@ -29,7 +29,7 @@ static const struct { const char *part, *why; } parts[] = {
     { "minicpm-v", pictures }, { "molmo", pictures }, { "phi-4-multimodal", pictures }, { "gemma-3n", pictures }, { "bagel", pictures },
     { "nemotron-parse", pictures },
     { "qwen3.5", linear }, { "qwen3.6", linear }, { "qwen3-next", linear }, { "qwen3.8", linear }, { "kimi-linear", linear },
-    { "nemotron-3", spaces }, { "nemotron-flash", spaces },
+    { "nemotron-3-super", experts }, { "nemotron-3-ultra", experts }, { "nemotron-3.5", experts }, { "nemotron-flash", spaces },
     { "falcon-h1", spaces }, { "jamba", spaces }, { "mamba", spaces }, { "granite-4.0-tiny", spaces }, { "granite-4.0-h", spaces }, { "bamba", spaces },
     { "zamba", spaces }, { "lfm2", spaces }, { "rwkv", spaces },
     { "deepseek-v3.2", sparse }, { "deepseek-v4", sparse }, { "glm-5", sparse },

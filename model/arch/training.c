@@ -534,6 +534,8 @@ int training_apply(struct model *m, const struct training *t, const char *where)
         m->training = *t;
         return 0;
     }
+    if (m->hybrid)
+        return fail("%s: train: adapters and frozen weights of blocks of several kinds (%s) are not planned yet", where, m->family);
     if (check_gaps(t->what, "train", where) < 0
         || (!training_is_expression(t->target_modules) && check_gaps(t->target_modules, "lora.target_modules", where) < 0)
         || check_gaps(t->target_parameters, "lora.target_parameters", where) < 0 || check_gaps(t->modules_to_save, "lora.modules_to_save", where) < 0)

@@ -62,7 +62,7 @@ static int check_layers(const struct import *in, bool makes)
     unsigned char has[MODEL_MAX_LAYERS];
     int64_t every;
 
-    if (m->experts == 0 || (!v && !makes))
+    if (m->experts == 0 || (!v && (!makes || m->hybrid)))       /* a hybrid's pattern says which */
         return 0;
     if (!v)
         every = 1;

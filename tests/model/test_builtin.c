@@ -289,7 +289,7 @@ static void ids_of_the_hub_name_models_in_any_case(void **state)
 static void ids_that_say_what_is_not_planned_are_refused_so(void **state)
 {
     static const char *const ids[][2] = {
-        { "Qwen/Qwen3.5-4B", "linear attention" }, { "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "state spaces" }, { "Qwen/Qwen2.5-VL-7B-Instruct", "pictures" },
+        { "Qwen/Qwen3.5-4B", "linear attention" }, { "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16", "experts" }, { "tiiuae/Falcon-H1-7B-Base", "state spaces" }, { "Qwen/Qwen2.5-VL-7B-Instruct", "pictures" },
         { "Qwen/Qwen2.5-VL-7B-Instruct", "python -m dpx.record records its module" }, { "LiquidAI/LFM2-350M", "python -m dpx.record records its module" },
         { "TheBloke/Llama-2-7B-GPTQ", "packed" }, { "black-forest-labs/FLUX.1-dev", "diffusion" }, { "zai-org/GLM-4.7-Flash", "experts" },
     };

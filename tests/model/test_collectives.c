@@ -472,7 +472,7 @@ static bool has_row(json_t *rows, const char *family)
 /* Mixtures of experts, of which those of families.json are planned. */
 static bool has_experts(const struct family *f)
 {
-    for (const struct module_row *p = f->block; p->module; p++)
+    for (const struct module_row *p = f->block; p && p->module; p++)
         if (p->role == ROLE_ROUTER)
             return true;
     return false;
@@ -489,7 +489,7 @@ static void every_family_has_golden_lists(void **state)
     (void)state;
     assert_non_null(rows);
     for (int i = 0; (f = family_at(i)) != NULL; i++)
-        if (!has_experts(f) && !f->megatron_only && !has_row(rows, f->name))
+        if (!has_experts(f) && !f->megatron_only && !f->kinds[0] && !has_row(rows, f->name))     /* on CPUs there is no fused Mamba-2 */
             fail_msg(GOLDEN "families.json: no model of family %s", f->name);
     json_object_foreach(rows, name, row)
         for (int i = 0; i < 2; i++) {
