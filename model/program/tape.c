@@ -49,7 +49,7 @@ void tape_reset(struct tape *t)
     t->most_results = -1;
     memset(t->live, 0, sizeof t->live);
     t->open = t->backward = t->forget = t->away = t->autocast = t->dtensor = t->stopped = t->stopping = false;
-    t->stop_after = t->nsavers = t->tied_grad = 0;
+    t->stop_after = t->nsavers = t->tied_grad = t->ncast = t->nwaits = 0;
     t->module = -1;
     t->half = 0;
     if (!grow(t, &t->stores, 1, &t->cap_stores, sizeof *t->stores) ||
@@ -541,7 +541,7 @@ static void deliver(struct tape *t, const struct edge *e, int g)
     if (!g)
         return;
     if (e->tensor >= 0) {
-        tape_grad_arrived(t, e, g);
+        (t->compiled && t->at_end ? tape_grad_waits : tape_grad_arrived)(t, e, g);
         return;
     }
     if (!e->node) {

@@ -193,7 +193,88 @@ void tape_need_grads(struct tape *t, int first)
                 tape_make(t, &t->nodes[i].grad[s], 1);
 }
 
+/* Equal operations of a graph are one (fx_graph_cse()); of casts it shows, since every product under autocast has its own. */
+int tape_same_cast(const struct tape *t, int store, enum dtype to)
+{
+    for (int i = 0; i < t->ncast && store && t->compiled; i++)
+        if (t->cast[i].from == store && t->cast[i].dt == to && t->stores[t->cast[i].to].refs > 0)
+            return t->cast[i].to;
+    return 0;
+}
+
+void tape_note_cast(struct tape *t, int from, int store, enum dtype to)
+{
+    if (t->compiled && t->autocast && from && t->ncast < TAPE_CASTS)
+        t->cast[t->ncast++] = (struct tape_cast){ from, store, to };
+}
+
+static bool has_leaf(const struct store *st, int leaf)
+{
+    for (int i = 0; i < st->nleaves; i++)
+        if (st->leaf[i] == leaf)
+            return true;
+    return false;
+}
+
+/* What came later and is computed from all that a sum was made from was computed from the sum, which lies in memory now. */
+static void rebase(struct tape *t, const struct store *was, int store)
+{
+    for (int i = store + 1; i < t->nstores && was->nleaves > 1; i++) {
+        struct store *st = &t->stores[i];
+        int common = 0, left = 0;
+
+        for (int l = 0; l < was->nleaves; l++)
+            common += st->derived && st->refs > 0 && has_leaf(st, was->leaf[l]);
+        if (common < was->nleaves)
+            continue;
+        for (int l = 0; l < st->nleaves; l++) {
+            if (has_leaf(was, st->leaf[l]))
+                tape_unref(t, st->leaf[l]);
+            else
+                st->leaf[left++] = st->leaf[l];
+        }
+        st->nleaves = (uint8_t)left;
+        add_leaf(t, st, store);
+    }
+}
+
+void tape_split(struct tape *t)
+{
+    for (int v = 1; v < t->nvars; v++) {
+        int store = t->vars[v].store;
+        const struct store was = t->stores[store];
+        if (!store || !was.derived)
+            continue;
+        tape_make(t, &store, 1);
+        rebase(t, &was, store);
+    }
+    t->ncast = 0;
+    t->module = -1;
+    tape_kernel(t, "compiled graph", KC_COPY);
+}
+
 /* ---- backward ---- */
+
+void tape_grad_waits(struct tape *t, const struct edge *e, int g)
+{
+    if (t->nwaits == TAPE_CASTS) {
+        t->bad = true;
+        return;
+    }
+    t->waits[t->nwaits] = *e;
+    t->waiting[t->nwaits++] = g;
+}
+
+/* AccumulateGrad follows the graph's own node.  No kernel names more than four gradients. */
+void tape_hand_out(struct tape *t)
+{
+    for (int i = 0; i < t->nwaits; i++) {
+        if (i % 4 == 0)
+            tape_kernel(t, "gradients", KC_COPY);
+        tape_grad_arrived(t, &t->waits[i], t->waiting[i]);
+    }
+    t->nwaits = 0;
+}
 
 int tape_fused_weight_gradient(struct tape *t, const struct edge *e, const int *from, int n)
 {
@@ -202,6 +283,16 @@ int tape_fused_weight_gradient(struct tape *t, const struct edge *e, const int *
     tape_kernel(t, "fused weight gradient", KC_NORM)->bytes = leaf_bytes(t, &all, 1);
     int made = tape_alloc(t, e->numel, dtype_bytes(e->dt), MEM_GRADS);
     tape_unref(t, all);
+    return made;
+}
+
+/* The gradient of a weight that autocast cast: a product's, in the weight's own dtype. */
+static int widened(struct tape *t, const struct node *n, const struct edge *e)
+{
+    struct kernel *k = tape_kernel(t, "fused", KC_ELEMENTWISE);
+    int made = tape_alloc(t, e->numel, dtype_bytes(e->dt), MEM_GRADS);
+
+    k->bytes = t->stores[n->grad[0]].bytes + t->stores[made].bytes;
     return made;
 }
 
@@ -216,7 +307,9 @@ void tape_run_fused(struct tape *t, const struct node *n, int out[TAPE_EDGES])
         from[nfrom++] = n->saved[i];
     for (int i = 0; i < n->nedges; i++) {
         const struct edge *e = &n->edges[i];
-        if (e->tensor >= 0)
+        if (e->tensor >= 0 && n->kc == KC_COPY && t->stores[n->grad[0]].bytes > 0)
+            out[i] = widened(t, n, e);
+        else if (e->tensor >= 0)
             out[i] = tape_fused_weight_gradient(t, e, from, nfrom);
         else if (e->node)
             out[i] = tape_derive(t, e->numel, dtype_bytes(e->dt), from, nfrom, n->kc);
