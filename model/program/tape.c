@@ -600,6 +600,7 @@ void tape_run_node(struct tape *t, struct node *n)
 
     t->module = n->module;
     t->half = n->half;
+    t->running = (int)(n - t->nodes);
     bool brought = bring_back(t, n);
     tape_run(t, n, out, got);
     /* A saved tensor stays until the engine has looked at the results; one that hooks unpacked, from a checkpoint or the

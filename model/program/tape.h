@@ -190,7 +190,8 @@ struct tape {
     bool           autocast;                    /* compiled: torch.autocast(bfloat16) is in the graph, whose equal casts are one */
     struct tape_cast { int from, to; enum dtype dt; } cast[TAPE_CASTS]; int ncast;
     bool           at_end;                      /* compiled: a graph's gradients of parameters come when its backward ends */
-    struct edge    waits[TAPE_CASTS]; int waiting[TAPE_CASTS], nwaits;      /* they; their stores */
+    struct edge    waits[TAPE_CASTS];           /* they; their stores; nodes that made them, in ascending order */
+    int            waiting[TAPE_CASTS], maker[TAPE_CASTS], nwaits, running;     /* running: the node whose backward runs */
     bool           dtensor;                     /* the tensors of what follows are DTensors */
     int            tied;                        /* the piece's tensor that TAPE_TIED stands for */
     int            seed;                        /* the loss's gradient */

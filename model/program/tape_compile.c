@@ -261,17 +261,59 @@ void tape_grad_waits(struct tape *t, const struct edge *e, int g)
         t->bad = true;
         return;
     }
-    t->waits[t->nwaits] = *e;
-    t->waiting[t->nwaits++] = g;
+    int at = t->nwaits++;
+    for (; at > 0 && t->maker[at - 1] > t->running; at--) {
+        t->waits[at] = t->waits[at - 1];
+        t->waiting[at] = t->waiting[at - 1];
+        t->maker[at] = t->maker[at - 1];
+    }
+    t->waits[at] = *e;
+    t->waiting[at] = g;
+    t->maker[at] = t->running;
 }
 
-/* AccumulateGrad follows the graph's own node.  No kernel names more than four gradients. */
+/* The engine's queue of what is ready is a std::priority_queue: parameters' AccumulateGrad are equal (the last of all sequence numbers) and go before
+ * the graph in front, -1.  Pops the root of a heap of n as libstdc++ does: the right one of equal children moves up. */
+static int pop(int *heap, int n)
+{
+    int root = heap[0], last = heap[n - 1], hole = 0, child;
+
+    for (child = 2; child < n - 1; child = 2 * hole + 2) {
+        child -= heap[child] < 0 && heap[child - 1] >= 0;
+        heap[hole] = heap[child];
+        hole = child;
+    }
+    if (child == n - 1) {
+        heap[hole] = heap[child - 1];
+        hole = child - 1;
+    }
+    for (; hole > 0 && heap[(hole - 1) / 2] < 0 && last >= 0; hole = (hole - 1) / 2)
+        heap[hole] = heap[(hole - 1) / 2];
+    heap[hole] = last;
+    return root;
+}
+
+static void push(int *heap, int n, int what)
+{
+    for (; n > 0 && heap[(n - 1) / 2] < 0 && what >= 0; n = (n - 1) / 2)
+        heap[n] = heap[(n - 1) / 2];
+    heap[n] = what;
+}
+
+/* AccumulateGrad follows the graph's own node, whose inputs are what it reads in order: the tensor before it, then parameters.  No kernel names more
+ * than four gradients. */
 void tape_hand_out(struct tape *t)
 {
-    for (int i = 0; i < t->nwaits; i++) {
+    int heap[TAPE_CASTS + 1], n = 0, nwaits = t->nwaits;
+
+    push(heap, n++, -1);
+    for (int i = 0; i < nwaits; i++)
+        push(heap, n++, i);
+    for (int i = 0; i < nwaits; i++) {
+        int at = pop(heap, n--);
         if (i % 4 == 0)
             tape_kernel(t, "gradients", KC_COPY);
-        tape_grad_arrived(t, &t->waits[i], t->waiting[i]);
+        tape_grad_arrived(t, &t->waits[at], t->waiting[at]);
     }
     t->nwaits = 0;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/lower/lower.h"
 #include "model/plan/plan.h"
 #include "model/program/program.h"
 
@@ -287,6 +288,47 @@ static void gradients_of_a_graph_come_when_it_ends(void **state)
     plan_free(&p);
 }
 
+struct reduced { int64_t bytes[16]; int n; };
+
+static int one_bucket(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct reduced *r = arg;
+
+    (void)s;
+    (void)iteration;
+    if (o->kind == OP_COLL && o->u.coll.op == COLL_ALL_REDUCE && r->n < 16)
+        r->bytes[r->n++] = o->u.coll.elems * dtype_bytes(o->u.coll.dtype);
+    return 0;
+}
+
+/* tests/golden/memory/compiled_order.py: torch 2.15 on a CPU, LlamaForCausalLM of transformers 5.23, its layers compiled by aot_eager; the buckets
+ * that DistributedDataParallel has rebuilt ("rebuilt_bucket_sizes").  What a graph hands out at once is in the order of the engine's heap: of a block whose
+ * last graph is down alone, input norm, q, second norm, up, o, k, gate, v. */
+static void buckets_are_in_the_order_of_the_engines_heap(void **state)
+{
+    static const struct { int cap, n; int64_t bytes[10]; } recorded[] = {
+        { 2, 10, { 4194304, 3147776, 3145728, 3145728, 2361344, 3409920, 3145728, 3145728, 2361344, 4458496 } },
+        { 25, 2, { 28059648, 4456448 } },
+    };
+
+    (void)state;
+    json_object_set_new(models, "ordered", json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b}", "model_type", "llama", "hidden_act", "silu",
+                        "hidden_size", 512, "intermediate_size", 1536, "num_hidden_layers", 2, "num_attention_heads", 8, "num_key_value_heads", 2,
+                        "vocab_size", 2048, "max_position_embeddings", 128, "tie_word_embeddings", 0));
+    for (size_t i = 0; i < sizeof recorded / sizeof *recorded; i++) {
+        struct plan p;
+        struct schedules s = { 0 };
+        struct reduced got = { 0 };
+        load_ddp("ordered", 1, 32, "float32", recorded[i].cap, &p);
+        assert_int_equal(lower(&p, 0, &s), 0);
+        sched_walk(&s, SCHED_STEADY, one_bucket, &got);
+        for (int k = 0; k < recorded[i].n; k++)
+            assert_int_equal(got.bytes[k], recorded[i].bytes[k]);
+        schedules_free(&s);
+        plan_free(&p);
+    }
+}
+
 /* The same beside adapters at all layers, each result a sum of two products.  Forward: the first norm (2 h), q and k summed and rotated
  * (3 h + 3 r), v summed (3 r); the second norm reads x and both of attention's products, the sum and the norm come (5 h); the gated product
  * reads four, and gate, up and itself come (7 f); the output reads x, the sum, both products (5 h).  Backward: the output's gradient by B's
@@ -434,6 +476,7 @@ int main(void)
         cmocka_unit_test(what_graphs_that_ddp_cuts_save_is_the_partitioners_cut),
         cmocka_unit_test(what_autocast_casts_in_a_graph_can_be_counted),
         cmocka_unit_test(gradients_of_a_graph_come_when_it_ends),
+        cmocka_unit_test(buckets_are_in_the_order_of_the_engines_heap),
         cmocka_unit_test(adapters_leave_what_the_partitioner_cuts),
         cmocka_unit_test(what_a_llama_block_beside_adapters_saves_can_be_counted),
         cmocka_unit_test(fused_kernels_move_what_can_be_counted),
