@@ -182,6 +182,7 @@ static void forward(struct run *r, bool autocast)
     r->b.splits = &r->splits;
     r->t.autocast = autocast;
     r->t.at_end = r->compiles && r->as.strategy == STRAT_DDP;
+    r->t.turns_frozen = r->megatron && plan_version(r->local->plan) > 0 && plan_version(r->local->plan) < 14;
     r->b.kernel = attention_choice(&r->as);
     r->t.holds_beside = torch_holds_int8_inputs(r->local->model) && r->recompute != RECOMPUTE_REENTRANT;      /* nor does a node without a graph */
     r->t.away = program_saves_on_host(r->local->plan);

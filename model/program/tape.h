@@ -199,6 +199,7 @@ struct tape {
     int            tied_grad;                   /* its first gradient, waiting for the second */
     int            main_grad;                   /* bytes an element of what a hook adds gradients to and drops them (Megatron); 0: there is none */
     bool           grads_apart;                 /* with main_grad: products hand out weights' gradients, which the hook adds */
+    bool           turns_frozen;                /* Transformer Engine before 2.7: a frozen layer's gradient in 8 bits is cast both ways, as if its weight trained */
     bool           linear_views;                /* linear layers hand out their weight's gradient as a view */
     bool           linear_saves;                /* they save their input though the weight is frozen */
     bool           tied_is_view;                /* tied_grad is one */
