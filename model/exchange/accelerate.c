@@ -584,7 +584,7 @@ static int read_compile(const struct import *in, const json_t *config)
         p->kernels = KERNELS_TORCH_COMPILE;
         p->compile_mode = graphs ? COMPILE_REDUCE_OVERHEAD : COMPILE_DEFAULT;
     } else if (inductor && ddp && compiles_whole(p)) {
-        return whole_model_compiled(p, "dynamo_config", in->where, in->notes);
+        return compile_whole_model(p, "dynamo_config", in->where, in->notes);
     } else {
         notes_add(in->notes, "dynamo_config: backend %s: planned with kernels \"%s\"; torch.compile is modelled where it compiles the blocks "
                   "of FSDP one by one (dynamo_use_regional_compilation; fsdp_version 1 with fsdp_use_orig_params)", backend, kernels_name(p->kernels));

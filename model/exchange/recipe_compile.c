@@ -19,7 +19,7 @@ bool compiles_whole(const struct plan *p)
            p->loss == LOSS_FP32 && !training_is_lora(&p->train);
 }
 
-int whole_model_compiled(struct plan *p, const char *key, const char *where, struct notes *notes)
+int compile_whole_model(struct plan *p, const char *key, const char *where, struct notes *notes)
 {
     if (!compiles_whole(p))
         return fail("%s: %s: a model that torch.compile compiles as a whole is planned under DistributedDataParallel or on one GPU alone, of some "
@@ -27,7 +27,7 @@ int whole_model_compiled(struct plan *p, const char *key, const char *where, str
     p->kernels = KERNELS_TORCH_COMPILE;
     p->loss = LOSS_COMPILED;
     bool more = !p->ddp.wrapped && plan_recipe(p).autocast && p->recompute == RECOMPUTE_NONE;
-    double bytes = 2.0 * (double)p->micro_batch * (double)p->seq * (double)p->model.hidden * p->model.layers;
+    double bytes = 2.0 * (double)p->micro_batch * (double)p->seq * (double)(p->model.hidden * p->model.layers);
     notes_add(notes, "%s: the whole model is one graph%s: planned as kernels \"torch-compile\" and loss \"compiled\", block by block", key,
               p->ddp.wrapped ? ", cut where a bucket of DistributedDataParallel is full" : "");
     if (more)
@@ -53,5 +53,5 @@ int recipe_read_compile(const json_t *config, enum recipe_form form, const char 
         return fail("%s: torch_compile_backend: inductor's kernels are planned, no other backend's", where);
     if (is_set(how) && (!mode || (strcmp(mode, plain[0]) && strcmp(mode, plain[1]))))
         return fail("%s: torch_compile_mode: CUDA graphs of a whole model are not planned: \"default\" or \"max-autotune-no-cudagraphs\" has none", where);
-    return whole_model_compiled(p, key, where, notes);
+    return compile_whole_model(p, key, where, notes);
 }

@@ -15,6 +15,6 @@ int recipe_read_compile(const json_t *config, enum recipe_form form, const char 
 bool compiles_whole(const struct plan *p);
 
 /* Kernels and loss of a model that is compiled as a whole under DistributedDataParallel or on one GPU, `key` asking for it.  0, or -1 reported. */
-int whole_model_compiled(struct plan *p, const char *key, const char *where, struct notes *notes);
+int compile_whole_model(struct plan *p, const char *key, const char *where, struct notes *notes);
 
 #endif
