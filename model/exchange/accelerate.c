@@ -15,6 +15,7 @@
 #include "base/yaml.h"
 #include "model/exchange/ds_config.h"
 #include "model/exchange/export.h"
+#include "model/exchange/recipe_compile.h"
 #include "model/exchange/unread.h"
 #include "model/plan/attention.h"
 #include "model/plan/knob.h"
@@ -572,15 +573,18 @@ static int read_compile(const struct import *in, const json_t *config)
     if (which == 0)
         return 0;
     bool graphs = mode && (!strcmp(mode, "reduce-overhead") || !strcmp(mode, "max-autotune"));
-    bool blocks = !strcasecmp(backend, "INDUCTOR") && json_is_true(json_object_get(dynamo, "dynamo_use_regional_compilation")) &&
-                  p->strategy == STRAT_FSDP && (p->dialect == DIALECT_TORCH || p->fsdp.use_orig_params);
-    if (!strcasecmp(backend, "CUDAGRAPHS") || (graphs && (!blocks || p->dialect != DIALECT_TORCH)))
+    bool inductor = !strcasecmp(backend, "INDUCTOR"), ddp = p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH;
+    bool blocks = inductor && json_is_true(json_object_get(dynamo, "dynamo_use_regional_compilation")) &&
+                  (ddp || (p->strategy == STRAT_FSDP && (p->dialect == DIALECT_TORCH || p->fsdp.use_orig_params)));
+    if (!strcasecmp(backend, "CUDAGRAPHS") || (graphs && (!blocks || ddp || p->dialect != DIALECT_TORCH)))
         return fail("%s: dynamo_config: %s: CUDA graphs are modelled of inductor's kernels, where it compiles the blocks of FSDP2 one by one "
                     "(dynamo_use_regional_compilation, fsdp_version 2): mode \"default\" or \"max-autotune-no-cudagraphs\" has none",
                     in->where, !strcasecmp(backend, "CUDAGRAPHS") ? backend : mode);
     if (blocks) {
         p->kernels = KERNELS_TORCH_COMPILE;
         p->compile_mode = graphs ? COMPILE_REDUCE_OVERHEAD : COMPILE_DEFAULT;
+    } else if (inductor && ddp && compiles_whole(p)) {
+        return compile_whole_model(p, "dynamo_config", in->where, in->notes);
     } else {
         notes_add(in->notes, "dynamo_config: backend %s: planned with kernels \"%s\"; torch.compile is modelled where it compiles the blocks "
                   "of FSDP one by one (dynamo_use_regional_compilation; fsdp_version 1 with fsdp_use_orig_params)", backend, kernels_name(p->kernels));

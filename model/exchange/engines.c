@@ -139,7 +139,7 @@ static int torch_follows(const struct plan *p)
         return refuse(ENGINE_TORCH, "this \"unit\" yet", "model, block and <n> blocks are followed");
     if (axes && !family_for(&p->model)->engine_axes)
         return refuse(ENGINE_TORCH, "tensor and pipeline parallelism of this family", "llama, qwen2, qwen3 and mistral are cut by torch's own API");
-    if (p->kernels == KERNELS_TORCH_COMPILE && (axes || p->model.experts > 0 || p->dialect != DIALECT_TORCH))
+    if (p->kernels == KERNELS_TORCH_COMPILE && (axes || p->model.experts > 0 || p->dialect != DIALECT_TORCH || p->strategy != STRAT_FSDP))
         return refuse(ENGINE_TORCH, "torch-compile here yet", "FSDP2 of dense models runs compiled, without tensor and pipeline parallelism");
     if (p->parallel.tensor > 1 && p->parallel.pipeline > 1)
         return refuse(ENGINE_TORCH, "stages whose tensors are cut yet", "parallel.tensor or parallel.pipeline must be 1");

@@ -15,6 +15,7 @@
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
 #include "model/exchange/recipe_checkpoints.h"
+#include "model/exchange/recipe_compile.h"
 #include "model/exchange/recipe_fsdp.h"
 #include "model/exchange/recipe_liger.h"
 #include "model/exchange/recipe_loss.h"
@@ -684,9 +685,9 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     if (in.form == RECIPE_AXOLOTL && recipe_read_rounding(config, where, p, notes) < 0)
         return -1;
     struct recipe_about about = { config, in.form, adapts, pure, launch != NULL };
-    if (recipe_check_embedding(&about, p, where) < 0 || recipe_check_int8(&about, p, where) < 0)
-        return -1;
     recipe_read_attention(&about, p);
+    if (recipe_check_embedding(&about, p, where) < 0 || recipe_check_int8(&about, p, where) < 0 || recipe_read_compile(config, in.form, where, p, notes) < 0)
+        return -1;
     recipe_note(&about, p, notes);
     recipe_list_rest(config, in.form, notes);
     plan_resolve(p);

@@ -194,9 +194,7 @@ static int check_method(const json_t *config, enum recipe_form form, const char 
         { "kd_trainer", "a loss of a teacher's probabilities is" }, { "dense_mixer", "a mixture that computes every expert for every token is" },
         { "nemo_gym_enabled", "a generator beside the one that trains is" }, { "spectrum_top_fraction", "weights that train alone, chosen by Spectrum, are" },
         { "grokfast_alpha", "a running mean of the gradients beside them is" }, { "grokfast_lamb", "a running mean of the gradients beside them is" },
-        { "fp8", "float8 of torchao or Transformer Engine in a recipe is" }, { "torch_compile", "a model that torch.compile compiles as a whole is" },
-        { "torch_compile_backend", "a model that torch.compile compiles as a whole (which this key turns on) is" },
-        { "torch_compile_mode", "a model that torch.compile compiles as a whole (which this key turns on) is" },
+        { "fp8", "float8 of torchao or Transformer Engine in a recipe is" },
         { "parallelism_config", "a mesh in the recipe, where accelerate's config has it (--accelerate FILE), is" },
     };
 

@@ -11,6 +11,7 @@
 
 static const struct framework_version versions[] = {
     { "0.16.1", "megatron-core, and Megatron-LM's training loop around it" },
+    { "0.13",   "beside Transformer Engine before 2.7: gradients that come to frozen layers in 8 bits are transposed, too" },
 };
 
 const struct framework_tool framework_megatron_tool = {

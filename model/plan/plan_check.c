@@ -130,14 +130,20 @@ static int check_derived(const struct plan *p, const char *where)
 
 /* A block compiled by itself is one graph where hooks of FSDP, either one's, stand around it.  FSDP1's must show the original parameters: "FSDP with
  * use_orig_params=False" is among what TorchDynamo does not support (_dynamo/variables/builder.py, wrap_module()).  Inside DDP.forward() TorchDynamo cuts
- * each graph where one of DDP's buckets is full (DDPOptimizer, _dynamo/backends/distributed.py; config.optimize_ddp): other graphs than a block's. */
+ * each graph where one of DDP's buckets is full (torch_split.h). */
 static int compiles_there(const struct plan *p, const char *where)
 {
-    if (p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH)
-        return fail("%s: kernels: torch-compile is not modelled for ddp/torch, where TorchDynamo cuts each block's graph as buckets fill (optimize_ddp)",
-                    where);
+    if (p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH) {
+        if (!plan_is_data_parallel(p))
+            return fail("%s: kernels: torch-compile is modelled for ddp/torch in data parallelism alone", where);
+        if (training_is_lora(&p->train))
+            return fail("%s: kernels: torch-compile beside adapters is modelled for fsdp/torch and fsdp/torch-fsdp1, not for ddp/torch", where);
+        if (plan_recipe(p).autocast && family_for(&p->model)->qk_norm_rotated)
+            return fail("%s: kernels: torch-compile under autocast is not modelled for %s, which norms q and k behind the rotation", where, p->model.family);
+        return 0;
+    }
     if (p->strategy != STRAT_FSDP || (p->dialect != DIALECT_TORCH && !framework_of(p)->flat_units))
-        return fail("%s: kernels: torch-compile is modelled for fsdp/torch and fsdp/torch-fsdp1, blocks compiled one by one", where);
+        return fail("%s: kernels: torch-compile is modelled for ddp/torch, fsdp/torch and fsdp/torch-fsdp1, blocks compiled one by one", where);
     if (!framework_of(p)->flat_units)
         return 0;
     if (!p->fsdp.use_orig_params)

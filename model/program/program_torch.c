@@ -11,6 +11,7 @@
 #include "model/program/te_mtp.h"
 #include "model/program/torch_moves.h"
 #include "model/program/torch_parts.h"
+#include "model/program/torch_split.h"
 
 /* The last block stands for all.  Two are traced; three where the first one differs, for then the second one frees what is
  * made once for all blocks, of which the first keeps nothing. */
@@ -25,11 +26,13 @@ struct part {
     struct te_region module[TE_REGIONS];        /* the same of Megatron's modules */
     int nmodules;
     int64_t outlives;                   /* see struct piece */
+    int graph[TORCH_USES], ngraphs;     /* first nodes of the graphs behind the first */
 };
 
 struct run {
     struct tape        t;
     struct torch_model b;
+    struct torch_splits splits;
     struct part        part[NPART];
     enum recompute     recompute;
     bool               compiles;        /* blocks, each by itself */
@@ -85,6 +88,8 @@ static void begin_part(struct run *r, int id)
     r->t.compiled = r->compiles && id != EMBED && id != HEAD;
     p->kernel0[PASS_FORWARD] = tape_cut(&r->t);
     p->node0 = r->t.nnodes;
+    r->t.ncast = 0;
+    torch_splits_begin(&r->splits);
     begin_graph(r, 0);
 }
 
@@ -96,6 +101,8 @@ static void end_part(struct run *r, int id, int store0)
     p->nmodules = r->b.nagain_modules;
     p->kernel1[PASS_FORWARD] = tape_cut(&r->t);
     p->node1 = r->t.nnodes;
+    p->ngraphs = r->splits.ngraphs;
+    memcpy(p->graph, r->splits.graph, sizeof p->graph);
     tape_keep(&r->t, store0);
 }
 
@@ -173,6 +180,10 @@ static void forward(struct run *r, bool autocast)
     r->b.unscaled = r->unscaled;
     r->b.autocast = autocast;
     r->b.as = &r->as;
+    r->b.splits = &r->splits;
+    r->t.autocast = autocast;
+    r->t.at_end = r->compiles && r->as.strategy == STRAT_DDP;
+    r->t.turns_frozen = r->megatron && plan_version(r->local->plan) > 0 && plan_version(r->local->plan) < 14;
     r->b.kernel = attention_choice(&r->as);
     r->t.holds_beside = torch_holds_int8_inputs(r->local->model) && r->recompute != RECOMPUTE_REENTRANT;      /* nor does a node without a graph */
     r->t.away = program_saves_on_host(r->local->plan);
@@ -291,6 +302,21 @@ static int backward_to(struct run *r, const int returned[2], int end, int kernel
     return returned[1];
 }
 
+/* Backward of a block's graphs but the first one, whose last node's follower it returns. */
+static int backward_graphs(struct run *r, const struct part *p)
+{
+    int end = p->node1;
+
+    for (int g = p->ngraphs - 1; g >= 0; g--) {
+        tape_backward(&r->t, p->graph[g], end);
+        tape_need_grads(&r->t, p->graph[g]);
+        tape_hand_out(&r->t);
+        begin_graph(r, 1);
+        end = p->graph[g];
+    }
+    return end;
+}
+
 static void backward(struct run *r)
 {
     struct tape *t = &r->t;
@@ -315,7 +341,7 @@ static void backward(struct run *r)
         } else if (p->nmodules > 0) {
             te_backward(&r->b, p->module, p->nmodules, p->node0, p->node1);
         } else if (r->recompute == RECOMPUTE_NONE || i < BLOCK0 || (i == HEAD && p->nagain == 0)) {
-            tape_backward(t, p->node0, p->node1);
+            tape_backward(t, p->node0, backward_graphs(r, p));
         } else {
             int end = p->node1;
             for (int g = p->nagain - 1; g >= 0; g--) {
@@ -327,6 +353,7 @@ static void backward(struct run *r)
             tape_backward(t, p->node0, end);
         }
         tape_need_grads(t, p->node0);
+        tape_hand_out(t);
         if (i == EMBED) {
             tape_drop(t, r->b.ids);
             tape_drop(t, r->b.labels);
@@ -430,7 +457,7 @@ static void all_of_kind(struct run *r, const struct plan *p, enum piece_id plain
         r->traced++;
 }
 
-/* Two passes: the first finds out what outlives its forward. */
+/* Two passes: the first finds out what outlives its forward.  Where graphs are cut, another one before finds out where. */
 static int trace(struct run *r, const struct plan *p, bool autocast, enum recompute recompute)
 {
     r->recompute = recompute;
@@ -439,8 +466,11 @@ static int trace(struct run *r, const struct plan *p, bool autocast, enum recomp
         r->taken[i] = -1;
         r->part[i].outlives = 0;
     }
-    for (int pass = 0; pass < 2; pass++) {
-        r->t.learning = pass == 0;
+    torch_splits_init(&r->splits, p);
+    for (int pass = r->splits.on ? -1 : 0; pass < 2; pass++) {
+        r->t.learning = pass <= 0;
+        if (pass == 0 && r->splits.on)
+            torch_splits_decide(&r->splits);
         forward(r, autocast);
         backward(r);
         if (r->t.bad)

@@ -49,7 +49,7 @@ void tape_reset(struct tape *t)
     t->most_results = -1;
     memset(t->live, 0, sizeof t->live);
     t->open = t->backward = t->forget = t->away = t->autocast = t->dtensor = t->stopped = t->stopping = false;
-    t->stop_after = t->nsavers = t->tied_grad = 0;
+    t->stop_after = t->nsavers = t->tied_grad = t->ncast = t->nwaits = 0;
     t->module = -1;
     t->half = 0;
     if (!grow(t, &t->stores, 1, &t->cap_stores, sizeof *t->stores) ||
@@ -541,7 +541,7 @@ static void deliver(struct tape *t, const struct edge *e, int g)
     if (!g)
         return;
     if (e->tensor >= 0) {
-        tape_grad_arrived(t, e, g);
+        (t->compiled && t->at_end ? tape_grad_waits : tape_grad_arrived)(t, e, g);
         return;
     }
     if (!e->node) {
@@ -600,6 +600,7 @@ void tape_run_node(struct tape *t, struct node *n)
 
     t->module = n->module;
     t->half = n->half;
+    t->running = (int)(n - t->nodes);
     bool brought = bring_back(t, n);
     tape_run(t, n, out, got);
     /* A saved tensor stays until the engine has looked at the results; one that hooks unpacked, from a checkpoint or the

@@ -20,7 +20,7 @@
 
 typedef int var;                        /* index into vars[]; 0 is "none" */
 
-enum { TAPE_SAVED = 8, TAPE_EDGES = 8, TAPE_SLOTS = 64, TAPE_LEAVES = 12 };      /* slots: parts of a tensor; of a mixture one for each local expert */
+enum { TAPE_SAVED = 8, TAPE_EDGES = 8, TAPE_SLOTS = 64, TAPE_LEAVES = 16, TAPE_CASTS = 64 };      /* slots: parts of a tensor; of a mixture one for each local expert */
 
 struct store {
     int64_t bytes;
@@ -192,7 +192,11 @@ struct tape {
     int            pulled[2];                   /* the last two copies of its parts */
     bool           unneeded;                    /* compiled: nothing reads the result of the linear layer that follows */
     int            module, half;                /* of the ops that follow */
-    bool           autocast;                    /* torch.autocast(bfloat16) is active */
+    bool           autocast;                    /* compiled: torch.autocast(bfloat16) is in the graph, whose equal casts are one */
+    struct tape_cast { int from, to; enum dtype dt; } cast[TAPE_CASTS]; int ncast;
+    bool           at_end;                      /* compiled: a graph's gradients of parameters come when its backward ends */
+    struct edge    waits[TAPE_CASTS];           /* they; their stores; nodes that made them, in ascending order */
+    int            waiting[TAPE_CASTS], maker[TAPE_CASTS], nwaits, running;     /* running: the node whose backward runs */
     bool           dtensor;                     /* the tensors of what follows are DTensors */
     int            tied;                        /* the piece's tensor that TAPE_TIED stands for */
     int            seed;                        /* the loss's gradient */
@@ -200,6 +204,7 @@ struct tape {
     int            tied_grad;                   /* its first gradient, waiting for the second */
     int            main_grad;                   /* bytes an element of what a hook adds gradients to and drops them (Megatron); 0: there is none */
     bool           grads_apart;                 /* with main_grad: products hand out weights' gradients, which the hook adds */
+    bool           turns_frozen;                /* Transformer Engine before 2.7: a frozen layer's gradient in 8 bits is cast both ways, as if its weight trained */
     bool           linear_views;                /* linear layers hand out their weight's gradient as a view */
     bool           linear_saves;                /* they save their input though the weight is frozen */
     bool           tied_is_view;                /* tied_grad is one */
@@ -282,6 +287,9 @@ static inline var tmp(struct tape *t, var used, var result)
 
 /* Compiled: x has to lie in memory, as a result of the graph or an operand of a product has. */
 void tape_need(struct tape *t, var x);
+/* Another graph begins: what names hold lies in memory.  A graph's backward ends: its gradients go. */
+void tape_split(struct tape *t);
+void tape_hand_out(struct tape *t);
 /* ... as one tensor, if another kernel or backward needs it too: a sum of products. */
 void tape_stay_whole(struct tape *t, var x);
 /* Compiled: gradients that have left for nodes before `first` have to. */
@@ -297,6 +305,7 @@ var  op_function(struct tape *t, const char *name, var x, int64_t scratch);
 /* Its result is saved; backward writes over the gradient that comes in. */
 var  op_softmax_in_place(struct tape *t, const char *name, var x);
 var  op_cast(struct tape *t, var x, enum dtype to);         /* x itself (held) when it has it */
+var  op_cast_weight(struct tape *t, var w, enum dtype to);  /* the same of a weight that a product reads: it lies in memory */
 var  op_add(struct tape *t, const char *name, var a, var b);
 var  op_mul(struct tape *t, const char *name, var a, var b);
 /* a times a tensor without gradient. */

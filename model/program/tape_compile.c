@@ -193,7 +193,130 @@ void tape_need_grads(struct tape *t, int first)
                 tape_make(t, &t->nodes[i].grad[s], 1);
 }
 
+/* Equal operations of a graph are one (fx_graph_cse()); of casts it shows, since every product under autocast has its own. */
+int tape_same_cast(const struct tape *t, int store, enum dtype to)
+{
+    for (int i = 0; i < t->ncast && store && t->compiled; i++)
+        if (t->cast[i].from == store && t->cast[i].dt == to && t->stores[t->cast[i].to].refs > 0)
+            return t->cast[i].to;
+    return 0;
+}
+
+void tape_note_cast(struct tape *t, int from, int store, enum dtype to)
+{
+    if (t->compiled && t->autocast && from && t->ncast < TAPE_CASTS)
+        t->cast[t->ncast++] = (struct tape_cast){ from, store, to };
+}
+
+static bool has_leaf(const struct store *st, int leaf)
+{
+    for (int i = 0; i < st->nleaves; i++)
+        if (st->leaf[i] == leaf)
+            return true;
+    return false;
+}
+
+/* What came later and is computed from all that a sum was made from was computed from the sum, which lies in memory now. */
+static void rebase(struct tape *t, const struct store *was, int store)
+{
+    for (int i = store + 1; i < t->nstores && was->nleaves > 1; i++) {
+        struct store *st = &t->stores[i];
+        int common = 0, left = 0;
+
+        for (int l = 0; l < was->nleaves; l++)
+            common += st->derived && st->refs > 0 && has_leaf(st, was->leaf[l]);
+        if (common < was->nleaves)
+            continue;
+        for (int l = 0; l < st->nleaves; l++) {
+            if (has_leaf(was, st->leaf[l]))
+                tape_unref(t, st->leaf[l]);
+            else
+                st->leaf[left++] = st->leaf[l];
+        }
+        st->nleaves = (uint8_t)left;
+        add_leaf(t, st, store);
+    }
+}
+
+void tape_split(struct tape *t)
+{
+    for (int v = 1; v < t->nvars; v++) {
+        int store = t->vars[v].store;
+        const struct store was = t->stores[store];
+        if (!store || !was.derived)
+            continue;
+        tape_make(t, &store, 1);
+        rebase(t, &was, store);
+    }
+    t->ncast = 0;
+    t->module = -1;
+    tape_kernel(t, "compiled graph", KC_COPY);
+}
+
 /* ---- backward ---- */
+
+void tape_grad_waits(struct tape *t, const struct edge *e, int g)
+{
+    if (t->nwaits == TAPE_CASTS) {
+        t->bad = true;
+        return;
+    }
+    int at = t->nwaits++;
+    for (; at > 0 && t->maker[at - 1] > t->running; at--) {
+        t->waits[at] = t->waits[at - 1];
+        t->waiting[at] = t->waiting[at - 1];
+        t->maker[at] = t->maker[at - 1];
+    }
+    t->waits[at] = *e;
+    t->waiting[at] = g;
+    t->maker[at] = t->running;
+}
+
+/* The engine's queue of what is ready is a std::priority_queue: parameters' AccumulateGrad are equal (the last of all sequence numbers) and go before
+ * the graph in front, -1.  Pops the root of a heap of n as libstdc++ does: the right one of equal children moves up. */
+static int pop(int *heap, int n)
+{
+    int root = heap[0], last = heap[n - 1], hole = 0, child;
+
+    for (child = 2; child < n - 1; child = 2 * hole + 2) {
+        child -= heap[child] < 0 && heap[child - 1] >= 0;
+        heap[hole] = heap[child];
+        hole = child;
+    }
+    if (child == n - 1) {
+        heap[hole] = heap[child - 1];
+        hole = child - 1;
+    }
+    for (; hole > 0 && heap[(hole - 1) / 2] < 0 && last >= 0; hole = (hole - 1) / 2)
+        heap[hole] = heap[(hole - 1) / 2];
+    heap[hole] = last;
+    return root;
+}
+
+static void push(int *heap, int n, int what)
+{
+    for (; n > 0 && heap[(n - 1) / 2] < 0 && what >= 0; n = (n - 1) / 2)
+        heap[n] = heap[(n - 1) / 2];
+    heap[n] = what;
+}
+
+/* AccumulateGrad follows the graph's own node, whose inputs are what it reads in order: the tensor before it, then parameters.  No kernel names more
+ * than four gradients. */
+void tape_hand_out(struct tape *t)
+{
+    int heap[TAPE_CASTS + 1], n = 0, nwaits = t->nwaits;
+
+    push(heap, n++, -1);
+    for (int i = 0; i < nwaits; i++)
+        push(heap, n++, i);
+    for (int i = 0; i < nwaits; i++) {
+        int at = pop(heap, n--);
+        if (i % 4 == 0)
+            tape_kernel(t, "gradients", KC_COPY);
+        tape_grad_arrived(t, &t->waits[at], t->waiting[at]);
+    }
+    t->nwaits = 0;
+}
 
 int tape_fused_weight_gradient(struct tape *t, const struct edge *e, const int *from, int n)
 {
@@ -202,6 +325,16 @@ int tape_fused_weight_gradient(struct tape *t, const struct edge *e, const int *
     tape_kernel(t, "fused weight gradient", KC_NORM)->bytes = leaf_bytes(t, &all, 1);
     int made = tape_alloc(t, e->numel, dtype_bytes(e->dt), MEM_GRADS);
     tape_unref(t, all);
+    return made;
+}
+
+/* The gradient of a weight that autocast cast: a product's, in the weight's own dtype. */
+static int widened(struct tape *t, const struct node *n, const struct edge *e)
+{
+    struct kernel *k = tape_kernel(t, "fused", KC_ELEMENTWISE);
+    int made = tape_alloc(t, e->numel, dtype_bytes(e->dt), MEM_GRADS);
+
+    k->bytes = t->stores[n->grad[0]].bytes + t->stores[made].bytes;
     return made;
 }
 
@@ -216,7 +349,9 @@ void tape_run_fused(struct tape *t, const struct node *n, int out[TAPE_EDGES])
         from[nfrom++] = n->saved[i];
     for (int i = 0; i < n->nedges; i++) {
         const struct edge *e = &n->edges[i];
-        if (e->tensor >= 0)
+        if (e->tensor >= 0 && n->kc == KC_COPY && t->stores[n->grad[0]].bytes > 0)
+            out[i] = widened(t, n, e);
+        else if (e->tensor >= 0)
             out[i] = tape_fused_weight_gradient(t, e, from, nfrom);
         else if (e->node)
             out[i] = tape_derive(t, e->numel, dtype_bytes(e->dt), from, nfrom, n->kc);

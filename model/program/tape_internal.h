@@ -84,6 +84,11 @@ void  tape_place(struct tape *t, int store, int64_t bytes, int cat);
 /* Is it computed wherever it is used? */
 bool  tape_is_fused(const struct tape *t, enum kernel_class kc);
 bool  tape_node_is_fused(const struct tape *t, const struct node *n);
+/* Under autocast: the tensor into which this graph has cast a store already, 0: none; it has. */
+int   tape_same_cast(const struct tape *t, int store, enum dtype to);
+void  tape_note_cast(struct tape *t, int from, int store, enum dtype to);
+/* A parameter's gradient of a graph that hands out all of them at its end. */
+void  tape_grad_waits(struct tape *t, const struct edge *e, int g);
 /* Bytes that a kernel reads which computes a store, or the store's own. */
 int64_t tape_leaf_bytes(const struct tape *t, int store);
 /* Backward of nodes [first, end) of a compiled graph; of one of them that is fused. */

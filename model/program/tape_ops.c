@@ -112,7 +112,22 @@ var op_cast(struct tape *t, var x, enum dtype to)
     struct kernel *k = begin(t, "cast", KC_COPY, KEEPS_NOTHING);
     k->bytes = tape_var_numel(t, x) * (tape_elem(t, x) + dtype_bytes(to));
     tape_edge(t, tape_node(t, NODE_COPY, "cast", KC_COPY), x);
-    return fresh(t, tape_var_numel(t, x), to);
+    int same = tape_same_cast(t, store_of(t, x), to);
+    if (same)
+        return tape_var(t, tape_share(t, same), tape_var_numel(t, x), to, t->nnodes - 1, 0);
+    var y = fresh(t, tape_var_numel(t, x), to);
+    tape_note_cast(t, store_of(t, x), store_of(t, y), to);
+    return y;
+}
+
+var op_cast_weight(struct tape *t, var w, enum dtype to)
+{
+    if (!t->compiled || t->stopped || tape_var_dtype(t, w) == to)
+        return op_cast(t, w, to);
+    tape_kernel(t, "fused", KC_ELEMENTWISE)->bytes = tape_var_numel(t, w) * (tape_elem(t, w) + dtype_bytes(to));
+    tape_edge(t, tape_node(t, NODE_COPY, "cast", KC_COPY), w);
+    int store = alloc(t, tape_var_numel(t, w), to);
+    return tape_var(t, store, tape_var_numel(t, w), to, t->nnodes - 1, 0);
 }
 
 var op_add(struct tape *t, const char *name, var a, var b)
@@ -350,6 +365,8 @@ var op_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, 
 {
     bool chosen = chosen_product(t, b != 0) && !t->leaves;
     tape_need(t, x);
+    tape_need(t, w);
+    tape_need(t, b);
     int64_t rows = tape_var_numel(t, x) / k;
     struct kernel *kernel = begin(t, names->forward, KC_GEMM, KEEPS_INPUT);
 

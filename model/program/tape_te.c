@@ -269,7 +269,7 @@ static void column_back(struct tape *t, const struct node *n, int out[TAPE_EDGES
     bool trains = !n->te.frozen;
 
     if (o.format)
-        dy = te_cast(t, f, n->m * n->n, o.dt, trains ? TE_ROWS | TE_COLUMNS : TE_ROWS, false, 1);
+        dy = te_cast(t, f, n->m * n->n, o.dt, trains || t->turns_frozen ? TE_ROWS | TE_COLUMNS : TE_ROWS, false, 1);
     if (n->te.original && trains)
         x = te_cast_again(t, f, n->edges[0].numel, o.dt, n->te.gathers ? n->te.ranks : 1);
     if (n->te.gathers && trains) {
@@ -365,7 +365,7 @@ static void row_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
     if (n->te.gathers)
         g = gather_gradient(t, n, o);
     else if (o.format)
-        g.mine = te_cast(t, &n->te.scaled, n->m * n->n, o.dt, trains ? TE_ROWS | TE_COLUMNS : TE_ROWS, false, 1);
+        g.mine = te_cast(t, &n->te.scaled, n->m * n->n, o.dt, trains || t->turns_frozen ? TE_ROWS | TE_COLUMNS : TE_ROWS, false, 1);
     if (n->te.original && trains)
         x = te_cast_again(t, &n->te.scaled, n->edges[0].numel, o.dt, 1);
     tape_needs(t, g.rows_came);
@@ -377,7 +377,7 @@ static void row_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
         out[0] = tape_new(t, n->m * n->k, o.dt);
     }
     tape_needs(t, g.columns_came);
-    if (n->te.gathers && !g.columns && trains)
+    if (n->te.gathers && !g.columns && (trains || (t->turns_frozen && !n->te.overlaps)))
         g.columns = te_turn(t, &n->te.scaled, n->m * n->n);
     if (trains)
         weight_product(t, n, o);

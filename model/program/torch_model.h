@@ -43,6 +43,8 @@ struct te_region {
     int storage[TE_MODULE_VARS];        /* of a result that is emptied; 0: it stays */
 };
 
+struct torch_splits;
+
 struct torch_model {
     struct tape       *t;
     const struct plan *p;
@@ -84,6 +86,7 @@ struct torch_model {
     int         returned[2];    /* kernels and nodes of the tape when it did, before the loss; 0: after it */
     var         casts[64];      /* autocast's cache of weights (names), in order of creation */
     int         ncasts;
+    struct torch_splits *splits;    /* of compiled blocks under DistributedDataParallel; NULL: none (torch_split.h) */
     var         head_halves[2]; /* of the head's adapter, where several products share them */
 };
 

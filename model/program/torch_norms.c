@@ -2,10 +2,11 @@
 #include "model/plan/liger.h"
 #include "model/program/tape_liger.h"
 #include "model/program/torch_parts.h"
+#include "model/program/torch_split.h"
 
 /* x32 = x.float(); y = x32 * rsqrt(mean(x32^2)); weight * y.to(x.dtype).  Gemma and OLMo
  * multiply in fp32 and cast last. */
-static var rms_norm(struct torch_model *b, const char *name, var x, int64_t width, var w)
+static var rms_norm(struct torch_model *b, const char *name, var x, int64_t width, var w, enum tensor_role role)
 {
     struct tape *t = b->t;
     enum dtype dt = tape_var_dtype(t, x);
@@ -15,6 +16,7 @@ static var rms_norm(struct torch_model *b, const char *name, var x, int64_t widt
 
     tape_drop(t, x32);
     tape_drop(t, r);
+    torch_splits_use(b, role, ADAPTER_NONE);
     if (b->family->one_plus_weight) {
         var w32 = op_cast(t, w, DT_FP32);
         var one = op_view_add(b, w32);
@@ -98,12 +100,15 @@ static var norm_of(struct torch_model *b, const char *name, var x, int64_t width
     if (b->p->liger.rms_norm) {
         out = op_liger_norm(t, "liger norm", x, tape_var_numel(t, x) / width, w, b->p->cluster.gpu.sms, liger_norm_in_place(b->m));
     } else if (b->m->norm == NORM_RMS) {
-        out = rms_norm(b, name, x, width, w);
+        out = rms_norm(b, name, x, width, w, role);
     } else if (b->family->centred_by_hand) {
+        torch_splits_use(b, role, ADAPTER_NONE);
         out = centred_norm(b, name, x, width, w);
     } else if (b->family->layer_norm_1p) {
+        torch_splits_use(b, role, ADAPTER_NONE);
         out = layer_norm_1p(b, name, x, width, w, torch_read_param(b, role, true, width, false));
     } else {
+        torch_splits_use(b, role, ADAPTER_NONE);
         var x32 = torch_fp32_if_autocast(b, x);
         var bias = torch_read_param(b, role, true, width, false);
         out = op_layer_norm(t, name, x32, tape_var_numel(t, x) / width, w, bias);

@@ -13,6 +13,7 @@
 #include "model/program/tape_float8.h"
 #include "model/program/tape_packed.h"
 #include "model/program/tape_qat.h"
+#include "model/program/torch_split.h"
 
 /* ---- parameters ---- */
 
@@ -98,15 +99,15 @@ static void mark_partial(const struct torch_model *b, int tensor, var w)
 }
 
 /* Under autocast a bf16 copy of w: made once, and kept until autocast is left, where w trains; else made by each operation
- * (aten/src/ATen/autocast_mode.cpp, cached_cast: can_try_cache asks for requires_grad). */
+ * (aten/src/ATen/autocast_mode.cpp, cached_cast: can_try_cache asks for requires_grad).  A compiled graph has no cache: backward needs the copy. */
 static var cast_param(struct torch_model *b, var w)
 {
     bool trains = tape_wants_grad(b->t, w);
 
     if (!b->autocast)
         return w;
-    w = op_cast(b->t, w, DT_BF16);
-    if (trains && b->ncasts < (int)(sizeof b->casts / sizeof b->casts[0]))
+    w = op_cast_weight(b->t, w, DT_BF16);
+    if (trains && !b->t->compiled && b->ncasts < (int)(sizeof b->casts / sizeof b->casts[0]))
         b->casts[b->ncasts++] = tape_hold(b->t, w);
     return w;
 }
@@ -207,6 +208,7 @@ static var half_adapter(struct torch_model *b, const struct gemm_names *names, v
     int tensor = torch_piece_part(b->m, b->block, role, false, which);
 
     t->module = torch_piece_module(b->m, b->block, role, which);
+    torch_splits_use(b, role, which);
     var w = half_of(b, tensor, n * k, role, which);
     var in = torch_bf16_if_autocast(b, x);
     var y = op_linear(t, names, in, n, k, w, 0, true);
@@ -493,6 +495,7 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
         return float8_linear(b, names, x, n, k, role, tensor_at(b, b->block, own));
     /* Autocast's arguments are cast last to first: addmm(b, x, W), torch_linear(x, W, b). */
     bool conv1d = b->family->conv1d && role != ROLE_HEAD;
+    torch_splits_use(b, role, ADAPTER_NONE);
     var bias = conv1d ? 0 : torch_read_param(b, role, true, n, true);
     var w = torch_read_param(b, role, false, n * k, true);
     var in = torch_is_autotp(b) ? enter_column(b, x, role)

@@ -192,6 +192,7 @@ static int adapt(const struct row *r, struct plan *p)
     p->train.rank = 16;
     p->train.bridge = true;
     p->megatron.tp_comm_overlap = false;
+    strcpy(p->framework_version, "0.13");       /* NeMo 24.12 has Transformer Engine 1.13 */
     p->micro_batch *= p->seq / SQUAD;
     p->seq = SQUAD;
     return training_apply(&p->model, &p->train, r->model);

@@ -267,8 +267,16 @@ static void a_compiled_model_is_planned_so_said_or_refused(void **state)
     accepts(FSDP1 "  fsdp_use_orig_params: true\n" COMPILED("default") "  dynamo_use_regional_compilation: true\n", &p);
     assert_true(p.kernels == KERNELS_TORCH_COMPILE && p.dialect == DIALECT_TORCH_FSDP1);
     refuses(FSDP1 "  fsdp_use_orig_params: true\n" COMPILED("reduce-overhead") "  dynamo_use_regional_compilation: true\n", "CUDA graphs are modelled");
+    /* Under DistributedDataParallel: blocks one by one, or the whole model, whose loss is then in the graph. */
+    accepts("distributed_type: MULTI_GPU\n" COMPILED("default") "  dynamo_use_regional_compilation: true\n", &p);
+    assert_true(p.kernels == KERNELS_TORCH_COMPILE && p.strategy == STRAT_DDP && p.loss == LOSS_FP32);
+    accepts("distributed_type: MULTI_GPU\n" COMPILED("default"), &p);
+    assert_true(p.kernels == KERNELS_TORCH_COMPILE && p.loss == LOSS_COMPILED);
+    refuses("distributed_type: MULTI_GPU\n" COMPILED("reduce-overhead") "  dynamo_use_regional_compilation: true\n", "CUDA graphs are modelled");
     model_free(&gpt2);
     gpt2 = was;
+    assert_int_equal(import("distributed_type: MULTI_GPU\n" COMPILED("default"), &p, &n, 0), 0);       /* gpt2's blocks are not planned compiled */
+    assert_int_equal(p.kernels, KERNELS_TORCH_SDPA);
     assert_int_equal(import(FSDP1 "  fsdp_version: 2\n" COMPILED("max-autotune-no-cudagraphs"), &p, &n, 0), 0);
     assert_int_not_equal(p.kernels, KERNELS_TORCH_COMPILE);
     assert_non_null(strstr(n.text[n.n - 1], "dynamo_config: backend INDUCTOR: planned with kernels"));

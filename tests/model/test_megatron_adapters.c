@@ -222,11 +222,40 @@ static void a_recipes_adapters_are_read(void **state)
     plan_free(&of);
 }
 
+/* On Hopper, whose products read columns, Transformer Engine before 2.7 casts the gradients of frozen layers both ways: a byte more a number of qkv's and
+ * fc1's share of columns; of proj and fc2, whose gradients ranks gather, a pass that reads and writes all of them.  On Blackwell codes have no order. */
+static void before_2_7_gradients_of_frozen_layers_are_turned(void **state)
+{
+    enum { QKV = 8192 + 2 * 1024 };
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        int64_t bytes[2] = { 0, 0 }, turned[2] = { 0, 0 };
+        for (int old = 0; old < 2; old++) {
+            struct built x;
+            llama70b(&x, KERNELS_TE);
+            assert_int_equal(cluster_load(i ? "8xgb200" : "8xh100", &x.plan.cluster), 0);
+            x.plan.megatron.fp8_format = FP8_HYBRID;
+            x.plan.megatron.fp8_recipe = FP8_DELAYED;
+            strcpy(x.plan.framework_version, old ? "0.13" : "");
+            adapt(&x.plan, "linear_qkv");
+            build(&x);
+            kernels_named(&x, PIECE_BLOCK, PASS_BACKWARD, "cast", &bytes[old]);
+            is(kernels_named(&x, PIECE_BLOCK, PASS_BACKWARD, "transposed copy", &turned[old]), old && !i ? 2 : 0);
+            check_nothing_stays(&x, &x.plan);
+            finish(&x);
+        }
+        is(bytes[1] - bytes[0], i ? 0 : (int64_t)ALL * (QKV + 2 * F) / RANKS);
+        is(turned[1], i ? 0 : INT64_C(2) * 2 * ALL * H);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adapters_keep_what_they_read),
         cmocka_unit_test(nothing_stays_behind_a_step),
+        cmocka_unit_test(before_2_7_gradients_of_frozen_layers_are_turned),
         cmocka_unit_test(frozen_layers_have_one_product_in_backward),
         cmocka_unit_test(as_many_parameters_train_as_adapters_have),
         cmocka_unit_test(frozen_parameters_have_neither_gradients_nor_states),
