@@ -38,15 +38,11 @@ void schedules_reset(struct schedules *s)
     s->acts  = kept.acts;   s->cap_acts  = kept.cap_acts;
     s->units = kept.units;  s->cap_units = kept.cap_units;
     s->spans = kept.spans;  s->cap_spans = kept.cap_spans;
-    s->slices  = kept.slices;  s->cap_slices  = kept.cap_slices;
-    s->layouts = kept.layouts; s->cap_layouts = kept.cap_layouts;
+    s->slices = kept.slices; s->cap_slices = kept.cap_slices; s->layouts = kept.layouts; s->cap_layouts = kept.cap_layouts;
     s->coll_parts = kept.coll_parts; s->cap_coll_parts = kept.cap_coll_parts;
-    s->quants = kept.quants; s->cap_quants = kept.cap_quants;
-    s->narrows = kept.narrows; s->cap_narrows = kept.cap_narrows;
-    s->parts = kept.parts;  s->cap_parts = kept.cap_parts;
-    s->rings = kept.rings;  s->cap_rings = kept.cap_rings;
-    s->detailed = kept.detailed;
-    s->folds = kept.folds;
+    s->quants = kept.quants; s->cap_quants = kept.cap_quants; s->narrows = kept.narrows; s->cap_narrows = kept.cap_narrows;
+    s->parts = kept.parts; s->cap_parts = kept.cap_parts; s->rings = kept.rings; s->cap_rings = kept.cap_rings;
+    s->detailed = kept.detailed; s->folds = kept.folds;
 }
 
 static void *trimmed(void *array, int64_t n, int64_t *room, size_t size)
