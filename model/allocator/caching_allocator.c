@@ -1,5 +1,5 @@
-/* caching_allocator.c -- malloc, free, events and what happens when the device is full, as
- * CUDACachingAllocator.cpp does them.  Blocks and lists: caching_blocks.c. */
+/* caching_allocator.c -- malloc, free and events as CUDACachingAllocator.cpp does them.  What happens when the device is full:
+ * caching_release.c. */
 #include "model/allocator/caching_allocator.h"
 
 #include <assert.h>
@@ -9,7 +9,7 @@
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "base/room.h"
-#include "model/allocator/caching_allocator_internal.h"
+#include "model/allocator/caching_list.h"
 
 #define MiB ((int64_t)1 << 20)
 
@@ -20,7 +20,7 @@
 #define MIN_LARGE     (10 * MiB)
 #define ROUND_LARGE   (2 * MiB)
 
-_Static_assert(CACHING_STREAMS <= 32, "struct block's uses has a bit for each stream");
+_Static_assert(CACHING_STREAMS <= 32, "struct aside's uses has a bit for each stream");
 
 /* ---- making one ---- */
 
@@ -40,10 +40,39 @@ struct caching_allocator *caching_allocator_new(int64_t capacity, const struct c
     a->capacity = capacity;
     a->allowed = a->o.fraction < 1 ? (int64_t)(a->o.fraction * (double)capacity) : INT64_MAX;
     a->collects = a->allowed < INT64_MAX && a->o.garbage_collection_threshold > 0;
+    a->plain = !a->collects && !a->o.expandable_segments && a->o.max_split_size == INT64_MAX;
     a->next_addr = SMALL_SEGMENT;
     a->last_addr = CACHING_LAST_ADDR;
     a->unused = NO_BLOCK;
     return a;
+}
+
+static struct block_pool *new_pool(const struct caching_options *o, int stream, bool small)
+{
+    struct block_pool *p = malloc(sizeof *p);
+
+    if (!p)
+        abort();
+    memset(p->free.any, 0, sizeof p->free.any);
+    p->unmapped = o->expandable_segments ? room_new(1, sizeof *p->unmapped) : NULL;
+    p->least_rest = small || o->expandable_segments ? MIN_BLOCK : SMALL_SIZE + MIN_BLOCK;
+    p->most_cut = small || o->expandable_segments ? INT64_MAX : o->max_split_size;
+    p->stream = (uint8_t)stream;
+    p->small = small;
+    return p;
+}
+
+static void add_streams(struct caching_allocator *a, int n)
+{
+    for (; a->nstreams < n; a->nstreams++)
+        for (int small = 0; small < 2; small++)
+            a->pool[a->nstreams][small] = new_pool(&a->o, a->nstreams, small);
+}
+
+static void delete_pool(struct block_pool *p)
+{
+    free(p->unmapped);
+    free(p);
 }
 
 void caching_allocator_delete(struct caching_allocator *a)
@@ -52,7 +81,11 @@ void caching_allocator_delete(struct caching_allocator *a)
         return;
     for (int s = 0; s < CACHING_STREAMS; s++)
         free(a->queue[s].at);
+    for (int s = 0; s < a->nstreams; s++)
+        for (int small = 0; small < 2; small++)
+            delete_pool(a->pool[s][small]);
     free(a->blocks);
+    free(a->aside);
     free(a->ranges);
     free(a->segments);
     caching_follow_free(a->follow);
@@ -76,10 +109,8 @@ static int64_t round_size(const struct caching_options *o, int64_t bytes)
 {
     int64_t d = o->roundup_power2_divisions, power = MIN_BLOCK;
 
-    if (bytes < MIN_BLOCK)
-        return MIN_BLOCK;
     if (d <= 1 || bytes <= MIN_BLOCK * d)
-        return round_up(bytes, MIN_BLOCK);
+        return (bytes + MIN_BLOCK - 1) & -MIN_BLOCK;
     while (2 * power <= bytes)
         power *= 2;
     return power == bytes ? bytes : round_up(bytes, power / d);
@@ -92,68 +123,71 @@ static int64_t segment_size(const struct caching_options *o, int64_t size)
     return size < MIN_LARGE ? o->large_segment_size : round_up(size, ROUND_LARGE);
 }
 
-static bool should_split(const struct caching_allocator *a, const struct block *b, int64_t size)
+/* Does what is left of a free block become one of its own? */
+static inline bool should_split(const struct block *b, int64_t size)
 {
-    int64_t rest = b->size - size;
-
-    if (b->small || a->o.expandable_segments)
-        return rest >= MIN_BLOCK;
-    return size < a->o.max_split_size && rest > SMALL_SIZE;
+    return b->size - size >= b->pool->least_rest && size < b->pool->most_cut;
 }
 
 /* ---- freed blocks ---- */
 
-static void split_meter(struct caching_allocator *a, const struct block *b, int64_t bytes)
+static inline void split_meter(struct caching_allocator *a, const struct block *b, int64_t bytes)
 {
     if (b->range == NO_RANGE)           /* free pages of an expandable segment can be given back */
         caching_meter_add(&a->stats.inactive_split, bytes);
 }
 
-/* Free, and of the same kind: a block and its neighbour in a segment, which is in its list. */
-static bool joins(const struct caching_allocator *a, const struct block *b, int other)
+/* A block's neighbour in a segment, where it is free: in its list. */
+static inline bool is_listed(const struct caching_allocator *a, int neighbour)
 {
-    const struct block *o = other != NO_BLOCK ? &a->blocks[other] : NULL;
-
-    return o && !o->allocated && o->events == 0 && o->mapped == b->mapped;
+    return neighbour != NO_BLOCK && a->blocks[neighbour].listed && a->blocks[neighbour].mapped;
 }
 
-/* The block with its free neighbours becomes one. */
-static void join(struct caching_allocator *a, int i, bool with_prev, bool with_next)
+/* The block, which is in no list, becomes a part of its free neighbours, which become one: its bytes then. */
+static inline int join(struct caching_allocator *a, int i, bool with_prev, bool with_next)
 {
-    struct block *b = &a->blocks[i];
-    struct block_list *l = caching_list_of(a, b);
-    int prev = b->prev, next = b->next;
+    struct block *blocks = a->blocks, *b = &blocks[i];
+    struct block_list *l = caching_list_of(b);
+    int into = with_prev ? b->prev : b->next;
+    int64_t addr = with_prev ? blocks[into].addr : b->addr, size = blocks[into].size + b->size;
 
-    if (with_prev) {
-        const struct block *p = &a->blocks[prev];
-        caching_list_take(a, l, prev);
-        b->addr = p->addr;
-        b->size += p->size;
-        caching_block_link(a, i, p->prev, b->next);
-        caching_block_drop(a, prev);
-    }
-    if (with_next) {
-        const struct block *n = &a->blocks[next];
+    if (with_prev && with_next) {
+        int next = b->next;
+        size += blocks[next].size;
+        b->next = blocks[next].next;
         caching_list_take(a, l, next);
-        b->size += n->size;
-        caching_block_link(a, i, b->prev, n->next);
         caching_block_drop(a, next);
     }
+    caching_list_move(a, l, into, addr, size);
+    if (with_prev) {
+        blocks[into].next = b->next;
+        if (b->next != NO_BLOCK)
+            blocks[b->next].prev = into;
+    } else {
+        blocks[into].prev = b->prev;
+        if (b->prev != NO_BLOCK)
+            blocks[b->prev].next = into;
+    }
+    caching_block_drop(a, i);
+    return into;
 }
 
-/* No stream needs the block any more. */
-static void release(struct caching_allocator *a, int i)
+/* No stream needs the block any more.  What it joins was split. */
+static inline __attribute__((always_inline)) void release(struct caching_allocator *a, int i)
 {
-    struct block *b = &a->blocks[i];
+    const struct block *b = &a->blocks[i];
     int64_t size = b->size;
-    bool with_prev = joins(a, b, b->prev), with_next = joins(a, b, b->next);
+    bool with_prev = is_listed(a, b->prev), with_next = is_listed(a, b->next);
 
     a->stats.active.now -= size;
     a->stats.requested.now -= b->requested;
     if (with_prev || with_next)
-        join(a, i, with_prev, with_next);
-    caching_block_insert(a, i);
-    split_meter(a, b, (caching_block_split(b) ? b->size : 0) - (b->size - size));
+        i = join(a, i, with_prev, with_next);
+    else
+        caching_list_add(a, caching_list_of(b), i);
+    if (a->collects)
+        a->aside[i].inserted = a->lookups[a->blocks[i].pool->small];
+    split_meter(a, &a->blocks[i], caching_block_split(&a->blocks[i]) ? size : size - a->blocks[i].size);
 }
 
 static void record_event(struct caching_allocator *a, int stream, int block)
@@ -166,9 +200,12 @@ static void record_event(struct caching_allocator *a, int stream, int block)
     }
     q->at = caching_grown(q->at, q->first + q->n, &q->cap, sizeof *q->at);
     q->at[q->first + q->n++] = (struct pending){ ++q->recorded, block };
-    a->blocks[block].events++;
+    a->completes |= q->recorded <= q->completed;
+    a->aside[block].events++;
     a->npending++;
 }
+
+static void release_apart(struct caching_allocator *a, int i) { release(a, i); }
 
 static void pop_event(struct caching_allocator *a, struct pending_queue *q)
 {
@@ -177,13 +214,14 @@ static void pop_event(struct caching_allocator *a, struct pending_queue *q)
     if (--q->n == 0)
         q->first = 0;
     a->npending--;
-    if (--a->blocks[block].events == 0)
-        release(a, block);
+    if (--a->aside[block].events == 0)
+        release_apart(a, block);
 }
 
 /* Of each stream, up to the first event that has not completed. */
 static void process_events(struct caching_allocator *a)
 {
+    a->completes = false;
     for (int s = 0; s < a->nstreams; s++) {
         struct pending_queue *q = &a->queue[s];
         while (q->n > 0 && q->at[q->first].event <= q->completed)
@@ -191,142 +229,11 @@ static void process_events(struct caching_allocator *a)
     }
 }
 
-static void synchronize_events(struct caching_allocator *a)
+void caching_synchronize(struct caching_allocator *a)
 {
     for (int s = 0; s < a->nstreams; s++)
         caching_allocator_complete(a, s);
     process_events(a);
-}
-
-/* ---- giving back to the device ---- */
-
-static void release_segment(struct caching_allocator *a, int block)
-{
-    caching_block_remove(a, block);
-    caching_give(a, a->blocks[block].size);
-    a->stats.segments--;
-    caching_block_drop(a, block);
-}
-
-static bool is_segment(const struct block *b) { return b->range == NO_RANGE && !caching_block_split(b); }
-
-static void release_list(struct caching_allocator *a, struct block_list *l)
-{
-    int nexpandable = 0, kept = 0, n = l->n;
-    int32_t *expandable = room_new((size_t)n, sizeof *expandable);
-    int32_t *all = room_new((size_t)n, sizeof *all);
-
-    for (int i = 0, at = caching_list_first(l); i < n; i++, at = caching_list_next(a, l, at))
-        all[i] = at;
-    for (int i = 0; i < n; i++) {
-        const struct block *b = &a->blocks[all[i]];
-        if (is_segment(b))
-            release_segment(a, all[i]);
-        else if (b->range != NO_RANGE)
-            expandable[nexpandable++] = all[i];
-        else
-            kept++;
-    }
-    assert(l->n == nexpandable + kept);
-    for (int i = 0; i < nexpandable; i++)
-        caching_unmap(a, expandable[i]);
-    free(all);
-    free(expandable);
-}
-
-void caching_allocator_empty_cache(struct caching_allocator *a)
-{
-    synchronize_events(a);
-    for (int small = 0; small < 2; small++)
-        for (int s = 0; s < a->nstreams; s++)
-            if (!(a->kept >> s & 1))
-                release_list(a, &a->pool[s].free[small]);
-}
-
-void caching_allocator_keep(struct caching_allocator *a, int stream)
-{
-    assert(stream >= 0 && stream < CACHING_STREAMS);
-    a->kept |= 1u << stream;
-}
-
-/* With max_split_size: enough oversize blocks of the stream for this request, the largest first; none of an expandable segment
- * (release_available_cached_blocks()). */
-static bool release_available(struct caching_allocator *a, int stream, bool small, int64_t size)
-{
-    struct block_list *l = &a->pool[stream].free[small];
-    int64_t key = size > a->o.max_split_size ? size : a->o.max_split_size, released = 0;
-
-    if (a->o.max_split_size == INT64_MAX || a->o.expandable_segments || a->kept >> stream & 1)
-        return false;
-    int b = caching_list_least(a, l, key);
-    if (b != NO_BLOCK) {
-        release_segment(a, b);
-        return true;
-    }
-    while (released < key && (b = caching_list_last(a, l)) != NO_BLOCK && a->blocks[b].size >= a->o.max_split_size) {
-        released += a->blocks[b].size;
-        release_segment(a, b);
-    }
-    return released >= key;
-}
-
-/* ---- garbage collection ---- */
-
-
-/* Unsplit free blocks of the large pool: how many, and in how many requests they were not used. */
-struct ages { int64_t total; int n; };
-
-static int64_t age(const struct caching_allocator *a, int block) { return a->lookups[0] - a->blocks[block].inserted; }
-
-static struct ages ages(const struct caching_allocator *a)
-{
-    struct ages sum = { 0 };
-
-    for (int s = 0; s < a->nstreams; s++) {
-        if (a->kept >> s & 1)
-            continue;
-        const struct block_list *l = &a->pool[s].free[0];
-        for (int b = caching_list_first(l); b != NO_BLOCK; b = caching_list_next(a, l, b))
-            if (is_segment(&a->blocks[b])) {
-                sum.total += age(a, b);
-                sum.n++;
-            }
-    }
-    return sum;
-}
-
-/* Releases what is at least as old as `oldest`; the bytes. */
-static int64_t collect_older(struct caching_allocator *a, double oldest, struct ages *left)
-{
-    int64_t bytes = 0;
-
-    for (int s = 0; s < a->nstreams; s++) {
-        struct block_list *l = &a->pool[s].free[0];
-        for (int b = a->kept >> s & 1 ? NO_BLOCK : caching_list_first(l), next; b != NO_BLOCK; b = next) {
-            next = caching_list_next(a, l, b);
-            if (!is_segment(&a->blocks[b]) || (double)age(a, b) < oldest)
-                continue;
-            bytes += a->blocks[b].size;
-            left->total -= age(a, b);
-            left->n--;
-            release_segment(a, b);
-        }
-    }
-    return bytes;
-}
-
-static void collect(struct caching_allocator *a)
-{
-    int64_t threshold = (int64_t)(a->o.garbage_collection_threshold * (double)a->allowed);
-    int64_t target = a->stats.reserved.now - threshold, reclaimed = 0;
-    struct ages left = ages(a);
-
-    while (reclaimed < target && left.n > 0) {
-        int64_t bytes = collect_older(a, (double)left.total / left.n, &left);
-        if (bytes == 0)
-            break;
-        reclaimed += bytes;
-    }
 }
 
 /* ---- malloc ---- */
@@ -347,13 +254,11 @@ static int least_growable(const struct caching_allocator *a, const struct block_
     return block;
 }
 
-/* The smallest free block that fits, or NO_BLOCK. */
-static inline int find_free(struct caching_allocator *a, const struct block_list *l, bool small, int64_t size)
+/* What options other than torch's own change: of the smallest free block that fits, the one that is taken, or NO_BLOCK. */
+static int find_by_options(struct caching_allocator *a, const struct block_list *l, int i, int64_t size)
 {
-    int i = caching_list_least(a, l, size);
-
     if (a->collects)
-        a->lookups[small]++;
+        a->lookups[size <= SMALL_SIZE]++;
     if (i == NO_BLOCK)
         return NO_BLOCK;
     if (a->o.expandable_segments)
@@ -361,7 +266,17 @@ static inline int find_free(struct caching_allocator *a, const struct block_list
     const struct block *b = &a->blocks[i];
     if (size < a->o.max_split_size ? b->size >= a->o.max_split_size : b->size >= size + a->o.max_non_split_rounding)
         return NO_BLOCK;
-    if (a->follow && b->after != NO_BLOCK && a->blocks[b->after].size == b->size)
+    return i;
+}
+
+/* The smallest free block that fits, or NO_BLOCK. */
+static inline int find_free(struct caching_allocator *a, const struct block_list *l, int64_t size)
+{
+    int i = caching_list_least(a, l, size);
+
+    if (!a->plain)
+        i = find_by_options(a, l, i, size);
+    if (a->follow && i != NO_BLOCK && a->blocks[i].after != NO_BLOCK && a->blocks[a->blocks[i].after].size == a->blocks[i].size)
         caching_follow_ties(a, i);
     return i;
 }
@@ -389,7 +304,7 @@ static int new_block(struct caching_allocator *a, int stream, bool small, int64_
     if (mapped > a->last_addr - a->next_addr || !caching_take(a, bytes))
         return NO_BLOCK;
     a->stats.segments++;
-    int b = caching_block_new(a, stream, small, address_of(a, mapped), bytes);
+    int b = caching_block_new(a, a->pool[stream][small], address_of(a, mapped), bytes);
     a->segments = caching_grown(a->segments, a->nsegments, &a->cap_segments, sizeof *a->segments);
     a->segments[a->nsegments] = (struct segment){ a->blocks[b].addr, bytes, (uint8_t)stream, small };
     a->blocks[b].segment = a->nsegments++;
@@ -399,9 +314,9 @@ static int new_block(struct caching_allocator *a, int stream, bool small, int64_
 static int new_block_or_retry(struct caching_allocator *a, int stream, bool small, int64_t size)
 {
     if (a->collects)
-        collect(a);
+        caching_collect(a);
     int b = new_block(a, stream, small, size);
-    if (b == NO_BLOCK && release_available(a, stream, small, size))
+    if (b == NO_BLOCK && caching_release_available(a, stream, small, size))
         b = new_block(a, stream, small, size);
     if (b != NO_BLOCK)
         return b;
@@ -410,149 +325,187 @@ static int new_block_or_retry(struct caching_allocator *a, int stream, bool smal
     return new_block(a, stream, small, size);
 }
 
-/* Hands out the first `size` bytes of a block, or all of it.  NULL: it is in no list, else in this one. */
-static int take_of(struct caching_allocator *a, int i, int64_t size, struct block_list *l)
+/* The first `size` bytes of a free block of a list, or all of it. */
+static inline int take_listed(struct caching_allocator *a, struct block_list *l, int i, int64_t size)
+{
+    struct block *b = &a->blocks[i];
+    bool split = caching_block_split(b);
+
+    if (!should_split(b, size)) {
+        caching_list_take(a, l, i);
+        if (split)
+            split_meter(a, b, -b->size);
+        return i;
+    }
+    int first = caching_block_cut(a, i, size);
+    b = &a->blocks[i];
+    caching_list_move(a, l, i, b->addr + size, b->size - size);
+    if (a->collects)
+        a->aside[i].inserted = a->lookups[b->pool->small];
+    split_meter(a, b, split ? -size : b->size);
+    return first;
+}
+
+/* The same of one that is in none. */
+static int take_new(struct caching_allocator *a, int i, int64_t size)
 {
     bool split = caching_block_split(&a->blocks[i]);
 
-    if (!should_split(a, &a->blocks[i], size)) {
-        if (l)
-            caching_list_take(a, l, i);
+    if (!should_split(&a->blocks[i], size)) {
         if (split)
             split_meter(a, &a->blocks[i], -a->blocks[i].size);
         return i;
     }
-    int first = caching_block_new(a, a->blocks[i].stream, a->blocks[i].small, a->blocks[i].addr, size);
+    int first = caching_block_cut(a, i, size);
     struct block *rest = &a->blocks[i];
-    a->blocks[first].range = rest->range;
-    a->blocks[first].segment = rest->segment;
-    caching_block_link(a, first, rest->prev, i);
-    if (l) {
-        caching_list_cut(a, l, i, size);
-        rest->inserted = a->lookups[rest->small];
-    } else {
-        rest->addr += size;
-        rest->size -= size;
-        caching_block_insert(a, i);
-    }
+    rest->addr += size;
+    rest->size -= size;
+    caching_block_insert(a, i);
     split_meter(a, rest, split ? -size : rest->size);
     return first;
 }
 
-static int allocate(struct caching_allocator *a, int64_t bytes, int stream)
+static inline void hand_out(struct caching_allocator *a, int b, int64_t bytes)
 {
-    int64_t size = round_size(&a->o, bytes);
-    bool small = size <= SMALL_SIZE;
-    struct caching_stats *s = &a->stats;
+    struct block *of = &a->blocks[b];
 
-    assert(bytes > 0 && stream >= 0 && stream < CACHING_STREAMS);
-    if (stream >= a->nstreams)
-        a->nstreams = stream + 1;
-    if (a->npending > 0)
-        process_events(a);
+    of->allocated = true;
+    of->requested = bytes;
+    caching_meter_add(&a->stats.allocated, of->size);
+    caching_meter_add(&a->stats.active, of->size);
+    caching_meter_add(&a->stats.requested, bytes);
+}
+
+/* No free block fits. */
+static int allocate_new(struct caching_allocator *a, int64_t bytes, int64_t size, int stream, bool small)
+{
+    struct caching_stats *s = &a->stats;
     int64_t peak = s->reserved.peak;
-    struct block_list *l = &a->pool[stream].free[small];
-    int b = find_free(a, l, small, size);
-    if (b == NO_BLOCK) {
-        l = NULL;
-        b = new_block_or_retry(a, stream, small, size);
-    }
+    int b = new_block_or_retry(a, stream, small, size);
+
     if (b == NO_BLOCK) {
         s->ooms++;
         return -1;
     }
-    b = take_of(a, b, size, l);
-    a->blocks[b].allocated = true;
-    a->blocks[b].requested = bytes;
-    caching_meter_add(&s->allocated, a->blocks[b].size);
-    caching_meter_add(&s->active, a->blocks[b].size);
-    caching_meter_add(&s->requested, bytes);
+    b = take_new(a, b, size);
+    hand_out(a, b, bytes);
     if (s->reserved.peak > peak)
         s->idle_at_peak = s->reserved.now - s->active.now;
     return b;
 }
 
-int caching_allocator_malloc(struct caching_allocator *a, int64_t bytes, int stream)
-{
-    int b = allocate(a, bytes, stream);
-
-    if (a->follow && b >= 0)
-        caching_follow_request(a, b);
-    return b;
-}
-
-static void give_back(struct caching_allocator *a, int block)
-{
-    struct block *b = &a->blocks[block];
-    uint32_t uses = b->uses;
-
-    assert(b->allocated);
-    b->allocated = false;
-    b->uses = 0;
-    a->stats.allocated.now -= b->size;
-    for (int s = 0; uses >> s; s++)
-        if (uses >> s & 1)
-            record_event(a, s, block);
-    if (b->events == 0)
-        release(a, block);
-}
-
-void caching_allocator_free(struct caching_allocator *a, int block)
-{
-    if (a->follow)
-        caching_follow_release(a, block);
-    give_back(a, block);
-}
-
-/* What malloc and free leave of it: peaks. */
-static void pass_by(struct caching_allocator *a, const struct block *b, int64_t size, int64_t bytes)
-{
-    bool split = caching_block_split(b), cut = should_split(a, b, size);
-    int64_t taken = cut ? size : b->size, rest = b->size - taken;
-    const int64_t more[] = { taken, taken, bytes, b->range == NO_RANGE ? split ? -taken : rest : 0 };
-    struct caching_stats *s = &a->stats;
-    struct caching_meter *const meters[] = { &s->allocated, &s->active, &s->requested, &s->inactive_split };
-
-    for (int i = 0; i < 4; i++)
-        if (meters[i]->now + more[i] > meters[i]->peak)
-            meters[i]->peak = meters[i]->now + more[i];
-}
-
-int caching_allocator_touch(struct caching_allocator *a, int64_t bytes, int stream)
+/* The stream's pools are there. */
+static inline int allocate(struct caching_allocator *a, struct block_pool *const *pools, int64_t bytes, int stream)
 {
     int64_t size = round_size(&a->o, bytes);
     bool small = size <= SMALL_SIZE;
 
-    if (a->npending > 0)
+    assert(bytes > 0);
+    if (a->completes)
         process_events(a);
-    int b = a->collects || stream >= a->nstreams ? NO_BLOCK : find_free(a, &a->pool[stream].free[small], small, size);
-    if (b != NO_BLOCK) {
-        pass_by(a, &a->blocks[b], size, bytes);
-    } else {
-        b = allocate(a, bytes, stream);
-        if (b >= 0)
-            give_back(a, b);
-    }
-    if (a->follow && b >= 0)
-        caching_follow_request(a, NO_BLOCK);
-    return b < 0 ? -1 : 0;
+    struct block_list *l = &pools[small]->free;
+    int b = find_free(a, l, size);
+    if (b == NO_BLOCK)
+        return allocate_new(a, bytes, size, stream, small);
+    b = take_listed(a, l, b, size);
+    hand_out(a, b, bytes);
+    return b;
 }
 
+/* The block was used on other streams: it is free when what they were given until now is done. */
+static void record_events(struct caching_allocator *a, int block)
+{
+    uint32_t uses = a->aside[block].uses;
+
+    a->aside[block].uses = 0;
+    a->blocks[block].used = false;
+    for (int s = 0; uses >> s; s++)
+        if (uses >> s & 1)
+            record_event(a, s, block);
+}
+
+static inline void give_back(struct caching_allocator *a, int block)
+{
+    struct block *b = &a->blocks[block];
+
+    assert(b->allocated);
+    b->allocated = false;
+    a->stats.allocated.now -= b->size;
+    if (b->used)
+        record_events(a, block);
+    else
+        release(a, block);
+}
+
+static inline void see_peak(struct caching_meter *m, int64_t more)
+{
+    if (m->now + more > m->peak)
+        m->peak = m->now + more;
+}
+
+/* What malloc and free leave of it: peaks. */
+static inline void pass_by(struct caching_allocator *a, const struct block *b, int64_t size, int64_t bytes)
+{
+    int64_t taken = should_split(b, size) ? size : b->size;
+
+    see_peak(&a->stats.allocated, taken);
+    see_peak(&a->stats.active, taken);
+    see_peak(&a->stats.requested, bytes);
+    if (b->range == NO_RANGE && !caching_block_split(b))
+        see_peak(&a->stats.inactive_split, b->size - taken);
+}
+
+/* false where it must be done for real: it finds no block, or would be counted. */
+static inline bool touch(struct caching_allocator *a, struct block_pool *const *pools, int64_t bytes)
+{
+    int64_t size = round_size(&a->o, bytes);
+
+    if (a->completes)
+        process_events(a);
+    int b = a->collects ? NO_BLOCK : find_free(a, &pools[size <= SMALL_SIZE]->free, size);
+    if (b != NO_BLOCK)
+        pass_by(a, &a->blocks[b], size, bytes);
+    return b != NO_BLOCK;
+}
+
+static void take_back(struct caching_allocator *a, int block)
+{
+    a->blocks[block].allocated = false;
+    a->stats.allocated.now -= a->blocks[block].size;
+    release_apart(a, block);
+}
+
+/* All that is asked of an allocator comes here (caching_calls.c), and what is short is inline: most of a walk's time goes by in it. */
 int caching_allocator_serve(struct caching_allocator *a, const struct caching_step *steps, int n, int stream, int *block, uint64_t *trail)
 {
-    for (int i = 0; i < n; i++) {
-        const struct caching_step *s = &steps[i];
+    assert(stream >= 0 && stream < CACHING_STREAMS);
+    if (stream >= a->nstreams)
+        add_streams(a, stream + 1);
+    struct block_pool *const *pools = a->pool[stream];
+
+    for (const struct caching_step *s = steps; s < steps + n; s++) {
+        int b = NO_BLOCK;
         if (s->what == CACHING_FREE) {
-            caching_allocator_free(a, block[s->at]);
-        } else if (s->what == CACHING_TOUCH) {
-            if (caching_allocator_touch(a, s->bytes, stream) < 0)
-                return i;
-        } else {
-            if ((block[s->at] = caching_allocator_malloc(a, s->bytes, stream)) < 0)
-                return i;
-            if (trail)
-                *trail = hash_mix(*trail, (uint64_t)a->blocks[block[s->at]].addr);
+            b = block[s->at];
+            if (a->follow)
+                caching_follow_release(a, b);
+            give_back(a, b);
+            continue;
         }
+        bool touches = s->what == CACHING_TOUCH;
+        if (!touches || !touch(a, pools, s->bytes)) {
+            b = allocate(a, pools, s->bytes, stream);
+            if (!touches)
+                block[s->at] = b;
+            if (b < 0)
+                return (int)(s - steps);
+            if (touches)
+                take_back(a, b);
+        }
+        if (a->follow)
+            caching_follow_request(a, touches ? NO_BLOCK : b);
+        if (trail && !touches)
+            *trail = hash_mix(*trail, (uint64_t)a->blocks[b].addr);
     }
     return n;
 }
@@ -561,63 +514,25 @@ void caching_allocator_record_stream(struct caching_allocator *a, int block, int
 {
     assert(stream >= 0 && stream < CACHING_STREAMS && a->blocks[block].allocated);
     if (stream >= a->nstreams)
-        a->nstreams = stream + 1;
-    if (stream != a->blocks[block].stream)
-        a->blocks[block].uses |= 1u << stream;
+        add_streams(a, stream + 1);
+    if (stream == a->blocks[block].pool->stream)
+        return;
+    a->blocks[block].used = true;
+    a->aside[block].uses |= 1u << stream;
 }
 
 void caching_allocator_complete(struct caching_allocator *a, int stream)
 {
-    a->queue[stream].completed = a->queue[stream].recorded;
+    caching_allocator_complete_until(a, stream, a->queue[stream].recorded);
 }
 
 void caching_allocator_complete_until(struct caching_allocator *a, int stream, int64_t event)
 {
-    if (event > a->queue[stream].completed)
+    if (event > a->queue[stream].completed) {
         a->queue[stream].completed = event;
+        a->completes = true;
+    }
 }
 
 int64_t caching_allocator_events(const struct caching_allocator *a, int stream) { return a->queue[stream].recorded; }
 int64_t caching_allocator_completed(const struct caching_allocator *a, int stream) { return a->queue[stream].completed; }
-
-/* ---- invariants ---- */
-
-static bool list_is_sound(const struct caching_allocator *a, const struct block_list *l, bool mapped)
-{
-    const struct block *before = NULL;
-    int n = 0;
-
-    for (int i = caching_list_first(l); i != NO_BLOCK; i = caching_list_next(a, l, i), n++) {
-        const struct block *b = &a->blocks[i];
-        if (b->allocated || b->events || b->mapped != mapped)
-            return false;
-        if (before && (mapped && before->size != b->size ? before->size > b->size : before->addr >= b->addr))
-            return false;
-        before = b;
-    }
-    return n == l->n;
-}
-
-bool caching_allocator_check(const struct caching_allocator *a)
-{
-    int64_t mapped = 0, allocated = 0, active = 0, split = 0;
-
-    for (int i = 0; i < a->nblocks; i++) {
-        const struct block *b = &a->blocks[i];
-        if (b->size == 0)
-            continue;                   /* unused */
-        if (b->next != NO_BLOCK && (a->blocks[b->next].prev != i || a->blocks[b->next].addr != b->addr + b->size))
-            return false;
-        mapped += b->mapped ? b->size : 0;
-        allocated += b->allocated ? b->size : 0;
-        active += b->allocated || b->events ? b->size : 0;
-        split += !b->allocated && !b->events && b->range == NO_RANGE && caching_block_split(b) ? b->size : 0;
-    }
-    for (int s = 0; s < CACHING_STREAMS; s++)
-        for (int small = 0; small < 2; small++)
-            if (!list_is_sound(a, &a->pool[s].free[small], true) ||
-                !list_is_sound(a, &a->pool[s].unmapped[small], false))
-                return false;
-    return mapped == a->stats.reserved.now && allocated == a->stats.allocated.now &&
-           active == a->stats.active.now && split == a->stats.inactive_split.now;
-}

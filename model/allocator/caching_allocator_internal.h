@@ -14,32 +14,44 @@ enum { NO_BLOCK = -1, NO_RANGE = -1, NO_SEGMENT = -1 };
 
 struct block {
     int64_t  addr, size, requested;
-    int64_t  inserted;                  /* the pool's `lookups` when it became free */
+    struct block_pool *pool;
     int32_t  prev, next;                /* neighbours; `next` links unused blocks */
     int32_t  before, after;             /* in that class */
     int32_t  range;                     /* of an expandable segment, or NO_RANGE */
-    int32_t  events;                    /* recorded and not seen completed */
-    uint32_t uses;                      /* bit s: record_stream() named stream s */
+    int32_t  segment;                   /* NO_SEGMENT in an expandable one */
     uint16_t class;                     /* in the list that it is in */
-    uint8_t  stream;
-    bool     small, allocated, mapped;
+    bool     allocated, mapped;
+    bool     listed;                    /* in a list of its pool: not allocated, and no event pending */
+    bool     used;                      /* on another stream: some bit of `uses` */
     bool     moved;                     /* caching_follow.c, and so is twin */
-    int32_t  segment, twin;             /* segment: NO_SEGMENT in an expandable one */
+};
+
+_Static_assert(sizeof(struct block) == 64, "a block is a line of the cache");
+
+/* What few requests ask of a block. */
+struct aside {
+    uint32_t uses;                      /* bit s: record_stream() named stream s */
+    int32_t  events;                    /* recorded and not seen completed; both are 0 of an unused block */
     int32_t  number;                    /* in the state that was last written (caching_state.c) */
+    int32_t  twin;
+    int64_t  inserted;                  /* where garbage is collected: the pool's `lookups` when it became free */
 };
 
 /* Classes of sizes: those of a multiple of 512 bytes from 2^k on, up to 2^(k+1), in so many parts. */
 enum { CACHING_PARTS = 8, CACHING_CLASSES = 448 };
 
-/* Sorted by size, then address (free blocks), or by address alone (unmapped ones, all in class 0).  Zeros: empty. */
+/* Sorted by size, then address (free blocks), or by address alone (unmapped ones, all in class 0).  Empty: any[] is 0. */
 struct block_list {
     uint64_t any[CACHING_CLASSES / 64];         /* bit c: class c has blocks, and then it has these: */
-    int32_t  first[CACHING_CLASSES];
-    int32_t  latest[CACHING_CLASSES];           /* where something was added last, or beside it */
-    int32_t  n;
+    struct { int32_t first, latest; } of[CACHING_CLASSES];      /* latest: where something was added last, or beside it */
 };
 
-struct block_pool { struct block_list free[2], unmapped[2]; };      /* of a stream; [1]: small */
+struct block_pool {
+    struct block_list free, *unmapped;  /* unmapped: of expandable segments, else NULL */
+    int64_t least_rest, most_cut;       /* a block is cut for less than most_cut, and where so much is left of it */
+    uint8_t stream;
+    bool    small;
+};
 
 /* Address space of an expandable segment. */
 struct range { int64_t addr, size, page; };
@@ -50,7 +62,25 @@ struct segment { int64_t addr, size; uint8_t stream; bool small; };
 struct pending { int64_t event; int32_t block; };
 struct pending_queue { struct pending *at; int first, n, cap; int64_t recorded, completed; };
 
-struct caching_follow;                  /* caching_follow.c */
+/* Where a request's block is. */
+struct caching_place { int64_t addr, size; int32_t segment; };
+
+/* Of caching_follow.c, which says what it is. */
+struct caching_follow {
+    bool unknown;                       /* no answer is to be expected any more */
+    bool second;                        /* the requests are compared */
+    struct caching_place *of; int64_t n, room;  /* each request's block */
+    struct tie *ties; int64_t nties, cap_ties;
+    struct other *others; int64_t nothers, cap_others;
+    int64_t at, last;                   /* requests so far the second time; those up to the last that asked the device */
+    int64_t moved;
+    struct caching_place *held; int nheld;      /* the caller's blocks before the first time */
+    int64_t allocated, device_allocs, device_frees;
+    /* The second time: of each segment its twin of the first time, and the other way round; blocks of it that are handed out, and of the
+     * twin's then. */
+    int32_t *twin, *twin_of, *live, *lived;
+    int64_t patience;                   /* the ties are not gone through before this request */
+};
 
 struct caching_allocator {
     struct caching_options o;
@@ -61,32 +91,37 @@ struct caching_allocator {
     int64_t lookups[2];                 /* requests of a pool, where garbage is collected */
     int     nstreams;                   /* 1 + the highest stream seen */
     int     npending;                   /* events in all queues */
+    bool    completes;                  /* some may be done that were not when these were looked at last */
     bool    collects;                   /* garbage */
+    bool    plain;                      /* options are those of torch by default, as far as a free block's choice goes */
     uint32_t kept;                      /* bit s: nothing of stream s is given back */
     struct block *blocks; int nblocks, cap_blocks; int32_t unused;
+    struct aside *aside; int cap_aside; /* of each block */
     struct range *ranges; int nranges, cap_ranges;
     struct segment *segments; int nsegments, cap_segments;
-    struct block_pool    pool[CACHING_STREAMS];
+    struct block_pool   *pool[CACHING_STREAMS][2];      /* [1]: small; NULL from nstreams on */
     struct pending_queue queue[CACHING_STREAMS];
     struct caching_follow *follow;      /* NULL: nobody asked */
 };
 
-/* ---- caching_list.c ---- */
+/* ---- caching_allocator.c ---- */
 
-/* Each returns a block, or NO_BLOCK: the first one; the first of at least `size` > 0 bytes; the one behind another one; the last one. */
-int  caching_list_first(const struct block_list *l);
-int  caching_list_least(const struct caching_allocator *a, const struct block_list *l, int64_t size);
-int  caching_list_next(const struct caching_allocator *a, const struct block_list *l, int block);
-int  caching_list_last(const struct caching_allocator *a, const struct block_list *l);
-void caching_list_add(struct caching_allocator *a, struct block_list *l, int block);
-void caching_list_take(struct caching_allocator *a, struct block_list *l, int block);
-/* A block of the list becomes its last bytes but `size`. */
-void caching_list_cut(struct caching_allocator *a, struct block_list *l, int block, int64_t size);
+/* The host waits for all streams. */
+void caching_synchronize(struct caching_allocator *a);
+
+/* ---- caching_release.c ---- */
+
+/* With max_split_size: enough oversize blocks of the stream for this request go back. */
+bool caching_release_available(struct caching_allocator *a, int stream, bool small, int64_t size);
+/* Garbage collection. */
+void caching_collect(struct caching_allocator *a);
 
 /* ---- caching_blocks.c ---- */
 
 /* Room for one more element of an array of n. */
 void *caching_grown(void *array, int n, int *cap, unsigned long size);
+/* One block more. */
+int caching_block_more(struct caching_allocator *a);
 /* Merges `other`, free and in its list, into its neighbour `into`, which is in none: the bytes added, 0 where
  * they cannot be one block. */
 int64_t caching_block_merge(struct caching_allocator *a, int into, int other);
@@ -105,18 +140,38 @@ static inline void caching_meter_add(struct caching_meter *m, int64_t bytes)
 
 static inline bool caching_block_split(const struct block *b) { return b->prev != NO_BLOCK || b->next != NO_BLOCK; }
 
-static inline int caching_block_new(struct caching_allocator *a, int stream, bool small, int64_t addr, int64_t size)
+/* The number of a block that is not in use, of which nothing is set. */
+static inline int caching_block_unused(struct caching_allocator *a)
 {
     int i = a->unused;
 
-    if (i != NO_BLOCK) {
-        a->unused = a->blocks[i].next;
-    } else {
-        a->blocks = caching_grown(a->blocks, a->nblocks, &a->cap_blocks, sizeof *a->blocks);
-        i = a->nblocks++;
-    }
+    if (i == NO_BLOCK)
+        return caching_block_more(a);
+    a->unused = a->blocks[i].next;
+    return i;
+}
+
+static inline int caching_block_new(struct caching_allocator *a, struct block_pool *pool, int64_t addr, int64_t size)
+{
+    int i = caching_block_unused(a);
+
     a->blocks[i] = (struct block){ .addr = addr, .size = size, .prev = NO_BLOCK, .next = NO_BLOCK,
-                                   .range = NO_RANGE, .segment = NO_SEGMENT, .stream = (uint8_t)stream, .small = small, .mapped = true };
+                                   .range = NO_RANGE, .segment = NO_SEGMENT, .pool = pool, .mapped = true };
+    return i;
+}
+
+/* A block for the first `size` bytes of another one, linked before it, which still has them. */
+static inline int caching_block_cut(struct caching_allocator *a, int block, int64_t size)
+{
+    int i = caching_block_unused(a);
+    struct block *b = &a->blocks[i], *rest = &a->blocks[block];
+    *b = *rest;
+    b->size = size;
+    b->listed = false;
+    b->next = block;
+    rest->prev = i;
+    if (b->prev != NO_BLOCK)
+        a->blocks[b->prev].next = i;
     return i;
 }
 
@@ -138,32 +193,40 @@ static inline void caching_block_link(struct caching_allocator *a, int block, in
         a->blocks[next].prev = block;
 }
 
-static inline struct block_list *caching_list_of(struct caching_allocator *a, const struct block *b)
-{
-    struct block_pool *p = &a->pool[b->stream];
-
-    return b->mapped ? &p->free[b->small] : &p->unmapped[b->small];
-}
-
-/* Into and out of the list of its pool that its state says. */
-static inline void caching_block_insert(struct caching_allocator *a, int block)
-{
-    struct block *b = &a->blocks[block];
-
-    caching_list_add(a, caching_list_of(a, b), block);
-    b->inserted = a->lookups[b->small];
-}
-
-static inline void caching_block_remove(struct caching_allocator *a, int block) { caching_list_take(a, caching_list_of(a, &a->blocks[block]), block); }
+static inline struct block_list *caching_list_of(const struct block *b) { return b->mapped ? &b->pool->free : b->pool->unmapped; }
 
 /* ---- caching_follow.c ---- */
 
 /* A request is served by this free block, and the one after it is as large.  It got this block; NO_BLOCK: one that it gave back at once.  A
- * block is freed. */
+ * block is freed, the second time. */
 void caching_follow_ties(struct caching_allocator *a, int block);
-void caching_follow_request(struct caching_allocator *a, int block);
-void caching_follow_release(struct caching_allocator *a, int block);
+void caching_follow_other(struct caching_allocator *a, int block);
+void caching_follow_taken_back(struct caching_allocator *a, int block);
 void caching_follow_free(struct caching_follow *f);         /* accepts NULL */
+
+static inline struct caching_place caching_place_of(const struct caching_allocator *a, int block)
+{
+    const struct block *b = &a->blocks[block];
+
+    return (struct caching_place){ b->addr, b->size, b->segment };
+}
+
+/* The first time, and where the device was asked for nothing: no more than where the block is. */
+static inline void caching_follow_request(struct caching_allocator *a, int block)
+{
+    struct caching_follow *f = a->follow;
+
+    if (!f->second && f->n < f->room && a->stats.device_allocs == f->device_allocs)
+        f->of[f->n++] = block == NO_BLOCK ? (struct caching_place){ 0, 0, NO_SEGMENT } : caching_place_of(a, block);
+    else
+        caching_follow_other(a, block);
+}
+
+static inline void caching_follow_release(struct caching_allocator *a, int block)
+{
+    if (a->follow->second)
+        caching_follow_taken_back(a, block);
+}
 
 /* ---- caching_expandable.c ---- */
 

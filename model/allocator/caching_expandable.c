@@ -3,13 +3,13 @@
 #include <assert.h>
 
 #include "base/dtype.h"
-#include "model/allocator/caching_allocator_internal.h"
+#include "model/allocator/caching_list.h"
 
 enum { SMALL_PAGE = 2 << 20 };
 
 static bool is_free(const struct caching_allocator *a, int block)
 {
-    return block != NO_BLOCK && !a->blocks[block].allocated && a->blocks[block].events == 0;
+    return block != NO_BLOCK && !a->blocks[block].allocated && a->aside[block].events == 0;
 }
 
 /* Are there `size` bytes, mapped or not, from this block on? */
@@ -29,7 +29,7 @@ static int reserve_range(struct caching_allocator *a, int stream, bool small)
         return NO_BLOCK;
     int64_t page = small ? SMALL_PAGE : a->o.large_segment_size;
     int64_t size = round_up(a->capacity + a->capacity / 8, page);
-    int b = caching_block_new(a, stream, small, a->next_addr, size);
+    int b = caching_block_new(a, a->pool[stream][small], a->next_addr, size);
 
     a->ranges = caching_grown(a->ranges, a->nranges, &a->cap_ranges, sizeof *a->ranges);
     a->ranges[a->nranges] = (struct range){ a->next_addr, size, page };
@@ -43,7 +43,7 @@ static int reserve_range(struct caching_allocator *a, int stream, bool small)
 /* The lowest place with room for `size` bytes: an unmapped block, or the free one before it. */
 static int find_place(struct caching_allocator *a, int stream, bool small, int64_t size)
 {
-    const struct block_list *l = &a->pool[stream].unmapped[small];
+    const struct block_list *l = a->pool[stream][small]->unmapped;
 
     for (int at = caching_list_first(l); at != NO_BLOCK; at = caching_list_next(a, l, at)) {
         int b = is_free(a, a->blocks[at].prev) ? a->blocks[at].prev : at;
@@ -64,7 +64,7 @@ static bool map(struct caching_allocator *a, int block, int64_t size)
     caching_block_remove(a, block);
     b->mapped = true;
     if (bytes < b->size) {
-        int rest = caching_block_new(a, b->stream, b->small, b->addr + bytes, b->size - bytes);
+        int rest = caching_block_new(a, b->pool, b->addr + bytes, b->size - bytes);
         b = &a->blocks[block];
         a->blocks[rest].range = b->range;
         a->blocks[rest].mapped = false;
@@ -101,7 +101,7 @@ int caching_expand(struct caching_allocator *a, int stream, bool small, int64_t 
 /* A part of `block` that stays mapped becomes a free block of its own. */
 static void leave_mapped(struct caching_allocator *a, int block, int64_t addr, int64_t size, int prev, int next)
 {
-    int part = caching_block_new(a, a->blocks[block].stream, a->blocks[block].small, addr, size);
+    int part = caching_block_new(a, a->blocks[block].pool, addr, size);
 
     a->blocks[part].range = a->blocks[block].range;
     caching_block_link(a, part, prev, next);

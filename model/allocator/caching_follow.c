@@ -21,27 +21,10 @@
 /* Blocks that are as large as the one that is taken: kept at most, in all and of one tie. */
 enum { MOST_OTHERS = 1 << 20, MOST_OF_TIE = 32 };
 
-struct place { int64_t addr, size; int32_t segment; };
 /* A request took a block of one segment, and each of these n had one as large, or so many had that they are not known; were they free as a
  * whole? */
 struct other { int32_t segment; bool whole; };
 struct tie { int64_t request, other0; int32_t taken, n; bool whole, many; };
-
-struct caching_follow {
-    bool unknown;                       /* no answer is to be expected any more */
-    bool second;                        /* the requests are compared */
-    struct place *of; int64_t n, room;  /* each request's block */
-    struct tie *ties; int64_t nties, cap_ties;
-    struct other *others; int64_t nothers, cap_others;
-    int64_t at, last;                   /* requests so far the second time; those up to the last that asked the device */
-    int64_t moved;
-    struct place *held; int nheld;      /* the caller's blocks before the first time */
-    int64_t allocated, device_allocs, device_frees;
-    /* The second time: of each segment its twin of the first time, and the other way round; blocks of it that are handed out, and of the
-     * twin's then. */
-    int32_t *twin, *twin_of, *live, *lived;
-    int64_t patience;                   /* the ties are not gone through before this request */
-};
 
 void caching_follow_free(struct caching_follow *f)
 {
@@ -66,13 +49,6 @@ static bool has_events(const struct caching_allocator *a)
     return false;
 }
 
-static struct place place_of(const struct caching_allocator *a, int block)
-{
-    const struct block *b = &a->blocks[block];
-
-    return (struct place){ b->addr, b->size, b->segment };
-}
-
 /* ---- the first time ---- */
 
 void caching_allocator_watch(struct caching_allocator *a, const int *held, int n)
@@ -88,7 +64,7 @@ void caching_allocator_watch(struct caching_allocator *a, const int *held, int n
     f->nheld = n;
     f->held = room_new((size_t)n + 1, sizeof *f->held);
     for (int i = 0; i < n; i++)
-        f->held[i] = place_of(a, held[i]);
+        f->held[i] = caching_place_of(a, held[i]);
 }
 
 /* Of the segment of a block that is free as large as the one that is taken. */
@@ -128,7 +104,7 @@ void caching_follow_ties(struct caching_allocator *a, int block)
 static void write_down(struct caching_allocator *a, struct caching_follow *f, int block)
 {
     f->of = room_for(f->of, f->n, &f->room, sizeof *f->of);
-    f->of[f->n++] = block == NO_BLOCK ? (struct place){ 0, 0, NO_SEGMENT } : place_of(a, block);
+    f->of[f->n++] = block == NO_BLOCK ? (struct caching_place){ 0, 0, NO_SEGMENT } : caching_place_of(a, block);
     if (a->stats.device_allocs != f->device_allocs)
         f->last = f->n;
     f->device_allocs = a->stats.device_allocs;
@@ -147,13 +123,13 @@ static void make_twins(struct caching_follow *f, int32_t s, int32_t t)
     f->twin_of[t] = s;
 }
 
-static void hand_out(struct caching_allocator *a, struct caching_follow *f, int block, struct place was)
+static void hand_out(struct caching_allocator *a, struct caching_follow *f, int block, struct caching_place was)
 {
     struct block *b = &a->blocks[block];
     int32_t s = b->segment, t = was.segment;
 
-    b->twin = s == NO_SEGMENT ? NO_SEGMENT : t;
-    if (b->twin == NO_SEGMENT) {        /* of an expandable segment, which is its own twin */
+    a->aside[block].twin = s == NO_SEGMENT ? NO_SEGMENT : t;
+    if (s == NO_SEGMENT || t == NO_SEGMENT) {        /* of an expandable segment, which is its own twin */
         b->moved = b->addr != was.addr || b->size != was.size;
     } else {
         if (f->live[s] == 0 && f->lived[t] == 0 && a->segments[s].size == a->segments[t].size)
@@ -266,7 +242,7 @@ bool caching_allocator_met(const struct caching_allocator *a)
 
 /* ---- both times ---- */
 
-void caching_follow_request(struct caching_allocator *a, int block)
+void caching_follow_other(struct caching_allocator *a, int block)
 {
     struct caching_follow *f = a->follow;
 
@@ -278,21 +254,21 @@ void caching_follow_request(struct caching_allocator *a, int block)
         write_down(a, f, block);
         return;
     }
-    struct place was = f->of[f->at++];
+    struct caching_place was = f->of[f->at++];
     if (block != NO_BLOCK)
         hand_out(a, f, block, was);
 }
 
-void caching_follow_release(struct caching_allocator *a, int block)
+void caching_follow_taken_back(struct caching_allocator *a, int block)
 {
     struct caching_follow *f = a->follow;
     const struct block *b = &a->blocks[block];
 
-    if (!f->second || f->unknown)
+    if (f->unknown)
         return;
     f->moved -= b->moved;
-    if (b->twin != NO_SEGMENT) {
+    if (a->aside[block].twin != NO_SEGMENT) {
         f->live[b->segment]--;
-        f->lived[b->twin]--;
+        f->lived[a->aside[block].twin]--;
     }
 }

@@ -27,7 +27,7 @@ static bool is_counting(const struct caching_allocator *a) { return a->o.garbage
 
 static int64_t kind_of(const struct block *b)
 {
-    return (int64_t)b->stream | (int64_t)b->small << 8 | (int64_t)b->allocated << 9 | (int64_t)b->mapped << 10 |
+    return (int64_t)b->pool->stream | (int64_t)b->pool->small << 8 | (int64_t)b->allocated << 9 | (int64_t)b->mapped << 10 |
            (int64_t)(b->prev != NO_BLOCK) << 11 | (int64_t)(b->range + 1) << 12;
 }
 
@@ -52,9 +52,9 @@ void caching_allocator_each(const struct caching_allocator *a, void (*take)(void
     for (size_t h = 0; h < n; h++)
         for (int i = heads[h].block; i != NO_BLOCK; i = a->blocks[i].next) {
             const struct block *b = &a->blocks[i];
-            bool held = b->allocated || b->events > 0;
-            struct caching_piece p = { heads[h].addr, b->addr, b->size, held ? b->requested : 0, b->stream, b->small, b->allocated,
-                                       !b->allocated && b->events > 0 };
+            bool held = b->allocated || a->aside[i].events > 0;
+            struct caching_piece p = { heads[h].addr, b->addr, b->size, held ? b->requested : 0, b->pool->stream, b->pool->small, b->allocated,
+                                       !b->allocated && a->aside[i].events > 0 };
             if (b->mapped)
                 take(to, &p);
         }
@@ -70,9 +70,9 @@ static int64_t *put_blocks(struct caching_allocator *a, int64_t *out)
 
     for (size_t h = 0; h < n; h++)
         for (int i = heads[h].block; i != NO_BLOCK; i = a->blocks[i].next) {
-            struct block *b = &a->blocks[i];
-            const int64_t of[OF_BLOCK] = { b->size, kind_of(b), b->uses };
-            b->number = number++;
+            const struct block *b = &a->blocks[i];
+            const int64_t of[OF_BLOCK] = { b->size, kind_of(b), a->aside[i].uses };
+            a->aside[i].number = number++;
             for (int k = 0; k < OF_BLOCK; k++)
                 *out++ = of[k];
         }
@@ -87,7 +87,7 @@ static int64_t *put_queue(const struct caching_allocator *a, const struct pendin
     for (int i = 0; i < q->n; i++) {
         const struct pending *p = &q->at[q->first + i];
         *out++ = p->event - q->recorded;
-        *out++ = a->blocks[p->block].number;
+        *out++ = a->aside[p->block].number;
     }
     return out;
 }
@@ -115,6 +115,6 @@ int64_t caching_allocator_state(struct caching_allocator *a, int64_t *out)
     return n;
 }
 
-int caching_allocator_number(const struct caching_allocator *a, int block) { return a->blocks[block].number; }
+int caching_allocator_number(const struct caching_allocator *a, int block) { return a->aside[block].number; }
 
 int64_t caching_allocator_address(const struct caching_allocator *a, int block) { return a->blocks[block].addr; }

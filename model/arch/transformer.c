@@ -241,6 +241,7 @@ static bool add_tensor(struct model *m, const struct family *f, const struct mod
     int64_t out, in, each = of_experts ? m->experts : 1;
     int at = of_experts;
 
+    memset(t, 0, sizeof *t);
     owner->ntensors++;
     own = own ? own : bias ? "bias" : "weight";
     struct name name = { t->name, sizeof t->name, 0 };
@@ -282,6 +283,7 @@ static void add_module(struct model *m, const struct family *f, const struct mod
     struct module *owner = &m->modules[m->nmodules++];
     struct name name = { owner->name, sizeof owner->name, 0 };
 
+    memset(owner, 0, sizeof *owner);
     if (block >= 0) {
         add_text(&name, f->blocks, strlen(f->blocks));
         add_text(&name, ".", 1);
@@ -336,6 +338,68 @@ static const struct module_row *parts_of_block(const struct model *m, const stru
     return m->hybrid ? f->kinds[hybrid_kind(m, block)] : f->dense && !model_has_experts(m, block) ? f->dense : f->block;
 }
 
+/* A name of block `of` becomes that of block b. */
+static void rename_of(const struct family *f, const char *from, int of, int b, char *to, size_t size)
+{
+    struct name name = { to, size, 0 };
+    size_t prefix = strlen(f->blocks) + 1, digits = 1;
+
+    for (int n = of; n >= 10; n /= 10)
+        digits++;
+    add_text(&name, from, prefix);
+    add_number(&name, b);
+    add_text(&name, from + prefix + digits, strlen(from + prefix + digits));
+}
+
+/* A block in the tables: its tensors and modules from these numbers on, and what they add up to. */
+struct tabled { int block, tensor, module, ntensors, nmodules; int64_t params, active; };
+
+static void copy_tables(struct model *m, const struct family *f, const struct tabled *of, int b)
+{
+    int tensors = m->ntensors - of->tensor, modules = m->nmodules - of->module;
+
+    for (int i = of->module; i < of->module + of->nmodules; i++) {
+        struct module *to = &m->modules[i + modules];
+        *to = m->modules[i];
+        rename_of(f, m->modules[i].name, of->block, b, to->name, sizeof to->name);
+        to->first += tensors;
+        to->block = b;
+    }
+    for (int i = of->tensor; i < of->tensor + of->ntensors; i++) {
+        struct tensor *to = &m->tensors[i + tensors];
+        *to = m->tensors[i];
+        rename_of(f, m->tensors[i].name, of->block, b, to->name, sizeof to->name);
+        to->module += modules;
+        to->block = b;
+    }
+    m->ntensors += of->ntensors;
+    m->ntrainable += of->ntensors;
+    m->nmodules += of->nmodules;
+}
+
+/* A block's tables are those of the first block of its list, under other names.  `seen`: that block, of each of the family's lists. */
+static int add_block(struct model *m, const struct family *f, int b, struct tabled seen[2 + NBLOCK_KIND], const char *where)
+{
+    const struct module_row *list = parts_of_block(m, f, b);
+    struct tabled *of = &seen[m->hybrid ? 2 + hybrid_kind(m, b) : list == f->dense];
+    int64_t params = m->params, active = m->active, sum;
+
+    if (of->ntensors && checked_add(params, of->params, &sum)) {        /* trainable is params until training_apply() */
+        copy_tables(m, f, of, b);
+        m->params = m->trainable = sum;
+        m->active += of->active;
+        return 0;
+    }
+    *of = (struct tabled){ .block = b, .tensor = m->ntensors, .module = m->nmodules };
+    if (add_list(m, f, list, b, where) < 0)
+        return -1;
+    of->ntensors = m->ntensors - of->tensor;
+    of->nmodules = m->nmodules - of->module;
+    of->params = m->params - params;
+    of->active = m->active - active;
+    return 0;
+}
+
 static int allocate(struct model *m, const struct family *f)
 {
     struct count before = count_parts(m, f, f->before);
@@ -357,8 +421,8 @@ static int allocate(struct model *m, const struct family *f)
     m->block0    = before.tensors;
     m->per_block = m->hybrid ? kinds[hybrid_kind(m, 0)].tensors : block.tensors;
     m->per_dense = differ ? dense.tensors : 0;
-    m->tensors = calloc((size_t)all.tensors, sizeof *m->tensors);
-    m->modules = calloc((size_t)all.modules, sizeof *m->modules);
+    m->tensors = malloc(((size_t)all.tensors + 1) * sizeof *m->tensors);
+    m->modules = malloc(((size_t)all.modules + 1) * sizeof *m->modules);
     return m->tensors && m->modules ? 0 : fail("out of memory for the tensor table");
 }
 
@@ -375,6 +439,7 @@ static void drop_tables(struct model *m)
 int model_tabulate(struct model *m, const char *where)
 {
     const struct family *f = family_find(m->family);
+    struct tabled seen[2 + NBLOCK_KIND] = { 0 };
     int rc = -1;
 
     assert(f && m->layers >= 1 && m->layers <= MODEL_MAX_LAYERS);
@@ -385,7 +450,7 @@ int model_tabulate(struct model *m, const char *where)
     if (allocate(m, f) < 0 || add_list(m, f, f->before, -1, where) < 0)
         goto out;
     for (int b = 0; b < (int)m->layers; b++)
-        if (add_list(m, f, parts_of_block(m, f, b), b, where) < 0)
+        if (add_block(m, f, b, seen, where) < 0)
             goto out;
     rc = add_list(m, f, f->after, -1, where) < 0 ? -1 : hybrid_lay_out(m, 0, where);
 out:

@@ -83,6 +83,28 @@ static void allocate_copies(struct walk *w, const struct buf *b, struct instance
     requests_give_back(w, before);
 }
 
+/* The instance's parts but the last `late`, in a row. */
+static void allocate_parts(struct walk *w, const struct buf *b, struct instance *x, int pool)
+{
+    const int64_t *bytes = w->s->parts + b->part0;
+    int n = b->nparts - b->late, done;
+
+    if (!w->t->serve || w->over) {
+        for (int i = 0; i < n; i++)
+            add_block(x, requests_request(w, bytes[i], pool));
+        return;
+    }
+    w->parts = room_for(w->parts, n, &w->cap_parts, sizeof *w->parts);
+    x->block = room_for(x->block, x->n + n, &x->cap, sizeof *x->block);
+    for (int i = 0; i < n; i++)
+        w->parts[i] = (struct caching_step){ bytes[i], i, CACHING_MALLOC };
+    done = w->t->serve(w->t->of, w->parts, n, pool, x->block + x->n, w->pasts ? &w->trail : NULL);
+    x->n += done;
+    w->over = done < n;
+    w->out->refused = w->over ? bytes[done] : 0;
+    w->out->requests += done + w->over;
+}
+
 static void allocate_instance(struct walk *w, const struct buf *b, struct instance *x, const struct op *o)
 {
     int pool = (w->captures && graphs_of_step(w->p) && op_is_of_passes(o)) ? GRAPH_POOL : (int)pool_of(w, o);
@@ -93,8 +115,8 @@ static void allocate_instance(struct walk *w, const struct buf *b, struct instan
         allocate_copies(w, b, x, pool);
         return;
     }
-    for (int i = 0; i < b->nparts - b->late; i++)
-        add_block(x, requests_request(w, w->s->parts[b->part0 + i], pool));
+    if (b->nparts > b->late)
+        allocate_parts(w, b, x, pool);
     if (b->nparts == 0 && b->bytes > 0)
         add_block(x, requests_request(w, b->bytes, pool));
 }
@@ -206,14 +228,18 @@ static void move_kept(struct walk *w, const struct op *o, int what, int block)
 static void act_on(struct walk *w, const struct op *o, int what, int64_t iteration)
 {
     uint32_t alike = o->act0;           /* since when acts are on buffers of one category */
+    bool late = false;                  /* some of these have parts that come behind them all */
 
     for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++) {
         const struct act *a = &w->s->acts[i];
         const struct buf *b = &w->s->bufs[a->buf];
         if (what == ACT_ALLOC && b->category != w->s->bufs[w->s->acts[alike].buf].category) {
-            allocate_late(w, o, iteration, alike, i);
+            if (late)
+                allocate_late(w, o, iteration, alike, i);
             alike = i;
+            late = false;
         }
+        late |= b->late > 0;
         if (!(a->what & what) || b->space != SPACE_DEVICE || b->stands || (w->forward && category_is_of_training(b->category)))
             continue;
         if (b->category == CAT_ACTIVATIONS) {
@@ -234,7 +260,7 @@ static void act_on(struct walk *w, const struct op *o, int what, int64_t iterati
                 allocate_instance(w, b, x, o);
         }
     }
-    if (what == ACT_ALLOC)
+    if (what == ACT_ALLOC && late)
         allocate_late(w, o, iteration, alike, o->act0 + o->nacts);
 }
 
@@ -309,17 +335,6 @@ static int names(const struct walk *w, const struct op *o, int64_t iteration, in
     return 0;
 }
 
-int requests_family(const struct walk *w, int instance)
-{
-    int low = 0, high = w->s->nbufs;
-
-    while (high - low > 1) {
-        int middle = (low + high) / 2;
-        *(w->first[middle] <= instance ? &low : &high) = middle;
-    }
-    return low;
-}
-
 /* The buffer that waits for so many bytes: first choice is one of experts' gradients for those, then one that the entry allocates or names,
  * then one of exactly these bytes, then the oldest. */
 static int awaiting(const struct walk *w, const struct op *o, int64_t bytes, bool experts)
@@ -328,7 +343,7 @@ static int awaiting(const struct walk *w, const struct op *o, int64_t bytes, boo
 
     for (int i = 0; i < w->npending; i++) {
         int64_t room = w->instances[w->pending[i]].pending;
-        bool apart = w->s->bufs[requests_family(w, w->pending[i])].experts;
+        bool apart = w->s->bufs[w->instances[w->pending[i]].family].experts;
         int s = 8 * apart + 2 * names(w, o, w->iteration, w->pending[i]) + (room == bytes);
         if (room >= bytes && s > score && (experts || !apart)) {
             best = i;
@@ -461,18 +476,6 @@ static void run_step(struct walk *w, const struct run *r, int i)
         requests_give_back(w, w->dropped[--w->ndropped]);
 }
 
-/* The first step from i on that is not of these kernels alone, or in another pool. */
-static int end_of_own(const struct walk *w, const struct run *r, int i)
-{
-    const struct step *s = r->steps->of + i, *end = r->steps->of + (w->t->serve ? r->to : i);
-    const bool in_place = r->o->u.compute.fate == GRADS_IN_PLACE, captured = s->captured;
-    const unsigned from = (unsigned)r->from, n = (unsigned)r->to - from;
-
-    while (s < end && (unsigned)s->mate - from < n && !(in_place & s->grads) && s->captured == captured)
-        s++;
-    return (int)(s - r->steps->of);
-}
-
 /* Steps [i, end) are of these kernels alone: all at once. */
 static void serve(struct walk *w, const struct run *r, int i, int end)
 {
@@ -487,8 +490,9 @@ static void serve(struct walk *w, const struct run *r, int i, int end)
 
 static void run_steps(struct walk *w, const struct run *r)
 {
+    requests_run_of(r->steps, r->from, r->to, r->o->u.compute.fate == GRADS_IN_PLACE);
     for (int i = r->from, end; i < r->to && !w->over; i = end) {
-        end = end_of_own(w, r, i);
+        end = w->t->serve ? requests_own_end(r->steps, i) : i;
         if (end > i)
             serve(w, r, i, end);
         else
@@ -613,6 +617,9 @@ void requests_begin(struct walk *w)
     }
     w->first[w->s->nbufs] = n;
     w->instances = room_new((size_t)n, sizeof *w->instances);
+    for (int b = 0; b < w->s->nbufs; b++)
+        for (int i = w->first[b]; i < w->first[b + 1]; i++)
+            w->instances[i].family = b;
     w->at_event = room_new((size_t)w->s->nevents + 1, sizeof *w->at_event);
     w->issued = room_new((size_t)w->s->nevents + 1, sizeof *w->issued);
     requests_tensors_begin(w);
@@ -630,6 +637,7 @@ void requests_end(struct walk *w)
     requests_steps_end(w);
     free(w->pending);
     free(w->dropped);
+    free(w->parts);
     free(w->at_event);
     free(w->issued);
     requests_state_free(&w->before);

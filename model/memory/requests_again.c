@@ -306,7 +306,7 @@ static bool take_state(struct past *p, const struct walk *w, int64_t iterations)
     put_tensors(p, w, iterations);
     put_instances(p, w, iterations);
     for (int i = 0; i < w->npending; i++) {
-        int f = requests_family(w, w->pending[i]);
+        int f = w->instances[w->pending[i]].family;
         put(p, (int64_t)f << 32 | before_moves(p, w, f, w->pending[i] - w->first[f], iterations));
     }
     for (int i = 0; i < NPOOL * NPASS; i++)
@@ -330,6 +330,8 @@ static void renumber(const struct past *p, struct walk *w, int family, int64_t i
     const struct buf *b = &w->s->bufs[family];
     struct instance *from = &w->instances[w->first[family]], *to = room_new((size_t)b->count, sizeof *to);
 
+    for (int64_t i = 0; i < b->count; i++)
+        to[i].family = family;
     for (int64_t i = 0; i < b->count; i++) {
         int64_t at = before_moves(p, w, family, i, -iterations);
         if (at >= 0 && at < b->count)
@@ -347,7 +349,7 @@ static void jump(const struct past *p, struct walk *w, int64_t times)
     int64_t iterations = times * p->apart;
 
     for (int i = 0; i < w->npending; i++) {
-        int f = requests_family(w, w->pending[i]);
+        int f = w->instances[w->pending[i]].family;
         w->pending[i] = w->first[f] + (int)before_moves(p, w, f, w->pending[i] - w->first[f], -iterations);
     }
     for (int f = 0; f < w->s->nbufs; f++)

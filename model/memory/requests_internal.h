@@ -14,6 +14,7 @@ _Static_assert((int)GRAPH_POOL < (int)CACHING_STREAMS, "each stream has a pool o
 
 struct instance {
     int    *block, n;               /* what it consists of */
+    int     family;                 /* the buffer that it is one of */
     int64_t cap;
     int64_t pending;                /* bytes of gradients that are yet to come */
     uint8_t stream;
@@ -41,7 +42,13 @@ struct made {
  * nothing else is done with that in between; itself where it touches a workspace; else NONE.  Kernel k's begin at first[k]. */
 enum { WORKSPACE = -2, KERNEL_ENDS = -3 };
 struct step { int move, mate, asked; bool grads, captured; };      /* asked: requests before it */
-struct steps { struct step *of; struct caching_step *does; int *block, *first; };      /* what steps with mates do, and with which block */
+struct steps {
+    struct step *of;
+    struct caching_step *does;          /* what steps with mates do, ... */
+    int *block, *first;                 /* ... and with which block */
+    struct { int from, to; bool in_place; } run;        /* of the entry that ran last; */
+    int *own_end;                       /* of its step i: requests_own_end(); 0: not yet looked for */
+};
 
 /* What a step finds: the walk's state in words, and the requests that it holds in the order of these. */
 struct walk_state { int64_t *word; int n; int64_t cap; int *held; int nheld; int64_t cap_held; };
@@ -61,6 +68,7 @@ struct walk {
     struct steps steps[NPIECE][NPASS];
     int    *pending; int npending; int64_t cap_pending; /* instances that wait for gradients, oldest first */
     int    *dropped; int ndropped; int64_t cap_dropped; /* requests that end with the kernel */
+    struct caching_step *parts; int64_t cap_parts;      /* of a buffer, all at once */
     int     workspace[NPOOL][NPASS];    /* [1]: of captured products */
     bool    captures;                   /* kernels that graphs hold are in their pool */
     bool    captured;                   /* the kernel that runs is */
@@ -121,6 +129,16 @@ void requests_tensors_shift(struct walk *w, int64_t steps);
 /* ---- requests_kernels.c ---- */
 
 struct steps *requests_steps(struct walk *w, int piece, enum pass pass);
+/* An entry runs steps [from, to); gradients of parameters have no memory where they are added `in_place`. */
+void requests_run_of(struct steps *s, int from, int to, bool in_place);
+int  requests_look_for_end(const struct steps *s, int i);
+/* The first step of the run from i on that is not of its kernels alone, or in another pool. */
+static inline int requests_own_end(struct steps *s, int i)
+{
+    if (s->own_end[i] == 0)
+        s->own_end[i] = requests_look_for_end(s, i);
+    return s->own_end[i];
+}
 void requests_steps_end(struct walk *w);
 
 /* ---- requests_again.c ---- */
@@ -135,7 +153,8 @@ struct past *requests_past_new(struct walk *w, int open);
 int64_t requests_past_skip(struct past *p, struct walk *w, int64_t i);
 void requests_past_free(struct past *p, struct walk *w);
 
-/* ---- requests_streams.c ---- */
+/* ---- requests_follow.c ---- */
+
 /* Before a step that is walked twice.  Before its second walk: will the target know when it meets the state of the first? */
 void requests_watch(struct walk *w);
 bool requests_follow(struct walk *w);
@@ -149,8 +168,5 @@ void requests_state_free(struct walk_state *s);
 void requests_wait_for(struct walk *w, const struct op *o);
 /* Behind its work, where it records an event. */
 void requests_record(struct walk *w, const struct op *o);
-
-/* The buffer that an instance is one of. */
-int requests_family(const struct walk *w, int instance);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/room.h"
 
@@ -75,8 +76,9 @@ static struct steps steps_of(const struct piece *p, enum pass pass, const struct
         nmoves += p->kernels[pass][k].nmoves;
     }
     size_t most = (size_t)(nmoves + 2 * nkernels + 1);
-    l.s = (struct steps){ room_new(most, sizeof *l.s.of), room_new(most, sizeof *l.s.does), room_new(most, sizeof *l.s.block),
-                          room_new((size_t)nkernels + 1, sizeof *l.s.first) };
+    l.s = (struct steps){ .of = room_new(most, sizeof *l.s.of), .does = room_new(most, sizeof *l.s.does),
+                          .block = room_new(most, sizeof *l.s.block), .own_end = room_new(most, sizeof *l.s.own_end),
+                          .first = room_new((size_t)nkernels + 1, sizeof *l.s.first) };
     int *step = room_new((size_t)nmoves + 1, sizeof *step);             /* of each move */
     for (int k = 0; k < nkernels; k++) {
         l.s.first[k] = l.n;
@@ -104,6 +106,28 @@ struct steps *requests_steps(struct walk *w, int piece, enum pass pass)
     return s;
 }
 
+/* What was looked for in the last run holds for the same run. */
+void requests_run_of(struct steps *s, int from, int to, bool in_place)
+{
+    if (s->run.from == from && s->run.to == to && s->run.in_place == in_place)
+        return;
+    s->run.from = from;
+    s->run.to = to;
+    s->run.in_place = in_place;
+    memset(s->own_end + from, 0, (size_t)(to - from) * sizeof *s->own_end);
+}
+
+int requests_look_for_end(const struct steps *s, int i)
+{
+    const struct step *at = s->of + i, *end = s->of + s->run.to;
+    const bool in_place = s->run.in_place, captured = at->captured;
+    const unsigned from = (unsigned)s->run.from, n = (unsigned)s->run.to - from;
+
+    while (at < end && (unsigned)at->mate - from < n && !(in_place & at->grads) && at->captured == captured)
+        at++;
+    return (int)(at - s->of);
+}
+
 void requests_steps_end(struct walk *w)
 {
     for (int i = 0; i < NPIECE * NPASS; i++) {
@@ -111,6 +135,7 @@ void requests_steps_end(struct walk *w)
         free(s->of);
         free(s->does);
         free(s->block);
+        free(s->own_end);
         free(s->first);
     }
 }

@@ -14,11 +14,11 @@ void requests_wait_for(struct walk *w, const struct op *o)
 {
     int64_t *mine = w->known[o->stream];
 
-    for (int s = 0; s < NSTREAM; s++)
-        if (o->after >> s & 1) {
-            w->known[s][s] = w->t->events(w->t->of, s);
-            learn(mine, w->known[s]);
-        }
+    for (unsigned after = o->after; after; after &= after - 1) {
+        int s = __builtin_ctz(after);
+        w->known[s][s] = w->t->events(w->t->of, s);
+        learn(mine, w->known[s]);
+    }
     for (int i = 0; i < 2; i++)
         if (o->wait[i])
             learn(mine, w->at_event[o->wait[i]]);

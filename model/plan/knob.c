@@ -10,17 +10,7 @@
 
 static bool is_key(const struct knob *k, const char *object, const char *name)
 {
-    return !strcmp(k->object, object) && !strcmp(k->name, name);
-}
-
-const struct knob *knob_find(const char *object, const char *name, uint64_t cell)
-{
-    const struct knob *k;
-
-    for (int i = 0; (k = knob_at(i)); i++)
-        if ((k->cells & cell) && is_key(k, object, name))
-            return k;
-    return NULL;
+    return !strcmp(k->name, name) && !strcmp(k->object, object);
 }
 
 bool knob_has(const struct plan *p, const char *object, const char *name)

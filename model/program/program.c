@@ -7,6 +7,7 @@
 #include "model/program/program.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -430,7 +431,10 @@ void program_free(struct program *g)
             free(g->piece[i].collectives[pass]);
             free(g->piece[i].moves[pass]);
         }
-    memset(g, 0, sizeof *g);
+    memset(g->piece, 0, sizeof g->piece);       /* program_measure() sets all of whole[], which is long */
+    memset(g->returns, 0, sizeof g->returns);
+    memset(g->heads, 0, sizeof g->heads);
+    memset(&g->boundary, 0, sizeof *g - offsetof(struct program, boundary));
 }
 
 /* The largest products of sizes that a program forms. */
@@ -560,6 +564,7 @@ double program_flops(const struct program *g, const struct plan *p, bool causal)
     for (int64_t b = -2; b < p->model.layers; b++) {
         enum piece_id id = b == -2 ? PIECE_EMBED : b == -1 ? PIECE_HEAD : p->model.recorded ? program_recorded_piece(p, b)
                          : p->model.hybrid ? program_kind_of_block(p, b, false) : PIECE_BLOCK;
+        assert(g->piece[id].nkernels[PASS_FORWARD] > 0);        /* a block that runs again is none that runs once (program_torch.c) */
         for (int pass = 0; pass < NPASS; pass++)
             for (int i = 0; i < g->piece[id].nkernels[pass]; i++) {
                 const struct kernel *k = &g->piece[id].kernels[pass][i];

@@ -552,6 +552,13 @@ static int take_blocks(const struct run *r, const struct plan *p, struct program
     return take(r, LAST, &out->piece[id]);
 }
 
+/* Does some block run once, or is one looked at that does: cut into two (program_split.c), or for which rank of a context group is the
+ * fuller one (build_in_context())? */
+static bool has_plain(const struct plan *p)
+{
+    return !program_recomputes_all(p) || pipeline_splits(p->parallel.pipeline_schedule) || p->parallel.context > 1;
+}
+
 /* Blocks of one kind, and the ends if they are asked for. */
 static int build_kind(struct run *r, const struct plan *p, struct program *out, enum piece_id plain,
                       enum piece_id again, bool ends)
@@ -563,6 +570,8 @@ static int build_kind(struct run *r, const struct plan *p, struct program *out, 
         if (trace(r, p, autocast, p->recompute) < 0 || take_blocks(r, p, out, again) < 0 ||
             (ends && all && take_ends(r, out) < 0))
             return -1;
+    if (!has_plain(p))
+        return 0;
     if (trace(r, p, autocast, RECOMPUTE_NONE) < 0 || take_blocks(r, p, out, plain) < 0 ||
         (ends && !all && take_ends(r, out) < 0))
         return -1;

@@ -11,22 +11,35 @@
 
 #include "model/program/tape_internal.h"
 
-/* Room for one more element; element 0 of nodes and vars stays unused. */
+/* Room for one more element, which is not set: only element 0, which stays unused in nodes and vars, is zeroed. */
 static bool grow(struct tape *t, void *array, int n, int *cap, size_t size)
 {
     void **p = array;
 
     if (n < *cap)
         return true;
-    int room = *cap ? 2 * *cap : 128;
+    int room = *cap ? 2 * *cap : 512;
     void *more = realloc(*p, (size_t)room * size);
     if (!more) {
         t->bad = true;
         return false;
     }
-    memset((char *)more + (size_t)*cap * size, 0, (size_t)(room - *cap) * size);
+    if (*cap == 0)
+        memset(more, 0, size);
     *p = more;
     *cap = room;
+    return true;
+}
+
+/* kept[] is 0 where nothing was learnt. */
+static bool grow_kept(struct tape *t, int n)
+{
+    int before = t->cap_kept;
+
+    if (!grow(t, &t->kept, n, &t->cap_kept, sizeof *t->kept))
+        return false;
+    if (t->cap_kept > before)
+        memset(t->kept + before, 0, (size_t)(t->cap_kept - before) * sizeof *t->kept);
     return true;
 }
 
@@ -56,7 +69,7 @@ void tape_reset(struct tape *t)
         !grow(t, &t->vars, 1, &t->cap_vars, sizeof *t->vars) ||
         !grow(t, &t->nodes, 1, &t->cap_nodes, sizeof *t->nodes) ||
         !grow(t, &t->out, 1, &t->cap_out, sizeof *t->out) ||
-        !grow(t, &t->kept, 1, &t->cap_kept, sizeof *t->kept))
+        !grow_kept(t, 1))
         return;
     memset(&t->vars[0], 0, sizeof t->vars[0]);
     t->vars[0].edge.tensor = -1;
@@ -172,7 +185,7 @@ int tape_alloc(struct tape *t, int64_t numel, int64_t elem, int cat)
     int64_t bytes;
 
     if (!grow(t, &t->stores, t->nstores, &t->cap_stores, sizeof *t->stores) ||
-        !grow(t, &t->kept, t->nstores, &t->cap_kept, sizeof *t->kept))
+        !grow_kept(t, t->nstores))
         return 0;
     if (!checked_mul(numel, elem, &bytes) || !checked_add(bytes, t->live[cat], &bytes)) {
         t->bad = true;

@@ -89,6 +89,25 @@ static void by_category(const struct meter *m, const struct op *o, const int64_t
     by[o->u.compute.grads] += inner[MEM_GRADS];
 }
 
+static inline void see_most(struct meter *m, int c, int64_t bytes)
+{
+    if (bytes > m->most[c])
+        m->most[c] = bytes;
+}
+
+/* Of categories of which there is more than when they were looked at last, and of those that the entry's inside adds to. */
+static void note_most(struct meter *m, const struct op *o, const int64_t inner[NMEM], unsigned inside)
+{
+    int grads = inside ? (int)o->u.compute.grads : NCAT;
+
+    for (unsigned look = m->rose | inside; look; look &= look - 1) {
+        int c = __builtin_ctz(look);
+        int64_t more = (c == CAT_ACTIVATIONS ? inner[MEM_ACTIVATIONS] : c == CAT_TEMPORARIES ? inner[MEM_TEMPORARIES] : 0) +
+                       (c == grads ? inner[MEM_GRADS] : 0);
+        see_most(m, c, m->live[c] + more);
+    }
+}
+
 static void note_peak(struct meter *m, int i, int64_t iteration)
 {
     const struct op *o = &m->s->ops[i];
@@ -103,14 +122,11 @@ static void note_peak(struct meter *m, int i, int64_t iteration)
     bool most = m->most && (m->rose | inside);
     if (!most && !new_peak)
         return;
-    by_category(m, o, inner, by);
-    for (unsigned look = most ? m->rose | inside : 0; look; look &= look - 1) {
-        int c = __builtin_ctz(look);
-        if (by[c] > m->most[c])
-            m->most[c] = by[c];
-    }
+    if (most)
+        note_most(m, o, inner, inside);
     m->rose = inside;               /* inside there may have been less than there is at the next entry */
     if (new_peak) {
+        by_category(m, o, inner, by);
         m->peak->bytes = bytes;
         memcpy(m->peak->by, by, sizeof by);
         m->peak->sched = m->sched;

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,27 +13,36 @@ _Static_assert(NSTREAM <= 16, "AFTER() has 16");
 
 /* ---- building ---- */
 
+/* All but the program, which is long: what lies before it, and behind. */
+enum { BEFORE = offsetof(struct schedules, program), BEHIND = BEFORE + sizeof(struct program) };
+
+static void clear(struct schedules *s)
+{
+    memset(s, 0, BEFORE);
+    memset((char *)s + BEHIND, 0, sizeof *s - BEHIND);
+}
+
 void schedules_reset(struct schedules *s)
 {
-    struct schedules kept = *s;
+    struct schedules kept;
 
-    if (!s->borrowed)
+    memcpy(&kept, s, BEFORE);
+    memcpy((char *)&kept + BEHIND, (char *)s + BEHIND, sizeof *s - BEHIND);
+    if (s->borrowed)
+        memset(s->program.piece, 0, sizeof s->program.piece);
+    else
         program_free(&s->program);
-    memset(s, 0, sizeof *s);
+    clear(s);
     s->bufs  = kept.bufs;   s->cap_bufs  = kept.cap_bufs;
     s->ops   = kept.ops;    s->cap_ops   = kept.cap_ops;
     s->acts  = kept.acts;   s->cap_acts  = kept.cap_acts;
     s->units = kept.units;  s->cap_units = kept.cap_units;
     s->spans = kept.spans;  s->cap_spans = kept.cap_spans;
-    s->slices  = kept.slices;  s->cap_slices  = kept.cap_slices;
-    s->layouts = kept.layouts; s->cap_layouts = kept.cap_layouts;
+    s->slices = kept.slices; s->cap_slices = kept.cap_slices; s->layouts = kept.layouts; s->cap_layouts = kept.cap_layouts;
     s->coll_parts = kept.coll_parts; s->cap_coll_parts = kept.cap_coll_parts;
-    s->quants = kept.quants; s->cap_quants = kept.cap_quants;
-    s->narrows = kept.narrows; s->cap_narrows = kept.cap_narrows;
-    s->parts = kept.parts;  s->cap_parts = kept.cap_parts;
-    s->rings = kept.rings;  s->cap_rings = kept.cap_rings;
-    s->detailed = kept.detailed;
-    s->folds = kept.folds;
+    s->quants = kept.quants; s->cap_quants = kept.cap_quants; s->narrows = kept.narrows; s->cap_narrows = kept.cap_narrows;
+    s->parts = kept.parts; s->cap_parts = kept.cap_parts; s->rings = kept.rings; s->cap_rings = kept.cap_rings;
+    s->detailed = kept.detailed; s->folds = kept.folds;
 }
 
 static void *trimmed(void *array, int64_t n, int64_t *room, size_t size)
@@ -68,7 +78,7 @@ void schedules_free(struct schedules *s)
     free(s->narrows);
     free(s->parts);
     free(s->rings);
-    memset(s, 0, sizeof *s);
+    clear(s);
 }
 
 int sched_buf(struct schedules *s, enum category cat, const char *what, const char *of,

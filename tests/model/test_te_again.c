@@ -195,12 +195,17 @@ static void nothing_stays(void **state)
         x.plan.cluster.gpu = *gpu_find(mode / 20 == 3 ? "b200" : "h100");
         build(&x);
         check_nothing_stays(&x, &x.plan);
+        struct built without = { .plan = x.plan };
+        without.plan.recompute = RECOMPUTE_NONE;
+        without.plan.megatron.recompute_modules[0] = '\0';
+        build(&without);
         for (int dense = 0; dense < 2; dense++) {
             enum piece_id id = dense ? PIECE_DENSE : PIECE_BLOCK;
-            handed_out(&x.program.piece[id], once);
+            handed_out(&without.program.piece[id], once);
             handed_out(&x.program.piece[id + 1], again);
             assert_memory_equal(again, once, sizeof once);
         }
+        program_free(&without.program);         /* the model is the other plan's */
         finish(&x);
     }
 }
