@@ -313,6 +313,9 @@ static int read_launch(struct form_file *f)
         if (says)
             take_option(f->launch, key, v);
     }
+    const char *type = json_string_value(json_object_get(f->launch, "distributed_type"));
+    if (type && strcmp(type, "DEEPSPEED") && (v = json_object_get(f->launcher, "num_cpu_threads_per_process")))
+        json_object_set(f->environment, "OMP_NUM_THREADS", v);          /* utils/launch.py, prepare_multi_gpu_env() */
     return 0;
 }
 

@@ -282,8 +282,10 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     form_set(&r, "clip", form_value(f->doc, "clip_grad_norm") ? json_real(form_number(&r, "clip_grad_norm", 1)) : json_null());
     if (!form_value(f->doc, "batch_size"))
         form_set(&r, "micro_batch", json_integer(2));
-    if (!alone && form_true(&r, "fsdp_cpu_offload", false))
+    if (!alone && form_true(&r, "fsdp_cpu_offload", false)) {
         form_set(&r, "fsdp.cpu_offload", json_true());
+        form_set(&r, "host_threads", json_integer(0));      /* training.set_torch_num_threads(): the cores, shared by the ranks */
+    }
     if (!alone && form_value(f->doc, "fsdp_reshard_after_forward"))
         form_set(&r, "fsdp.reshard_after_forward", json_boolean(form_true(&r, "fsdp_reshard_after_forward", true)));
     read_mesh(&r, p);

@@ -154,15 +154,15 @@ const struct form form_transformers = {
 };
 const struct form form_factory = {
     .name = "LLaMA-Factory", .sign = "finetuning_type, stage, cutoff_len or template",
-    .claims = is_factory, .check = check_text, .model = recipes_model, .read = read_factory, .allocator = form_factorys_allocator,
+    .claims = is_factory, .check = check_text, .model = recipes_model, .read = read_factory, .allocator = form_factorys_allocator, .torchrun = true,
 };
 const struct form form_axolotl = {
     .name = "axolotl", .sign = "base_model with sequence_len, micro_batch_size or datasets",
-    .claims = is_axolotl, .check = check_text, .model = recipes_model, .read = read_recipe, .allocator = axolotls_allocator,
+    .claims = is_axolotl, .check = check_text, .model = recipes_model, .read = read_recipe, .allocator = axolotls_allocator, .torchrun = true,
 };
 const struct form form_trl = {
     .name = "TRL", .sign = "model_name_or_path with max_length, use_peft, torch_dtype or dataset_mixture",
-    .claims = is_trl, .check = check_text, .model = recipes_model, .read = read_recipe,
+    .claims = is_trl, .check = check_text, .model = recipes_model, .read = read_recipe, .torchrun = true,
 };
 
 /* ---- DeepSpeed, accelerate ---- */
@@ -200,7 +200,7 @@ static int read_accelerate(const struct form_file *f, struct plan *p, struct not
 
 const struct form form_accelerate = {
     .name = "accelerate", .sign = "distributed_type or compute_environment",
-    .claims = is_accelerate, .model = no_model, .read = read_accelerate,
+    .claims = is_accelerate, .model = no_model, .read = read_accelerate, .torchrun = true,
 };
 
 /* ---- torchtitan ---- */

@@ -17,7 +17,7 @@
 #include "model/plan/framework.h"
 #include "model/plan/knob.h"
 
-enum kind { NOTHING, ALIAS, BACKEND, LEFT, ZERO_LEFT, BUT_ZERO };       /* ZERO_LEFT: its 0 matters; BUT_ZERO: all but its 0 do */
+enum kind { NOTHING, ALIAS, BACKEND, THREADS, LEFT, ZERO_LEFT, BUT_ZERO };      /* ZERO_LEFT: its 0 matters; BUT_ZERO: all but its 0 do */
 
 /* `of`: the row's name (ALIAS), or why it is left. */
 struct variable { const char *name; enum kind kind; const char *of; };
@@ -46,7 +46,7 @@ static const struct variable variables[] = {
     { "NCCL_IB_GID_INDEX", NOTHING, NULL }, { "NCCL_IB_HCA", NOTHING, NULL }, { "NCCL_IB_RETRY_CNT", NOTHING, NULL }, { "NCCL_IB_SL", NOTHING, NULL },
     { "NCCL_IB_TC", NOTHING, NULL }, { "NCCL_IB_TIMEOUT", NOTHING, NULL }, { "NCCL_SOCKET_IFNAME", NOTHING, NULL }, { "NCCL_TIMEOUT", NOTHING, NULL },
     { "NCCL_TOPO_FILE", NOTHING, NULL }, { "NVTE_DEBUG", NOTHING, NULL }, { "NVTE_DEBUG_LEVEL", NOTHING, NULL }, { "N_REPEAT", NOTHING, NULL },
-    { "OMP_NUM_THREADS", NOTHING, NULL }, { "PYTHONPATH", NOTHING, NULL }, { "SKIP_PYTEST", NOTHING, NULL }, { "TOKENIZERS_PARALLELISM", NOTHING, NULL },
+    { "OMP_NUM_THREADS", THREADS, NULL }, { "PYTHONPATH", NOTHING, NULL }, { "SKIP_PYTEST", NOTHING, NULL }, { "TOKENIZERS_PARALLELISM", NOTHING, NULL },
     { "TORCH_DISTRIBUTED_DEBUG", NOTHING, NULL }, { "TORCH_NCCL_ASYNC_ERROR_HANDLING", NOTHING, NULL }, { "TORCH_NCCL_ENABLE_MONITORING", NOTHING, NULL },
     { "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", NOTHING, NULL }, { "TORCH_SHOW_CPP_STACKTRACES", NOTHING, NULL }, { "TRANSFORMERS_OFFLINE", NOTHING, NULL },
     { "TRITON_CACHE_DIR", NOTHING, NULL }, { "WANDB_API_KEY", NOTHING, NULL }, { "WANDB_MODE", NOTHING, NULL }, { "WANDB_PROJECT", NOTHING, NULL },
@@ -106,6 +106,24 @@ static enum environment_answer backend(struct plan *p, const char *name, const c
     return ENVIRONMENT_TAKEN;
 }
 
+/* Threads of a rank's optimizer on the host; without one there they compute nothing. */
+static enum environment_answer threads(struct plan *p, const char *where, const char *name, const char *value)
+{
+    const struct knob *k = knob_find("", "host_threads", knob_cell(p));
+    char *end;
+
+    if (!k || knob_idle(p, k))
+        return ENVIRONMENT_TAKEN;
+    errno = 0;
+    long long n = strtoll(value, &end, 10);
+    if (end == value || *end || errno || n < 1 || n > 1 << 12) {
+        fail("%s: %s=%.60s: expected a number of threads from 1 to 4096", where, name, value);
+        return ENVIRONMENT_REFUSED;
+    }
+    p->host_threads = n;
+    return ENVIRONMENT_TAKEN;
+}
+
 enum environment_answer environment_give(struct plan *p, const char *where, const char *name, const char *value, const char **why)
 {
     const struct variable *v = variable_of(name);
@@ -124,6 +142,8 @@ enum environment_answer environment_give(struct plan *p, const char *where, cons
         return ENVIRONMENT_TAKEN;
     if (v && v->kind == BACKEND)
         return backend(p, name, value, why);
+    if (v && v->kind == THREADS)
+        return threads(p, where, name, value);
     if (!v)
         return ENVIRONMENT_UNKNOWN;
     *why = v->of;
