@@ -317,6 +317,29 @@ static int check_trains(const struct form_file *f)
     return 0;
 }
 
+/* Options of Megatron-DeepSpeed's pretrain_gpt.py alone (megatron/arguments.py), which has ZeRO, and pipelines of DeepSpeed's. */
+static int check_deepspeed(const struct form_file *f)
+{
+    static const char *const options[] = { "deepspeed", "deepspeed_config", "deepscale", "deepscale_config", "zero_stage", "no_pipeline_parallel", "ds_inference",
+                                           "ds_sequence_parallel_size", "deepspeed_activation_checkpointing", "universal_checkpoint", "zero_reduce_bucket_size" };
+    const json_t *launcher = json_object_get(f->launcher, ""), *word;
+    const char *key;
+    json_t *v;
+    size_t i;
+
+    json_object_foreach(f->doc, key, v)
+        for (size_t k = 0; k < sizeof options / sizeof *options; k++)
+            if (is_option(key, options[k]))
+                return fail("%s: %s: an option of Megatron-DeepSpeed's pretrain_gpt.py, which is not planned: Megatron-LM's is", f->path, key);
+    json_array_foreach(launcher, i, word) {
+        const char *slash = strrchr(json_string_value(word), '/');
+        if (!strcmp(slash ? slash + 1 : json_string_value(word), "deepspeed"))
+            return fail("%s: a pretrain_gpt.py that deepspeed starts is Megatron-DeepSpeed's, or DeepSpeed-Domino's, whose steps are not planned: Megatron-LM's, which "
+                        "torchrun starts, is", f->path);
+    }
+    return 0;
+}
+
 /* Other programs of its tree (multimodal/train.py, pretrain_t5.py, pretrain_mamba.py) take the same options for other models. */
 static int check_program(const struct form_file *f)
 {
@@ -326,7 +349,7 @@ static int check_program(const struct form_file *f)
     base = base ? base + 1 : program;
     if (n > 3 && !strcmp(program + n - 3, ".py") && strncmp(base, "pretrain_gpt", 12) != 0)
         return fail("%s: %.80s is not planned: of Megatron-LM's programs pretrain_gpt.py is", f->path, base);
-    return check_trains(f);
+    return check_deepspeed(f) < 0 ? -1 : check_trains(f);
 }
 
 static bool is_megatron(const struct form_file *f)
