@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/form/form_launcher.h"
 #include "model/plan/environment.h"
 #include "model/plan/knob.h"
 
@@ -90,6 +91,7 @@ int form_read(const struct form *form, const struct form_file *f, struct plan *p
     for (size_t i = 0; !f->words && i < sizeof objects / sizeof *objects; i++)
         if (give_all(f, json_object_get(f->doc, objects[i]), p, notes) < 0)
             return -1;
+    launcher_list_places(f, p, notes);
     one_thread_a_rank(form, f, p, notes);
     if (form->allocator)
         form->allocator(f, p, notes);

@@ -122,6 +122,8 @@ static bool does_else(const json_t *words)
 
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         is = is || strstr(name, others[i]);
+    if (launcher_does_else(words, program_of(words)))
+        return true;
     return is && !strstr(name, "train") && !strstr(name, "tun") && !strstr(name, "sft");
 }
 

@@ -90,22 +90,35 @@ int form_check_program(const struct form_file *f)
 {
     enum recipe_form form = (enum recipe_form)recipe_form(f->doc);
     const char *program = json_string_value(json_array_get(f->words, 0)), *other = NULL;
+    size_t n;
     bool asked = program && strncmp(program, "--", 2) && (form == RECIPE_TRL || form == RECIPE_FACTORY || form == RECIPE_TRANSFORMERS);
 
     if (asked && form != RECIPE_FACTORY && is_named_after_adapters(f, program))
         return fail("%s: %.80s: a script named after adapters, whose own are not read: TRL's use_peft, lora_r and lora_target_modules are", f->path, program);
     if (asked && !(form == RECIPE_TRANSFORMERS ? has_trainers_own(f->doc) : is_its_program(f, form, program)))
-        other = recipe_first_unknown(f->doc, form);
+        other = recipe_first_unknown(f->doc, form, &n);
     return other ? fail("%s: %.80s is no program of %s's, and --%.60s no option of it: what it trains, and how, is its own, and is not read", f->path, program,
                         recipe_form_name(form), other)
          : recipe_check_types(f->doc, form, f->path);
+}
+
+/* A key by which a form is told may be another program's, too (flash_attn, stage): a file most of whose keys the form has not is that program's. */
+static int check_keys(const struct form_file *f, enum recipe_form form)
+{
+    size_t unknown = 0, all = json_object_size(f->doc);
+    const char *first = f->words || (int)form < 0 ? NULL : recipe_first_unknown(f->doc, form, &unknown);
+    bool nameless = form == RECIPE_FACTORY && !json_object_get(f->doc, "model_name_or_path");
+
+    return !first || (2 * unknown < all && !nameless) ? 0
+         : fail("%s: %.60s and %zu of %zu keys are none that %s has, as far as is known%s: it is another program's file, and is not read", f->path, first, unknown, all,
+                recipe_form_name(form), nameless ? ", and model_name_or_path, which it asks for, is not there" : "");
 }
 
 static int check_text(const struct form_file *f)
 {
     enum recipe_form form = (enum recipe_form)recipe_form(f->doc);
 
-    return recipe_check_text(f->doc, form, f->path) < 0 ? -1 : form_check_program(f);
+    return recipe_check_text(f->doc, form, f->path) < 0 || check_keys(f, form) < 0 ? -1 : form_check_program(f);
 }
 
 static int read_recipe(const struct form_file *f, struct plan *p, struct notes *notes)
@@ -144,7 +157,8 @@ void form_factorys_allocator(const struct form_file *f, struct plan *p, struct n
     if (optim && strcasecmp(optim, "true") && strcasecmp(optim, "y") && strcmp(optim, "1"))
         return;
     if (strcmp(p->environment.alloc_conf, set))
-        notes_add(notes, "llamafactory-cli sets PYTORCH_CUDA_ALLOC_CONF=%s for several GPUs, whatever it was, unless OPTIM_TORCH=0: it is in the plan's environment", set);
+        notes_add(notes, "llamafactory-cli sets PYTORCH_CUDA_ALLOC_CONF=%s for several GPUs, whatever it was, unless OPTIM_TORCH=0: it is in the plan's environment (older ones, and "
+                  "copies of them, do not, and reserve some more)", set);
     memcpy(p->environment.alloc_conf, set, sizeof set);
 }
 
