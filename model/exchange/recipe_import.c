@@ -14,6 +14,7 @@
 #include "model/arch/hf_packed.h"
 #include "model/arch/training.h"
 #include "model/exchange/accelerate.h"
+#include "model/exchange/accelerate_checks.h"
 #include "model/exchange/ds_config.h"
 #include "model/exchange/recipe_checkpoints.h"
 #include "model/exchange/recipe_fsdp.h"
@@ -352,6 +353,8 @@ static json_t *section(const struct import *in, enum recipe_word word)
         return NULL;
     }
     files_find_above(in->where, name, path, sizeof path);
+    if (!files_is_beside(in->where, name, path))
+        notes_add(in->notes, "%s: %.300s is read", recipe_key(in->config, in->form, word), path);
     return files_read_json_file(path);
 }
 
@@ -377,8 +380,11 @@ static int read_deepspeed(struct import *in)
     json_t *ds = section(in, SAYS_DEEPSPEED);
     size_t said = json_object_size(ds);
 
-    recipe_fill_deepspeed(&in->formats, ds);
-    int rc = ds ? ds_config_read(ds, in->where, in->p, in->notes) : -1;
+    int rc = ds ? accelerate_check_zero(ds, in->where) : -1;
+    if (rc == 0) {
+        recipe_fill_deepspeed(&in->formats, ds);
+        rc = ds_config_read(ds, in->where, in->p, in->notes);
+    }
 
     const char *clip = json_string_value(json_object_get(ds, "gradient_clipping"));
 
@@ -626,7 +632,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
                     where);
     if (recipe_check_types(config, in.form, where) < 0 || recipe_check_text(config, in.form, where) < 0 || recipe_check_attention(config, in.form, where) < 0)
         return -1;
-    if (value(&in, SAYS_FSDP) && (json_is_number(value(&in, SAYS_FSDP)) || json_is_object(value(&in, SAYS_FSDP))))
+    if (!recipe_fsdp_is_said(value(&in, SAYS_FSDP)))
         return expected(&in, SAYS_FSDP, "words, or true");
     recipe_fsdp_words(value(&in, SAYS_FSDP), words);
     if (value(&in, SAYS_DEEPSPEED) && (words[0] || value(&in, SAYS_FSDP_CONFIG)))

@@ -306,6 +306,21 @@ static void note_workers(const struct recipe_about *of, const struct plan *p, st
         unread_ranks(notes, "num_processes", json_integer_value(json_object_get(of->config, "num_processes")), p->cluster.world_size);
 }
 
+/* utils/schemas/validation.py, deprecate_sharegpt_datasets(). */
+static void note_datasets(const struct recipe_about *of, struct notes *notes)
+{
+    const json_t *each;
+    size_t i;
+
+    json_array_foreach(json_object_get(of->config, "datasets"), i, each) {
+        const char *type = json_string_value(json_object_get(each, "type"));
+        if (type && !strncmp(type, "sharegpt", 8)) {
+            notes_add(notes, "datasets: type: %.40s: axolotl of 2025 and later stops at it (\"Please use `type: chat_template` instead.\"); older ones train as planned", type);
+            return;
+        }
+    }
+}
+
 /* A hidden state in 16 bits for each block. */
 static void note_offload(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
@@ -330,6 +345,7 @@ void recipe_note(const struct recipe_about *of, const struct plan *p, struct not
         note_kernels(of, p, notes);
         note_widened(of, p, notes);
         note_offload(of, p, notes);
+        note_datasets(of, notes);
     }
     note_adapters(of, p, notes);
     note_storage(of, p, notes);
