@@ -86,6 +86,20 @@ static void variables_that_start_another_program_are_refused(void **state)
         }
 }
 
+static void accelerates_option_is_the_trainers_precision(void **state)
+{
+#define TRAINER " train.py --model_name_or_path Qwen/Qwen3-0.6B --block_size 512 --num_train_epochs 1 --save_strategy no --per_device_train_batch_size 1"
+    static const char note[] = "accelerate's mixed_precision bf16 is the Trainer's";
+
+    (void)state;
+    says("t.sh", "accelerate launch --multi_gpu --mixed_precision bf16" TRAINER "\n", note, NULL);
+    says("t.sh", "accelerate launch --multi_gpu --mixed_precision bf16" TRAINER " --bf16\n", NULL, note);
+    says("t.sh", "accelerate launch --multi_gpu --mixed_precision no" TRAINER "\n", NULL, note);
+    says("t.sh", "accelerate launch --multi_gpu" TRAINER "\n", NULL, note);
+    says("t.sh", "accelerate launch --use_deepspeed --zero_stage 2 --mixed_precision bf16" TRAINER "\n", "!where the Trainer stops", NULL);
+    says("t.sh", "accelerate launch --use_deepspeed --zero_stage 2 --mixed_precision bf16" TRAINER " --bf16\n", NULL, note);
+}
+
 /* A key by which a form is told, in a file of another program. */
 static void a_few_keys_make_no_recipe(void **state)
 {
@@ -216,7 +230,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(subcommands_that_train_nothing_are_refused), cmocka_unit_test(variables_that_start_another_program_are_refused),
-        cmocka_unit_test(a_few_keys_make_no_recipe), cmocka_unit_test(the_file_that_is_read_is_told_and_of_its_kind),
+        cmocka_unit_test(accelerates_option_is_the_trainers_precision), cmocka_unit_test(a_few_keys_make_no_recipe),
+        cmocka_unit_test(the_file_that_is_read_is_told_and_of_its_kind),
         cmocka_unit_test(words_that_a_framework_has_not_are_refused_or_told), cmocka_unit_test(deepspeeds_values_are_those_that_it_takes),
         cmocka_unit_test(torchtunes_builders_take_what_they_have),
     };
