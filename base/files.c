@@ -139,14 +139,32 @@ json_t *files_read_json_data(const char *path)
     return read_up_to(path, LARGEST_DATA, "a file of measurements", false);
 }
 
+/* The path from the root. */
+static void whole_path(const char *path, char full[2048])
+{
+    char here[1024];
+
+    full[0] = '\0';
+    if (path[0] == '/')
+        snprintf(full, 2048, "%s", path);
+    else if (getcwd(here, sizeof here))
+        snprintf(full, 2048, "%s/%s", here, path);
+}
+
+bool files_is_beside(const char *from, const char *name, const char *found)
+{
+    char full[2048], beside[4096];
+
+    whole_path(from, full);
+    snprintf(beside, sizeof beside, "%.*s/%s", (int)(strrchr(full, '/') ? strrchr(full, '/') - full : 0), full, name);
+    return name[0] == '/' || !strcmp(beside, found);
+}
+
 void files_find_above(const char *from, const char *name, char *out, size_t size)
 {
-    char full[2048] = "", here[1024];
+    char full[2048];
 
-    if (from[0] == '/')
-        snprintf(full, sizeof full, "%s", from);
-    else if (getcwd(here, sizeof here))
-        snprintf(full, sizeof full, "%s/%s", here, from);
+    whole_path(from, full);
     for (char *slash; name[0] != '/' && (slash = strrchr(full, '/')); ) {
         *slash = '\0';
         if ((size_t)snprintf(out, size, "%s/%s", full, name) < size && access(out, R_OK) == 0)

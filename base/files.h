@@ -2,6 +2,7 @@
 #ifndef DPX_FILES_H
 #define DPX_FILES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <jansson.h>
@@ -18,5 +19,7 @@ json_t *files_read_json_data(const char *path);
 /* Where a file is that another one, `from`, names: beside that, in a folder above it (projects name files from their root, where their users start
  * them), or from here; as it is named where it is in none of these. */
 void files_find_above(const char *from, const char *name, char *out, size_t size);
+/* Is what that found the file in from's own folder, or a path from the root? */
+bool files_is_beside(const char *from, const char *name, const char *found);
 
 #endif

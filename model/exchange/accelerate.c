@@ -496,6 +496,10 @@ static int read_deepspeed(const struct import *in, const json_t *config, enum dt
     ds = file ? load_beside(in->where, file) : plugin_config(in, section);
     if (!ds)
         return -1;
+    if (accelerate_check_zero(ds, in->where) < 0) {
+        json_decref(ds);
+        return -1;
+    }
     in->p->precision = t;       /* fills in "auto" */
     if (t != DT_FP32 && !json_object_get(ds, section_of[t]))
         json_object_set_new(ds, section_of[t], json_pack("{s:b}", "enabled", 1));
@@ -542,7 +546,7 @@ static int check_top(const struct import *in, const json_t *config)
         if (!listed(top_known, name))
             return fail("%s: %s: unknown key; accelerate refuses it too", in->where, name);
     bool cpu = false;
-    if (get_bool(in, config, "use_cpu", &cpu) < 0)
+    if (accelerate_check_environment(config, in->where) < 0 || get_bool(in, config, "use_cpu", &cpu) < 0)
         return -1;
     if (cpu)
         return fail("%s: use_cpu: training on CPUs is not planned: false is", in->where);

@@ -1,6 +1,7 @@
 /* accelerate_checks.c -- see accelerate_checks.h. */
 #include "model/exchange/accelerate_checks.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -17,6 +18,13 @@ static bool lists_class(const char *text, const char *name, size_t n)
     return false;
 }
 
+/* Is it a block of the model around this one, as Qwen3VLTextDecoderLayer is around Qwen3DecoderLayer?  n letters of the block's class say whose it is. */
+static bool is_around(const char *text, const char *block, size_t n)
+{
+    n -= n > 4 && !strncmp(block + n - 4, "Text", 4) ? 4 : 0;
+    return lists_class(text, block, n);
+}
+
 /* A part of a block, such as MixtralSparseMoeBlock, makes other units than the block's class does.  (A class of another model accelerate does not
  * find, and stops.) */
 int accelerate_check_wrapped(const json_t *fsdp, const char *where, const struct plan *p, struct notes *notes)
@@ -28,7 +36,7 @@ int accelerate_check_wrapped(const json_t *fsdp, const char *where, const struct
     for (size_t i = 0; block && i < (json_is_array(said) ? json_array_size(said) : 1); i++) {
         const char *text = json_string_value(json_is_array(said) ? json_array_get(said, i) : said);
         found |= lists_class(text, block, 0);
-        found |= end && text && strstr(text, "DecoderLayer");       /* of the model around this one, as Qwen3VLTextDecoderLayer */
+        found |= end && text && strstr(text, "DecoderLayer") && is_around(text, block, (size_t)(end - block));
         other = end && lists_class(text, block, (size_t)(end - block)) ? text : other;
     }
     if (said && !json_is_null(said) && !found && !other && block)
@@ -42,6 +50,28 @@ static bool is_flag(const json_t *v)
     const char *s = json_string_value(v);
 
     return !v || json_is_null(v) || json_is_boolean(v) || (s && (!strcasecmp(s, "true") || !strcasecmp(s, "false")));
+}
+
+/* DeepSpeedPlugin.__post_init__(). */
+int accelerate_check_zero(const json_t *ds, const char *where)
+{
+    const char *first = json_object_iter_key(json_object_iter((json_t *)(uintptr_t)ds));
+
+    return json_object_get(ds, "zero_optimization") ? 0
+         : fail("%s: deepspeed: no file of DeepSpeed's that accelerate takes (\"Please specify the ZeRO optimization config in the DeepSpeed config.\"): it has %.60s%s", where,
+                first ? first : "nothing", first ? ", and no zero_optimization" : "");
+}
+
+/* ComputeEnvironment (utils/dataclasses.py), whose second starts a job of SageMaker's with keys of its own. */
+int accelerate_check_environment(const json_t *config, const char *where)
+{
+    const json_t *v = json_object_get(config, "compute_environment");
+    const char *word = json_string_value(v);
+
+    if (word && !strcmp(word, "AMAZON_SAGEMAKER"))
+        return fail("%s: compute_environment: %s: what SageMaker starts is not read: LOCAL_MACHINE is", where, word);
+    return !v || json_is_null(v) || (word && !strcmp(word, "LOCAL_MACHINE")) ? 0 : fail("%s: compute_environment: %.40s: accelerate "
+         "takes a file of any word but LOCAL_MACHINE for SageMaker's, and stops at its keys", where, word ? word : "?");
 }
 
 /* Values that accelerate launch's parser does not take. */

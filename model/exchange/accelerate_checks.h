@@ -12,4 +12,9 @@ int accelerate_check_wrapped(const json_t *fsdp, const char *where, const struct
 /* deepspeed_config's values: 0, or -1 reported, one that accelerate launch does not take. */
 int accelerate_check_deepspeed(const json_t *section, const char *where, struct notes *notes);
 
+/* A file of DeepSpeed's that is handed to accelerate: 0, or -1 reported. */
+int accelerate_check_zero(const json_t *ds, const char *where);
+/* 0, or -1 reported. */
+int accelerate_check_environment(const json_t *config, const char *where);
+
 #endif

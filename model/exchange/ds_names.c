@@ -89,7 +89,7 @@ void ds_names_list_unknown(const json_t *config, struct notes *notes)
         { "optimizer", { "type", "params", "legacy_fusion" } },
         { "optimizer.params", { "lr", "betas", "eps", "weight_decay", "bias_correction", "adam_w_mode", "torch_adam", "fused", "foreach", "amsgrad", "momentum",
                                 "ns_method", "ns_steps", "nesterov", "muon_lr", "adam_lr", "per_head_muon", "cuda_aware", "set_grad_none" } },
-        { "bf16", { "enabled", "auto_cast", "immediate_grad_update", "check_grad_overflow", "bf16_master_weights_and_grads", "bf16_optimizer_states" } },
+        { "bf16", { "enabled", "immediate_grad_update", "check_grad_overflow", "bf16_master_weights_and_grads", "bf16_optimizer_states" } },
         { "bfloat16", { "enabled", "immediate_grad_update", "check_grad_overflow" } },
         { "fp16", { "enabled", "auto_cast", "loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis", "consecutive_hysteresis",
                     "min_loss_scale", "fp16_master_weights_and_grads" } },
@@ -105,8 +105,10 @@ void ds_names_list_unknown(const json_t *config, struct notes *notes)
             bool known = false;
             for (int k = 0; k < 20 && sections[s].known[k]; k++)
                 known = known || !strcmp(name, sections[s].known[k]);
+            bool forbids = !strcmp(sections[s].section, "bf16") || !strcmp(sections[s].section, "fp16");
             if (!known)
-                notes_add(notes, "%s.%.60s is not known and was ignored", sections[s].section, name);
+                notes_add(notes, "%s.%.60s is not known and was ignored%s", sections[s].section, name, forbids
+                          ? ", as by older versions: DeepSpeed 0.19.8 stops at it (\"Extra inputs are not permitted\")" : "");
         }
 }
 

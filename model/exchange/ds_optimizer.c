@@ -62,6 +62,12 @@ int ds_optimizer_read(const json_t *j, const char *where, struct plan *p)
     const json_t *type = json_object_get(j, "type");
     const char *s = json_string_value(type);
 
+    const json_t *params = json_object_get(j, "params");
+
+    if (j && !json_is_object(j) && !json_is_null(j))
+        return fail("%s: optimizer: expected a mapping of type and params", where);
+    if (params && !json_is_object(params) && !json_is_null(params))
+        return fail("%s: optimizer.params: expected a mapping", where);
     if (!type && json_object_size(j) > 0)
         return fail("%s: optimizer.type: missing: beside it DeepSpeed takes params", where);
     if (!type || (s && (!strcmp(s, "AdamW") || !strcmp(s, "Adam") || !strcmp(s, "adamw")

@@ -63,9 +63,22 @@ int ds_removed_compile(const json_t *section, const char *where, struct notes *n
     return 0;
 }
 
+/* all_gather_dp_groups() of runtime/utils.py divides by it. */
+static int check_bucket(const json_t *section, const char *where, const struct plan *p)
+{
+    const json_t *v = json_object_get(section, "allgather_bucket_size");
+    bool gathers = p->strategy == STRAT_ZERO1 || p->strategy == STRAT_ZERO2;
+
+    return gathers && json_is_integer(v) && json_integer_value(v) == 0
+         ? fail("%s: zero_optimization.allgather_bucket_size: 0: DeepSpeed divides by it, and stops in its first step", where) : 0;
+}
+
 int ds_removed_check(const json_t *config, const char *where, const struct plan *p)
 {
     const json_t *section = json_object_get(config, "zero_optimization");
+
+    if (check_bucket(section, where, p) < 0)
+        return -1;
 
     if (!plan_has_deepspeed_0_19_8(p))
         return 0;

@@ -80,8 +80,8 @@ enum recipe_word {
 /* The form's key for it as the config spells it (a key may have an older name), else its first name; NULL: it has none. */
 const char *recipe_key(const json_t *config, enum recipe_form form, enum recipe_word word);
 
-/* A key that the form's programs do not have, as far as is known; NULL: there is none. */
-const char *recipe_first_unknown(const json_t *config, enum recipe_form form);
+/* The first key that the form's programs do not have, as far as is known, and how many there are; NULL: there is none. */
+const char *recipe_first_unknown(const json_t *config, enum recipe_form form, size_t *n);
 
 /* Lists what of the config was not read. */
 void recipe_list_rest(const json_t *config, enum recipe_form form, struct notes *notes);

@@ -12,6 +12,17 @@
 
 #define COUNT(list) (sizeof (list) / sizeof *(list))
 
+bool recipe_fsdp_is_said(const json_t *fsdp)
+{
+    const json_t *word;
+    size_t i;
+
+    json_array_foreach((json_t *)(uintptr_t)fsdp, i, word)
+        if (!json_is_string(word))
+            return false;
+    return !json_is_number(fsdp) && !json_is_object(fsdp);
+}
+
 void recipe_fsdp_words(const json_t *fsdp, char out[160])
 {
     const json_t *word;

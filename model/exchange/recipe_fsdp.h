@@ -7,6 +7,8 @@
 #include "base/notes.h"
 #include "model/exchange/recipe.h"
 
+/* Is "fsdp" words, or true or false, or not there? */
+bool recipe_fsdp_is_said(const json_t *fsdp);
 /* "fsdp" as words: in recipes a text, a list or true. */
 void recipe_fsdp_words(const json_t *fsdp, char out[160]);
 

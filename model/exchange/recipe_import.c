@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -13,6 +14,7 @@
 #include "model/arch/hf_packed.h"
 #include "model/arch/training.h"
 #include "model/exchange/accelerate.h"
+#include "model/exchange/accelerate_checks.h"
 #include "model/exchange/ds_config.h"
 #include "model/exchange/recipe_checkpoints.h"
 #include "model/exchange/recipe_compile.h"
@@ -21,6 +23,7 @@
 #include "model/exchange/recipe_loss.h"
 #include "model/exchange/recipe_muon.h"
 #include "model/exchange/recipe_notes.h"
+#include "model/exchange/recipe_precision.h"
 #include "model/exchange/recipe_refuses.h"
 #include "model/exchange/recipe_rounding.h"
 #include "model/exchange/recipe_targets.h"
@@ -39,6 +42,7 @@ struct import {
     bool             ds_optimizer;      /* DeepSpeed's file has an optimizer */
     bool             ds_clips;          /* and leaves the clipping to the Trainer ("auto") */
     bool             half;              /* a model in fp16 without autocast, axolotl's float16 */
+    struct recipe_precision formats;
 };
 
 /* ---- forms ---- */
@@ -258,6 +262,15 @@ static int read_precision(struct import *in, bool pure)
     return 0;
 }
 
+static int choose_precision(struct import *in, const json_t *launch, bool fsdp, bool adapts)
+{
+    const char *type = json_string_value(json_object_get(launch, "distributed_type"));
+    bool deepspeed = value(in, SAYS_DEEPSPEED) || (type && !strcasecmp(type, "DEEPSPEED"));
+
+    in->formats = (struct recipe_precision){ in->config, launch, in->form, in->where, adapts, deepspeed, fsdp || (type && !strcasecmp(type, "FSDP")), 0, 0, false };
+    return in->half ? 0 : recipe_choose_precision(&in->formats, in->p, in->notes);
+}
+
 /* A number of the recipe that no other form has. */
 static int64_t count_of(const struct import *in, const char *key, int64_t usual)
 {
@@ -341,6 +354,8 @@ static json_t *section(const struct import *in, enum recipe_word word)
         return NULL;
     }
     files_find_above(in->where, name, path, sizeof path);
+    if (!files_is_beside(in->where, name, path))
+        notes_add(in->notes, "%s: %.300s is read", recipe_key(in->config, in->form, word), path);
     return files_read_json_file(path);
 }
 
@@ -364,13 +379,20 @@ static json_t *fsdp_document(const struct import *in, const char *words)
 static int read_deepspeed(struct import *in)
 {
     json_t *ds = section(in, SAYS_DEEPSPEED);
-    int rc = ds ? ds_config_read(ds, in->where, in->p, in->notes) : -1;
+    size_t said = json_object_size(ds);
+
+    int rc = ds ? accelerate_check_zero(ds, in->where) : -1;
+    if (rc == 0) {
+        recipe_fill_deepspeed(&in->formats, ds);
+        rc = ds_config_read(ds, in->where, in->p, in->notes);
+    }
 
     const char *clip = json_string_value(json_object_get(ds, "gradient_clipping"));
 
     in->ds_optimizer = json_object_get(ds, "optimizer") != NULL;
     in->ds_clips = clip && !strcmp(clip, "auto");
     in->p->ds.zero_init = rc == 0 && in->p->strategy == STRAT_ZERO3;
+    rc = rc == 0 ? recipe_check_deepspeed(&in->formats, in->p, json_object_size(ds) > said) : rc;
     json_decref(ds);
     return rc;
 }
@@ -420,8 +442,10 @@ static int read_launch(struct import *in, const json_t *launch, const char *by, 
     }
 
     in->ds_clips = !json_object_get(ds, "deepspeed_config_file") && (!clip || json_is_string(clip));
-    json_object_set_new(doc, "mixed_precision", json_string(words[in->p->precision]));
+    json_object_set_new(doc, "mixed_precision", json_string(words[in->formats.deepspeed ? in->formats.mixed : in->p->precision]));
     int rc = accelerate_read(doc, by, in->p, in->notes);
+    if (rc == 0 && in->formats.deepspeed)
+        rc = recipe_check_deepspeed(&in->formats, in->p, false);
     if (rc == 0 && in->p->strategy == STRAT_DDP && in->p->dialect == DIALECT_TORCH && narrow && in->p->precision != DT_FP32)
         rc = load_narrow(in);
     json_decref(doc);
@@ -591,40 +615,10 @@ static void find_unused(const struct import *in, bool adapts)
         p->ddp.find_unused_parameters = usual;
 }
 
-/* Are the weights that train loaded in 16 bits? */
-static bool loads_narrow(const struct import *in)
-{
-    const char *dtype = get_text(in, SAYS_DTYPE);
-
-    if (dtype && !strcmp(dtype, "auto"))
-        notes_add(in->notes, "dtype auto: the checkpoint's own, taken as 16 bits");
-    return recipe_asks_checkpoint(in->config, in->form) || (dtype && strcmp(dtype, "float32") != 0);
-}
-
-/* A model that is loaded in fp32 stays so beside adapters: by TRL's dtype or without it (ModelConfig.dtype, trainer/utils.py), and by PEFT's
- * examples/sft (utils.py). */
-static bool loads_wide(const struct import *in)
-{
-    const char *dtype = get_text(in, SAYS_DTYPE);
-
-    return in->form == RECIPE_TRL && in->p->train.base == BASE_PLAIN && (dtype ? !strcmp(dtype, "float32") : !recipe_asks_checkpoint(in->config, in->form));
-}
-
-static void keep_wide(const struct import *in)
-{
-    struct plan *p = in->p;
-    int *dtype = p->strategy == STRAT_FSDP ? &p->fsdp.model_dtype : p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH ? &p->ddp.model_dtype : NULL;
-
-    if (dtype && *dtype >= 0) {
-        *dtype = -1;
-        notes_add(in->notes, "dtype: the model is loaded in fp32, in which frozen weights stay: model_dtype null");
-    }
-}
-
 int recipe_read_launched(const json_t *config, const char *where, const json_t *launch, const char *by, struct plan *p, struct notes *notes)
 {
     int form = recipe_form(config), rc;
-    struct import in = { config, where, p, notes, form < 0 ? RECIPE_TRANSFORMERS : (enum recipe_form)form, false, false, false };
+    struct import in = { config, where, p, notes, form < 0 ? RECIPE_TRANSFORMERS : (enum recipe_form)form, false, false, false, { 0 } };
     char words[160];
     bool adapts = false, pure = false, narrow;
 
@@ -639,16 +633,16 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
                     where);
     if (recipe_check_types(config, in.form, where) < 0 || recipe_check_text(config, in.form, where) < 0 || recipe_check_attention(config, in.form, where) < 0)
         return -1;
-    if (value(&in, SAYS_FSDP) && (json_is_number(value(&in, SAYS_FSDP)) || json_is_object(value(&in, SAYS_FSDP))))
+    if (!recipe_fsdp_is_said(value(&in, SAYS_FSDP)))
         return expected(&in, SAYS_FSDP, "words, or true");
     recipe_fsdp_words(value(&in, SAYS_FSDP), words);
     if (value(&in, SAYS_DEEPSPEED) && (words[0] || value(&in, SAYS_FSDP_CONFIG)))
         return fail("%s: deepspeed and fsdp exclude each other", where);
     if (recipe_check_trains(config, in.form, where, notes) < 0 || read_training(&in, &adapts) < 0 || get_bool(&in, SAYS_PURE, &pure) < 0 || read_precision(&in, pure) < 0
-        || read_batch(&in) < 0)
+        || choose_precision(&in, launch, words[0] || value(&in, SAYS_FSDP_CONFIG), adapts) < 0 || read_batch(&in) < 0)
         return -1;
     p->framework_version[0] = '\0';
-    narrow = pure || in.form == RECIPE_AXOLOTL || (in.form == RECIPE_TRL ? loads_narrow(&in) : adapts);
+    narrow = pure || in.form == RECIPE_AXOLOTL || (in.form == RECIPE_TRL ? recipe_loads_narrow(config, in.form, notes) : adapts);
     bool shares = value(&in, SAYS_DEEPSPEED) || words[0];
     if (shares && accelerate_starts_ranks_alone(launch))
         launch = NULL;                          /* the Trainer tells accelerate what the recipe says */
@@ -669,8 +663,8 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     bool keeps = pure || (in.form == RECIPE_AXOLOTL && p->dialect == DIALECT_TORCH && p->precision == DT_BF16 && training_is_all(&p->train));
     if (keeps && p->strategy == STRAT_FSDP)
         p->fsdp.model_dtype = DT_BF16;
-    if (rc == 0 && adapts && loads_wide(&in))
-        keep_wide(&in);
+    if (rc == 0 && adapts)
+        recipe_keep_wide(config, in.form, p, notes);
     if (rc < 0 || check_half(&in, adapts) < 0 || recipe_fsdp_check_mesh(config, in.form, where, p) < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
         return -1;
     if (in.form == RECIPE_TRL && recipe_trl_loss(config, where, p, notes) < 0)
@@ -689,6 +683,7 @@ int recipe_read_launched(const json_t *config, const char *where, const json_t *
     if (recipe_check_embedding(&about, p, where) < 0 || recipe_check_int8(&about, p, where) < 0 || recipe_read_compile(config, in.form, where, p, notes) < 0)
         return -1;
     recipe_note(&about, p, notes);
+    recipe_note_bare(&in.formats, p, notes);
     recipe_list_rest(config, in.form, notes);
     plan_resolve(p);
     return plan_check(p, where);

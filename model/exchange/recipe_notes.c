@@ -160,14 +160,6 @@ static void note_sharing(const struct recipe_about *of, const struct plan *p, st
         notes_add(notes, "nothing in it says who shares what: planned as DDP; where accelerate's config says so, give that with --accelerate FILE");
 }
 
-/* Without bf16 and fp16 LLaMA-Factory loads weights in the checkpoint's own dtype (patcher.py, infer_optim_dtype()). */
-static void note_dtype(const struct recipe_about *of, const struct plan *p, struct notes *notes)
-{
-    if (p->precision == DT_FP32 && of->adapts)
-        notes_add(notes, "neither bf16 nor fp16: frozen weights are in the checkpoint's own dtype; planned in fp32, %.3g GB more than 16 bits take",
-                  (double)(p->model.params - p->model.trainable) * 2 / 1e9);
-}
-
 /* The attention that the recipe names; NULL: none.  axolotl has older flags, as PEFT's examples/sft and older recipes of TRL have. */
 static const char *attention_of(const struct recipe_about *of)
 {
@@ -314,6 +306,21 @@ static void note_workers(const struct recipe_about *of, const struct plan *p, st
         unread_ranks(notes, "num_processes", json_integer_value(json_object_get(of->config, "num_processes")), p->cluster.world_size);
 }
 
+/* utils/schemas/validation.py, deprecate_sharegpt_datasets(). */
+static void note_datasets(const struct recipe_about *of, struct notes *notes)
+{
+    const json_t *each;
+    size_t i;
+
+    json_array_foreach(json_object_get(of->config, "datasets"), i, each) {
+        const char *type = json_string_value(json_object_get(each, "type"));
+        if (type && !strncmp(type, "sharegpt", 8)) {
+            notes_add(notes, "datasets: type: %.40s: axolotl of 2025 and later stops at it (\"Please use `type: chat_template` instead.\"); older ones train as planned", type);
+            return;
+        }
+    }
+}
+
 /* A hidden state in 16 bits for each block. */
 static void note_offload(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
@@ -338,9 +345,8 @@ void recipe_note(const struct recipe_about *of, const struct plan *p, struct not
         note_kernels(of, p, notes);
         note_widened(of, p, notes);
         note_offload(of, p, notes);
+        note_datasets(of, notes);
     }
-    if (of->form == RECIPE_FACTORY)
-        note_dtype(of, p, notes);
     note_adapters(of, p, notes);
     note_storage(of, p, notes);
     note_compute(of, p, notes);

@@ -224,6 +224,10 @@ static int check_plugins(const json_t *config, const char *where)
         { "spectrum.SpectrumPlugin", "weights that train alone" },
         { "llm_compressor.LLMCompressorPlugin", "weights with masks" },
     };
+    static const char *const own[] = { "liger", "cut_cross_entropy", "kernels", "swanlab", "expert_parallel", "densemixer", "kd", "lm_eval", "mora", "nemo_gym", "aux_free_router" };
+    static const char *const classes[] = { "LigerPlugin", "CutCrossEntropyPlugin", "KernelsPlugin", "SwanLabPlugin", "ExpertParallelPlugin", "DenseMixerPlugin", "KDPlugin",
+                                           "LMEvalPlugin", "MoraPlugin", "NemoGymPlugin", "AuxFreeMoEPlugin" };
+    static const char folder[] = "axolotl.integrations.";
     const json_t *list = json_object_get(config, "plugins"), *each;
     size_t i;
 
@@ -231,6 +235,18 @@ static int check_plugins(const json_t *config, const char *where)
         for (size_t k = 0; k < COUNT(others); k++)
             if (json_is_string(each) && strstr(json_string_value(each), others[k].plugin))
                 return fail("%s: plugins: %.80s: %s, which is not planned", where, json_string_value(each), others[k].what);
+    json_array_foreach((json_t *)(uintptr_t)list, i, each) {
+        const char *name = json_string_value(each), *dot = name ? strrchr(name, '.') : NULL;
+        if (!name)
+            return fail("%s: plugins: expected names of classes", where);
+        if (strncmp(name, folder, sizeof folder - 1))
+            continue;
+        const char *at = name + sizeof folder - 1;
+        char package[64];
+        snprintf(package, sizeof package, "%.*s", (int)strcspn(at, "."), at);
+        if (!is_among(package, own, COUNT(own)) || !is_among(dot + 1, classes, COUNT(classes)))
+            return fail("%s: plugins: %.80s: axolotl has no such plugin, as far as is known, and stops", where, name);
+    }
     return 0;
 }
 

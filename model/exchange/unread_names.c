@@ -23,7 +23,7 @@ static const char *const names[] = {
     "collate_fn", "collate_max_length", "collator_fn_name", "column", "column_mapping", "columns", "comet_api_key",
     "comet_experiment_config", "comet_experiment_key", "comet_mode", "comet_online", "comet_project_name", "comet_url", "comet_workspace",
     "compilation_config", "completion_len", "completions_per_group", "compress_ratios", "compute_prox_log_prob", "config", "content",
-    "contents", "context", "context_parallel_size", "convergence", "cos_min_ratio", "cosine_constant_lr_ratio", "cosine_min_lr_ratio",
+    "contents", "context", "context_parallel_size", "convergence", "conversation", "cos_min_ratio", "cosine_constant_lr_ratio", "cosine_min_lr_ratio",
     "cosine_threshold", "cpu", "cpu_offload", "cross_tp_kl_threshold", "cross_tp_size", "cuda", "cudagraph_mode", "custom_cls",
     "custom_config_module", "cycle_max_lr", "cycle_min_lr", "data_dir", "data_dir_list", "data_files", "data_parallel_size", "data_seed",
     "data_type", "dataloader", "dataloader_drop_last", "dataloader_in_order", "dataloader_multiprocessing_context",

@@ -75,6 +75,7 @@ struct form {
     void        (*allocator)(const struct form_file *f, struct plan *p, struct notes *notes);
     const struct form_row *rows;                        /* form_rows.h; NULL: the form's reader has tables of its own */
     int         nrows;
+    bool        torchrun;                               /* its own command starts the ranks by torchrun or accelerate */
 };
 
 /* Reads and parses the file ("-": standard input).  0, or -1 reported with nothing to close. */

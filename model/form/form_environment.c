@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/form/form_launcher.h"
 #include "model/plan/environment.h"
+#include "model/plan/knob.h"
 
 /* A value as a shell has it: a list's words are joined by nothing that a variable could hold, so lists are none. */
 static const char *text_of(const json_t *v, char number[32])
@@ -57,6 +59,29 @@ static int give_all(const struct form_file *f, const json_t *variables, struct p
     return 0;
 }
 
+/* torch/distributed/run.py sets OMP_NUM_THREADS=1 for several ranks of a node, unless it is set; accelerate runs it for DeepSpeed, too
+ * (commands/launch.py: deepspeed_launcher()).  Ranks that DeepSpeed's own launcher starts have every core. */
+static bool by_torchrun(const struct form *form, const struct form_file *f)
+{
+    static const char *const programs[] = { "torchrun", "torch.distributed.run", "torch.distributed.launch" };
+
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        if (form_runs(f, programs[i]))
+            return true;
+    return f->launch || (form->torchrun && !form_runs(f, "deepspeed"));
+}
+
+static void one_thread_a_rank(const struct form *form, const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    const struct knob *k = knob_find("", "host_threads", knob_cell(p));
+
+    if (!k || knob_idle(p, k) || dialect_is_torch(p->dialect) || p->cluster.gpus_per_node < 2 || p->host_threads != 0 || !by_torchrun(form, f))
+        return;
+    p->host_threads = 1;
+    notes_add(notes, "the optimizer on the host has one thread a rank, because the launcher sets OMP_NUM_THREADS=1: set that variable, and the plan's "
+              "host_threads, to a rank's share of the cores");
+}
+
 int form_read(const struct form *form, const struct form_file *f, struct plan *p, struct notes *notes)
 {
     static const char *const objects[] = { "ENV_VARS", "env_vars" };     /* Megatron-LM's tests, prime-rl */
@@ -66,6 +91,8 @@ int form_read(const struct form *form, const struct form_file *f, struct plan *p
     for (size_t i = 0; !f->words && i < sizeof objects / sizeof *objects; i++)
         if (give_all(f, json_object_get(f->doc, objects[i]), p, notes) < 0)
             return -1;
+    launcher_list_places(f, p, notes);
+    one_thread_a_rank(form, f, p, notes);
     if (form->allocator)
         form->allocator(f, p, notes);
     return environment_check(p, f->path);

@@ -122,6 +122,8 @@ static bool does_else(const json_t *words)
 
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         is = is || strstr(name, others[i]);
+    if (launcher_does_else(words, program_of(words)))
+        return true;
     return is && !strstr(name, "train") && !strstr(name, "tun") && !strstr(name, "sft");
 }
 
@@ -313,6 +315,9 @@ static int read_launch(struct form_file *f)
         if (says)
             take_option(f->launch, key, v);
     }
+    const char *type = json_string_value(json_object_get(f->launch, "distributed_type"));
+    if (type && strcmp(type, "DEEPSPEED") && (v = json_object_get(f->launcher, "num_cpu_threads_per_process")))
+        json_object_set(f->environment, "OMP_NUM_THREADS", v);          /* utils/launch.py, prepare_multi_gpu_env() */
     return 0;
 }
 

@@ -3,8 +3,11 @@
  * config: form_file.c.) */
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
+#include "base/fail.h"
 #include "base/notes.h"
 #include "model/exchange/unread.h"
 #include "model/form/form_launcher.h"
@@ -23,6 +26,80 @@ static bool ends_with(const char *word, const char *end)
     size_t n = strlen(word), m = strlen(end);
 
     return n >= m && !strcmp(word + n - m, end);
+}
+
+/* Subcommands that train, or what they begin with, of programs that have others: TRL's are told apart by its recipes' reader. */
+bool launcher_does_else(const json_t *words, int program)
+{
+    static const struct { const char *program, *trains[3]; } of[] = {
+        { "llamafactory-cli", { "train" } }, { "lmf", { "train" } }, { "axolotl", { "train" } }, { "litgpt", { "finetune", "pretrain" } }, { "tune", { "run" } },
+    };
+    const char *name = json_string_value(json_array_get(words, (size_t)program)), *slash = strrchr(name, '/');
+    const char *next = json_string_value(json_array_get(words, (size_t)program + 1));
+
+    for (size_t i = 0; next && i < sizeof of / sizeof *of; i++) {
+        bool trains = *next == '-' || strchr(next, '.') || strchr(next, '/') || strchr(next, '$');      /* no subcommand */
+        for (int k = 0; k < 3 && of[i].trains[k]; k++)
+            trains = trains || !strncmp(next, of[i].trains[k], strlen(of[i].trains[k]));
+        if (!strcmp(slash ? slash + 1 : name, of[i].program))
+            return !trains;
+    }
+    return false;
+}
+
+/* LLaMA-Factory's is_env_enabled() (extras/misc.py). */
+static bool is_enabled(const struct form_file *f, const char *name)
+{
+    const json_t *v = json_object_get(f->environment, name);
+    const char *word = json_string_value(v);
+
+    return json_is_true(v) || (json_is_integer(v) && json_integer_value(v) == 1)
+        || (word && (!strcasecmp(word, "true") || !strcasecmp(word, "y") || !strcmp(word, "1")));
+}
+
+/* llamafactory/launcher.py and cli.py: variables that start another program. */
+static int check_switches(const struct form_file *f)
+{
+    static const struct { const char *name, *what; } of[] = {
+        { "USE_MCA", "training by Megatron-LM" }, { "USE_V1", "its second command line, whose keys are others," }, { "USE_KT", "training with ktransformers' experts on the host" },
+    };
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        if (is_enabled(f, of[i].name))
+            return fail("%s: %s: LLaMA-Factory's %s is not planned: without this variable the Trainer's is", f->path, of[i].name, of[i].what);
+    }
+    return 0;
+}
+
+int launcher_check(const struct form_file *f)
+{
+    if (!f->words || json_array_size(f->words) == 0)
+        return 0;
+    if (launcher_does_else(f->words, 0))
+        return fail("%s: %.60s %.60s: nothing trains by this command", f->path, json_string_value(json_array_get(f->words, 0)),
+                    json_string_value(json_array_get(f->words, 1)));
+    return form_runs(f, "llamafactory-cli") || form_runs(f, "lmf") ? check_switches(f) : 0;
+}
+
+/* GPUs and nodes that variables name, of which --cluster says as many as there are. */
+void launcher_list_places(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    if (is_enabled(f, "USE_RAY") && form_runs(f, "llamafactory-cli") && !json_object_get(f->doc, "ray_num_workers"))
+        unread_ranks(notes, "ray_num_workers", 1, p->cluster.world_size);          /* its default; one that is given is told already */
+    static const struct { const char *name; bool nodes, factorys; } of[] = {
+        { "CUDA_VISIBLE_DEVICES", false, false }, { "NPROC_PER_NODE", false, true }, { "NNODES", true, true },
+    };
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        const json_t *v = json_object_get(f->environment, of[i].name);
+        const char *text = json_string_value(v);
+        long long n = json_is_integer(v) ? (i ? json_integer_value(v) : 1) : !text || strchr(text, '$') ? 0 : i ? strtoll(text, NULL, 10) : *text != '\0';
+        for (const char *at = i ? NULL : text; at && n && (at = strchr(at, ',')); at++)
+            n++;
+        int64_t has = of[i].nodes ? p->cluster.nodes : p->cluster.gpus_per_node;
+        if (n > 0 && n != has && (!of[i].factorys || form_runs(f, "llamafactory-cli")))
+            notes_add(notes, "%s: the file starts %lld %s, the plan has %lld, those of --cluster", of[i].name, n, of[i].nodes ? "nodes" : "ranks on a node", (long long)has);
+    }
 }
 
 void launcher_list_unknown(const json_t *words, int program, const char *where)

@@ -14,4 +14,11 @@ void launcher_list_elsewhere(const struct form_file *f, struct notes *notes);
 
 void launcher_list_unknown(const json_t *words, int program, const char *where);
 
+/* Is the program behind a command's first words one with subcommands, of which this one trains nothing? */
+bool launcher_does_else(const json_t *words, int program);
+/* Of such a command, and of variables that make LLaMA-Factory start another program: 0, or -1 reported. */
+int  launcher_check(const struct form_file *f);
+/* Variables that start another number of ranks than the plan has. */
+void launcher_list_places(const struct form_file *f, const struct plan *p, struct notes *notes);
+
 #endif

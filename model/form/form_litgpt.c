@@ -72,7 +72,7 @@ static int as_llama(const struct form_file *f, struct plan *p)
     return 0;
 }
 
-static void read_adapters(struct form_reading *r, const struct model *m)
+static void read_adapters(struct form_reading *r, const struct model *m, bool narrow)
 {
     static const struct { const char *key, *modules[3]; bool usual; } of[] = {
         { "lora_query", { "q_proj" }, true }, { "lora_key", { "k_proj" }, false }, { "lora_value", { "v_proj" }, true },
@@ -109,7 +109,8 @@ static void read_adapters(struct form_reading *r, const struct model *m)
     form_set(r, "lora.rank", json_integer(form_count(r, "lora_r", 8)));
     form_set(r, "lora.alpha", json_real(form_number(r, "lora_alpha", 16)));
     form_set(r, "lora.dropout", json_real(form_number(r, "lora_dropout", 0.05)));
-    form_narrow_adapters(r, "litgpt");
+    if (narrow)
+        form_narrow_adapters(r, "litgpt");
 }
 
 static void read_base(struct form_reading *r, const struct plan *p)
@@ -141,6 +142,8 @@ static void read_optimizer(struct form_reading *r)
     const json_t *whole = form_value(r->file->doc, "optimizer");
     const char *name = json_is_string(whole) ? json_string_value(whole) : form_text(r, "optimizer.class_path", "AdamW"), *dot = strrchr(name, '.');
 
+    if (whole && !json_is_string(whole) && !json_is_object(whole))
+        form_fail(r, "optimizer: expected a name, or class_path and init_args");
     name = dot ? dot + 1 : name;
     if (form_value(r->file->doc, "quantize")) {             /* instantiate_bnb_optimizer(): PagedAdamW, for AdamW alone */
         if (strcmp(name, "AdamW") != 0)
@@ -199,26 +202,38 @@ static int check(const struct form_file *f)
                                                                 "planned: its finetune is", f->path);
 }
 
-static int read(const struct form_file *f, struct plan *p, struct notes *notes)
+/* get_default_supported_precision(training=True) of utils.py, in each of its programs; beside quantize they stop at it. */
+static int read_precision(struct form_reading *r)
 {
     static const char *const words[] = { "bf16-true", "bf16-mixed", "16-mixed", "32-true", NULL };
+    bool packs = form_value(r->file->doc, "quantize") != NULL;
+    int precision = form_word(r, "precision", words, 1);
+
+    if (!form_value(r->file->doc, "precision"))
+        notes_add(r->notes, "precision is not given: litgpt's default is bf16-mixed: weights and states in fp32");
+    if (packs && (precision == 1 || precision == 2))
+        form_fail(r, "precision: %s beside quantize, where litgpt stops (\"Quantization and mixed precision is not supported.\"): bf16-true", words[precision]);
+    return precision;
+}
+
+static int read(const struct form_file *f, struct plan *p, struct notes *notes)
+{
     static const char *const ours[] = { "bf16", "bf16", "fp16", "fp32" };
     bool alone = p->cluster.world_size == 1, lora = adapts(f);
     struct form_reading r;
 
-    bool ties = json_is_true(form_value(f->doc, "train.tie_embeddings"));
+    form_begin(&r, f, rows, FORM_COUNT(rows), notes);
+    bool ties = form_true(&r, "train.tie_embeddings", false);
     if (ties && !p->model.tied)
         notes_add(notes, "train.tie_embeddings: the plan has %s's embedding and head as two tensors", p->model.name);
     if ((!ties && p->model.tied && untie(f, p, notes) < 0) || (!strcmp(p->model.family, "phi3") && as_llama(f, p) < 0))
-        return -1;
-    form_begin(&r, f, rows, FORM_COUNT(rows), notes);
-    int precision = form_word(&r, "precision", words, 0);
+        form_fail(&r, "model: litgpt's own form of it is not made");
+    int precision = read_precision(&r);
     form_set(&r, "strategy", json_string(alone ? "ddp" : "fsdp"));
     form_set(&r, "dropout", json_real(0));      /* its GPT has none, whatever the config says (model.py) */
     form_set(&r, "dialect", json_string(alone || lora ? "torch" : "torch-fsdp1"));
     form_set(&r, "precision", json_string(ours[precision]));
-    if (precision == 0)
-        form_set(&r, alone ? "ddp.model_dtype" : "fsdp.model_dtype", json_string("bf16"));
+    form_set(&r, alone ? "ddp.model_dtype" : "fsdp.model_dtype", precision == 0 ? json_string("bf16") : json_null());
     if (!alone && !lora) {
         form_set(&r, "fsdp.use_orig_params", json_true());
         form_set(&r, "fsdp.limit_all_gathers", json_true());
@@ -229,8 +244,9 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     bool autocast = lora && form_value(f->doc, "quantize");     /* that of plans with packed weights: its cross-entropy is in fp32 */
     bool head = form_true(&r, "lora_head", false);              /* adapters that a loss by the head's weight would leave out */
     form_set(&r, "loss", json_string(autocast ? (head ? "fp32" : "chunked") : precision == 0 ? "bf16" : "fp32"));
-    if (!alone && !lora && (precision == 1 || precision == 2)) {
-        form_set(&r, "reduce_dtype", json_string(ours[precision]));
+    if (!alone && (precision == 1 || precision == 2)) {
+        if (!lora)
+            form_set(&r, "reduce_dtype", json_string(ours[precision]));
         notes_add(notes, "precision: Fabric's mixed precision gathers weights in fp32 and casts them under autocast: the plan gathers %s", ours[precision]);
     }
     notes_add(notes, "loss: litgpt cuts head and loss into chunks of 128 tokens and computes in the logits' dtype: the plan holds the whole logits%s",
@@ -241,7 +257,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     read_batch(&r, p);
     read_optimizer(&r);
     if (lora)
-        read_adapters(&r, &p->model);
+        read_adapters(&r, &p->model, precision == 0);
     int rc = form_end(&r, p);
     if (rc < 0 || !form_value(f->doc, "quantize"))
         return rc;

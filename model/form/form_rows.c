@@ -1,4 +1,5 @@
 /* form_rows.c -- see form_rows.h. */
+#include "model/form/form_launcher.h"
 #include "model/form/form_rows.h"
 
 #include <inttypes.h>
@@ -246,7 +247,7 @@ int form_check(const struct form *form, const struct form_file *f)
 {
     char path[128];
 
-    if (form->check && form->check(f) < 0)
+    if (launcher_check(f) < 0 || (form->check && form->check(f) < 0))
         return -1;
     for (int i = 0; i < form->nrows; i++) {
         const json_t *v = form->rows[i].says == ROW_REFUSED ? form_value(f->doc, path_of(&form->rows[i], path)) : NULL;

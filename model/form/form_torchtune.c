@@ -30,20 +30,26 @@ static const struct form_row rows[] = {
     { "activation_offloading_use_streams", ROW_READ, NULL },
     { "compile", ROW_REFUSED, "torch.compile of each block is not planned in 16-bit training without autocast: compile=False is" },
     { "fsdp_cpu_offload", ROW_READ, NULL }, { "fsdp_reshard_after_forward", ROW_READ, NULL },
-    { "custom_sharded_layers", ROW_MATTERS, "units of their own for embedding and head" },
+    { "custom_sharded_layers", ROW_READ, NULL },
     { "ac_mode", ROW_READ, NULL }, { "ac_option", ROW_READ, NULL },
     { "tensor_parallel_dim", ROW_READ, NULL }, { "tensor_parallel_plan.*", ROW_SILENT, NULL },
     { "context_parallel_dim", ROW_READ, NULL },
-    { "data_parallel_replicate_dim", ROW_READ, NULL }, { "data_parallel_shard_dim", ROW_SILENT, NULL },
+    { "data_parallel_replicate_dim", ROW_READ, NULL }, { "data_parallel_shard_dim", ROW_READ, NULL },
     { "enable_fp8_training", ROW_REFUSED, "torchtune's float8 is not planned" }, { "fp8_recipe_name", ROW_SILENT, NULL },
-    { "dataset.*", ROW_SILENT, NULL }, { "dataset_val.*", ROW_SILENT, NULL },
+    { "dataset.packed", ROW_READ, NULL }, { "dataset._component_", ROW_SILENT, NULL }, { "dataset.source", ROW_SILENT, NULL },
+    { "dataset.data_files", ROW_SILENT, NULL }, { "dataset.split", ROW_SILENT, NULL }, { "dataset.name", ROW_SILENT, NULL }, { "dataset.column", ROW_SILENT, NULL },
+    { "dataset.column_map", ROW_SILENT, NULL }, { "dataset.column_map.*", ROW_SILENT, NULL }, { "dataset.conversation_column", ROW_SILENT, NULL },
+    { "dataset.conversation_style", ROW_SILENT, NULL }, { "dataset.train_on_input", ROW_SILENT, NULL }, { "dataset.masking_strategy", ROW_SILENT, NULL },
+    { "dataset.new_system_prompt", ROW_SILENT, NULL }, { "dataset.split_across_pack", ROW_SILENT, NULL }, { "dataset.add_eos", ROW_SILENT, NULL },
+    { "dataset.filter_fn", ROW_SILENT, NULL }, { "dataset.seed", ROW_SILENT, NULL }, { "dataset.partition", ROW_SILENT, NULL }, { "dataset.subset", ROW_SILENT, NULL },
+    { "dataset.message_transform.*", ROW_SILENT, NULL }, { "dataset.image_dir", ROW_SILENT, NULL }, { "dataset.image_tag", ROW_SILENT, NULL }, { "dataset_val.*", ROW_SILENT, NULL },
     { "early_exit_loss.*", ROW_REFUSED, "losses of blocks before the last are not planned" }, { "layer_dropout.*", ROW_REFUSED, "blocks that some samples skip are not planned" },
     { "teacher_model.*", ROW_REFUSED, "distillation holds a second model" }, { "quantizer._component_", ROW_READ, NULL }, { "quantizer.groupsize", ROW_READ, NULL },
     { "fake_quant_after_n_steps", ROW_MATTERS, "steps before it round nothing: the plan's steps are those after it" },
     { "rlhf_loss.*", ROW_REFUSED, "PPO holds several models" }, { "num_generations", ROW_REFUSED, "GRPO's phases are not read from torchtune's form" },
     { "output_dir", ROW_SILENT, NULL }, { "seed", ROW_SILENT, NULL }, { "shuffle", ROW_SILENT, NULL }, { "epochs", ROW_SILENT, NULL },
     { "max_steps_per_epoch", ROW_SILENT, NULL }, { "resume_from_checkpoint", ROW_SILENT, NULL }, { "save_adapter_weights_only", ROW_SILENT, NULL },
-    { "lr_scheduler.*", ROW_SILENT, NULL }, { "lr_warmup_steps", ROW_SILENT, NULL }, { "device", ROW_SILENT, NULL },
+    { "lr_scheduler.*", ROW_SILENT, NULL }, { "lr_warmup_steps", ROW_SILENT, NULL }, { "device", ROW_READ, NULL },
     { "metric_logger.*", ROW_SILENT, NULL }, { "log_*", ROW_SILENT, NULL }, { "profiler.*", ROW_SILENT, NULL },
     { "low_cpu_ram", ROW_SILENT, NULL }, { "run_val_every_n_steps", ROW_SILENT, NULL }, { "batch_size_val", ROW_SILENT, NULL },
     { "cudnn_deterministic_mode", ROW_SILENT, NULL }, { "enable_async_checkpointing", ROW_SILENT, NULL }, { "keep_last_n_checkpoints", ROW_SILENT, NULL },
@@ -80,6 +86,10 @@ static int check(const struct form_file *f)
 
     if (component && (strstr(component, "vision") || strstr(component, "llama4") || strstr(component, "clip")))
         return fail("%s: model._component_: %.80s: a model of pictures is not planned" RECORDED_WAY, f->path, component);
+    static const char *const sizes[] = { "vocab_size", "num_layers", "num_heads", "num_kv_heads", "embed_dim", "intermediate_dim" };
+    for (size_t i = 0; strcmp(base_builder(f), "llama2") && i < sizeof sizes / sizeof *sizes; i++)
+        if (json_object_get(json_object_get(f->doc, "model"), sizes[i]))
+            return fail("%s: model.%s: %.80s makes a model of one size, and takes none", f->path, sizes[i], builder(f));
     return 0;
 }
 
@@ -245,14 +255,32 @@ static void read_memory(struct form_reading *r)
 
 static void read_mesh(struct form_reading *r, const struct plan *p)
 {
-    int64_t replicate = form_count(r, "data_parallel_replicate_dim", 1);
+    int64_t replicate = form_count(r, "data_parallel_replicate_dim", 1), shard = form_integer(r, "data_parallel_shard_dim", -1);
 
     if (form_count(r, "tensor_parallel_dim", 1) > 1)
         form_fail(r, "tensor_parallel_dim: torchtune's losses in chunks or in bf16 are not planned beside tensor parallelism");
     if (form_count(r, "context_parallel_dim", 1) > 1)
         form_fail(r, "context_parallel_dim: torchtune's context parallelism is not read yet");
+    if (shard != -1 && (shard < 1 || shard > p->cluster.world_size || shard * replicate != p->cluster.world_size) && p->cluster.world_size > 1)
+        form_fail(r, "data_parallel_shard_dim: %lld x data_parallel_replicate_dim %lld are not the %lld ranks of --cluster, where torchtune stops", (long long)shard,
+                  (long long)replicate, (long long)p->cluster.world_size);
     if (replicate > 1)
         form_set(r, "shard_group", json_integer(p->cluster.world_size / replicate));
+}
+
+/* Rows of several samples have a mask of blocks (data/_collate.py), which attention hands to flex_attention(), compiled (modules/attention_utils.py);
+ * Gemma 2's own attention takes none. */
+static void read_rows(struct form_reading *r, const struct plan *p)
+{
+    static const char *const devices[] = { "cuda", NULL };
+
+    form_word(r, "device", devices, 0);
+    if (!form_true(r, "dataset.packed", false))
+        return;
+    if (begins(base_builder(r->file), "gemma2"))
+        form_fail(r, "dataset.packed: torchtune's Gemma 2 takes no mask of blocks (NotImplementedError)");
+    notes_add(r->notes, "dataset.packed: samples of a row of %lld tokens are kept apart by a mask of blocks, and attention is flex_attention(), compiled: planned is "
+              "PyTorch's causal attention over the whole row, which computes more and keeps about as much", (long long)p->seq);
 }
 
 /* modules/attention.py: k and v are expanded and flattened before scaled_dot_product_attention(), which keeps the copies. */
@@ -263,6 +291,37 @@ static void note_copies(const struct plan *p, struct notes *notes)
     if (m->heads != m->kv_heads && p->recompute == RECOMPUTE_NONE)
         notes_add(notes, "model: torchtune copies keys and values out to all %lld heads, which stay until backward: up to %.3g GB more than is planned",
                   (long long)m->heads, (double)(m->layers * (m->heads - m->kv_heads) * m->head_dim * p->micro_batch * p->seq) * 2 * 2e-9);
+}
+
+/* Units of their own.  Losses in chunks call the head's module for each of eight, which gathers it anew and hands on its gradient each time, forward and
+ * backward (modules/loss/cross_entropy_loss.py, compute_cross_entropy(); modules/transformer.py, chunked_output()): the plan has it in the root, once each. */
+static void read_units(struct form_reading *r, const struct plan *p)
+{
+    const json_t *names = form_value(r->file->doc, "custom_sharded_layers"), *each;
+    const char *loss = form_text(r, "loss._component_", "");
+    bool embed = false, head = false, whole = !strcmp(loss, "torch.nn.CrossEntropyLoss");
+    double bytes = (double)(p->model.vocab * p->model.hidden) * 2;
+    size_t i;
+
+    if (names && !json_is_array(names))
+        form_fail(r, "custom_sharded_layers: expected a list of names");
+    json_array_foreach((json_t *)(uintptr_t)names, i, each) {
+        const char *name = json_string_value(each);
+        if (!name || (strcmp(name, "tok_embeddings") && strcmp(name, "output")))
+            form_fail(r, "custom_sharded_layers: %.60s: units of tok_embeddings and output are read", name ? name : "?");
+        embed = embed || (name && !strcmp(name, "tok_embeddings"));
+        head = head || (name && !strcmp(name, "output"));
+    }
+    if (p->cluster.world_size == 1 || (!embed && !head))
+        return;
+    if (p->model.tied || (!embed && whole))
+        notes_add(r->notes, "custom_sharded_layers is not in the plan: units of their own for embedding and head");
+    else if (embed && (!head || whole))
+        form_set(r, "fsdp.root_units", json_string(head ? "embed-head" : "embed"));
+    else if (head)
+        notes_add(r->notes, "custom_sharded_layers: output: the loss calls the head's unit for each of its 8 chunks, which gathers it anew, forward and backward, and sums up its "
+                  "gradient each time; planned in the root's unit, once each: %.3g GB more are gathered, and %.3g GB of gradients more summed up, in a micro-step",
+                  15 * bytes * 1e-9, 7 * bytes * 1e-9);
 }
 
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
@@ -282,11 +341,15 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     form_set(&r, "clip", form_value(f->doc, "clip_grad_norm") ? json_real(form_number(&r, "clip_grad_norm", 1)) : json_null());
     if (!form_value(f->doc, "batch_size"))
         form_set(&r, "micro_batch", json_integer(2));
-    if (!alone && form_true(&r, "fsdp_cpu_offload", false))
+    if (!alone && form_true(&r, "fsdp_cpu_offload", false)) {
         form_set(&r, "fsdp.cpu_offload", json_true());
+        form_set(&r, "host_threads", json_integer(0));      /* training.set_torch_num_threads(): the cores, shared by the ranks */
+    }
     if (!alone && form_value(f->doc, "fsdp_reshard_after_forward"))
         form_set(&r, "fsdp.reshard_after_forward", json_boolean(form_true(&r, "fsdp_reshard_after_forward", true)));
     read_mesh(&r, p);
+    read_rows(&r, p);
+    read_units(&r, p);
     if (form_value(f->doc, "tokenizer.max_seq_len"))
         form_set(&r, "seq", json_integer(form_count(&r, "tokenizer.max_seq_len", 1)));
     else if (p->seq == 0)

@@ -90,22 +90,35 @@ int form_check_program(const struct form_file *f)
 {
     enum recipe_form form = (enum recipe_form)recipe_form(f->doc);
     const char *program = json_string_value(json_array_get(f->words, 0)), *other = NULL;
+    size_t n;
     bool asked = program && strncmp(program, "--", 2) && (form == RECIPE_TRL || form == RECIPE_FACTORY || form == RECIPE_TRANSFORMERS);
 
     if (asked && form != RECIPE_FACTORY && is_named_after_adapters(f, program))
         return fail("%s: %.80s: a script named after adapters, whose own are not read: TRL's use_peft, lora_r and lora_target_modules are", f->path, program);
     if (asked && !(form == RECIPE_TRANSFORMERS ? has_trainers_own(f->doc) : is_its_program(f, form, program)))
-        other = recipe_first_unknown(f->doc, form);
+        other = recipe_first_unknown(f->doc, form, &n);
     return other ? fail("%s: %.80s is no program of %s's, and --%.60s no option of it: what it trains, and how, is its own, and is not read", f->path, program,
                         recipe_form_name(form), other)
          : recipe_check_types(f->doc, form, f->path);
+}
+
+/* A key by which a form is told may be another program's, too (flash_attn, stage): a file most of whose keys the form has not is that program's. */
+static int check_keys(const struct form_file *f, enum recipe_form form)
+{
+    size_t unknown = 0, all = json_object_size(f->doc);
+    const char *first = f->words || (int)form < 0 ? NULL : recipe_first_unknown(f->doc, form, &unknown);
+    bool nameless = form == RECIPE_FACTORY && !json_object_get(f->doc, "model_name_or_path");
+
+    return !first || (2 * unknown < all && !nameless) ? 0
+         : fail("%s: %.60s and %zu of %zu keys are none that %s has, as far as is known%s: it is another program's file, and is not read", f->path, first, unknown, all,
+                recipe_form_name(form), nameless ? ", and model_name_or_path, which it asks for, is not there" : "");
 }
 
 static int check_text(const struct form_file *f)
 {
     enum recipe_form form = (enum recipe_form)recipe_form(f->doc);
 
-    return recipe_check_text(f->doc, form, f->path) < 0 ? -1 : form_check_program(f);
+    return recipe_check_text(f->doc, form, f->path) < 0 || check_keys(f, form) < 0 ? -1 : form_check_program(f);
 }
 
 static int read_recipe(const struct form_file *f, struct plan *p, struct notes *notes)
@@ -144,7 +157,8 @@ void form_factorys_allocator(const struct form_file *f, struct plan *p, struct n
     if (optim && strcasecmp(optim, "true") && strcasecmp(optim, "y") && strcmp(optim, "1"))
         return;
     if (strcmp(p->environment.alloc_conf, set))
-        notes_add(notes, "llamafactory-cli sets PYTORCH_CUDA_ALLOC_CONF=%s for several GPUs, whatever it was, unless OPTIM_TORCH=0: it is in the plan's environment", set);
+        notes_add(notes, "llamafactory-cli sets PYTORCH_CUDA_ALLOC_CONF=%s for several GPUs, whatever it was, unless OPTIM_TORCH=0: it is in the plan's environment (older ones, and "
+                  "copies of them, do not, and reserve some more)", set);
     memcpy(p->environment.alloc_conf, set, sizeof set);
 }
 
@@ -154,15 +168,15 @@ const struct form form_transformers = {
 };
 const struct form form_factory = {
     .name = "LLaMA-Factory", .sign = "finetuning_type, stage, cutoff_len or template",
-    .claims = is_factory, .check = check_text, .model = recipes_model, .read = read_factory, .allocator = form_factorys_allocator,
+    .claims = is_factory, .check = check_text, .model = recipes_model, .read = read_factory, .allocator = form_factorys_allocator, .torchrun = true,
 };
 const struct form form_axolotl = {
     .name = "axolotl", .sign = "base_model with sequence_len, micro_batch_size or datasets",
-    .claims = is_axolotl, .check = check_text, .model = recipes_model, .read = read_recipe, .allocator = axolotls_allocator,
+    .claims = is_axolotl, .check = check_text, .model = recipes_model, .read = read_recipe, .allocator = axolotls_allocator, .torchrun = true,
 };
 const struct form form_trl = {
     .name = "TRL", .sign = "model_name_or_path with max_length, use_peft, torch_dtype or dataset_mixture",
-    .claims = is_trl, .check = check_text, .model = recipes_model, .read = read_recipe,
+    .claims = is_trl, .check = check_text, .model = recipes_model, .read = read_recipe, .torchrun = true,
 };
 
 /* ---- DeepSpeed, accelerate ---- */
@@ -200,7 +214,7 @@ static int read_accelerate(const struct form_file *f, struct plan *p, struct not
 
 const struct form form_accelerate = {
     .name = "accelerate", .sign = "distributed_type or compute_environment",
-    .claims = is_accelerate, .model = no_model, .read = read_accelerate,
+    .claims = is_accelerate, .model = no_model, .read = read_accelerate, .torchrun = true,
 };
 
 /* ---- torchtitan ---- */
@@ -329,6 +343,29 @@ static bool states_layers(const struct form_file *f)
     return false;
 }
 
+/* Options of Megatron-DeepSpeed's pretrain_gpt.py alone (megatron/arguments.py), which has ZeRO, and pipelines of DeepSpeed's. */
+static int check_deepspeed(const struct form_file *f)
+{
+    static const char *const options[] = { "deepspeed", "deepspeed_config", "deepscale", "deepscale_config", "zero_stage", "no_pipeline_parallel", "ds_inference",
+                                           "ds_sequence_parallel_size", "deepspeed_activation_checkpointing", "universal_checkpoint", "zero_reduce_bucket_size" };
+    const json_t *launcher = json_object_get(f->launcher, ""), *word;
+    const char *key;
+    json_t *v;
+    size_t i;
+
+    json_object_foreach(f->doc, key, v)
+        for (size_t k = 0; k < sizeof options / sizeof *options; k++)
+            if (is_option(key, options[k]))
+                return fail("%s: %s: an option of Megatron-DeepSpeed's pretrain_gpt.py, which is not planned: Megatron-LM's is", f->path, key);
+    json_array_foreach(launcher, i, word) {
+        const char *slash = strrchr(json_string_value(word), '/');
+        if (!strcmp(slash ? slash + 1 : json_string_value(word), "deepspeed"))
+            return fail("%s: a pretrain_gpt.py that deepspeed starts is Megatron-DeepSpeed's, or DeepSpeed-Domino's, whose steps are not planned: Megatron-LM's, which "
+                        "torchrun starts, is", f->path);
+    }
+    return 0;
+}
+
 /* Other programs of its tree (multimodal/train.py, pretrain_t5.py) take the same options for other models. */
 static int check_program(const struct form_file *f)
 {
@@ -342,7 +379,7 @@ static int check_program(const struct form_file *f)
         return fail("%s: %s: which layers there are is not stated: planned with --hybrid-layer-pattern (or --hybrid-override-pattern)", f->path, base);
     if (n > 3 && !strcmp(program + n - 3, ".py") && strncmp(base, "pretrain_gpt", 12) != 0 && !hybrid)
         return fail("%s: %.80s is not planned: of Megatron-LM's programs pretrain_gpt.py, pretrain_mamba.py and pretrain_hybrid.py are", f->path, base);
-    return check_trains(f);
+    return check_deepspeed(f) < 0 ? -1 : check_trains(f);
 }
 
 static bool is_megatron(const struct form_file *f)

@@ -11,22 +11,34 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/fail.h"
 #include "model/allocator/caching_allocator.h"
 #include "model/plan/framework.h"
 #include "model/plan/knob.h"
 
-enum kind { NOTHING, ALIAS, BACKEND, LEFT, ZERO_LEFT, BUT_ZERO };       /* ZERO_LEFT: its 0 matters; BUT_ZERO: all but its 0 do */
+enum kind { NOTHING, ALIAS, BACKEND, THREADS, LEFT, ZERO_LEFT, BUT_ZERO, REFUSED };      /* ZERO_LEFT: its 0 matters; BUT_ZERO: all but its 0 do */
 
-/* `of`: the row's name (ALIAS), or why it is left. */
+/* `of`: the row's name (ALIAS), or why it is left or, but for a value that says no, refused. */
 struct variable { const char *name; enum kind kind; const char *of; };
 
 static const char of_channels[] = "NCCL's own number of channels is modelled";
 static const char of_choice[] = "NCCL's own choice of algorithm and protocol is modelled";
 static const char of_waiting[] = "the issuing thread would wait for every kernel or collective: that is not modelled";
 
+static const char of_accelerates[] = "accelerate's variables are not read: give its config with --accelerate";
+
 static const struct variable variables[] = {
+    { "ACCELERATE_USE_FSDP", REFUSED, of_accelerates }, { "ACCELERATE_USE_DEEPSPEED", REFUSED, of_accelerates },
+    { "ACCELERATE_USE_PARALLELISM_CONFIG", REFUSED, of_accelerates }, { "ACCELERATE_USE_MEGATRON_LM", REFUSED, of_accelerates },
+    { "ACCELERATE_MIXED_PRECISION", REFUSED, of_accelerates }, { "ACCELERATE_DYNAMO_BACKEND", REFUSED, of_accelerates },
+    { "ACCELERATE_DEEPSPEED_ZERO_STAGE", LEFT, of_accelerates }, { "ACCELERATE_DEEPSPEED_CONFIG_FILE", LEFT, of_accelerates },
+    { "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", LEFT, of_accelerates },
+    { "FSDP_VERSION", LEFT, of_accelerates }, { "FSDP_SHARDING_STRATEGY", LEFT, of_accelerates }, { "FSDP_RESHARD_AFTER_FORWARD", LEFT, of_accelerates },
+    { "FSDP_OFFLOAD_PARAMS", LEFT, of_accelerates }, { "FSDP_AUTO_WRAP_POLICY", LEFT, of_accelerates }, { "FSDP_MIN_NUM_PARAMS", LEFT, of_accelerates },
+    { "FSDP_TRANSFORMER_CLS_TO_WRAP", LEFT, of_accelerates }, { "FSDP_BACKWARD_PREFETCH", LEFT, of_accelerates },
+    { "FSDP_FORWARD_PREFETCH", LEFT, of_accelerates }, { "FSDP_USE_ORIG_PARAMS", LEFT, of_accelerates }, { "FSDP_ACTIVATION_CHECKPOINTING", LEFT, of_accelerates },
     { "PYTORCH_CUDA_ALLOC_CONF", ALIAS, "PYTORCH_ALLOC_CONF" }, { "PYTORCH_HIP_ALLOC_CONF", ALIAS, "PYTORCH_ALLOC_CONF" },
     { "NVTE_FLASH_ATTN", BACKEND, NULL }, { "NVTE_FUSED_ATTN", BACKEND, NULL }, { "NVTE_UNFUSED_ATTN", BACKEND, NULL },
     { "CUDA_LAUNCH_BLOCKING", BUT_ZERO, of_waiting }, { "TORCH_NCCL_BLOCKING_WAIT", BUT_ZERO, of_waiting }, { "NCCL_BLOCKING_WAIT", BUT_ZERO, of_waiting },
@@ -46,7 +58,7 @@ static const struct variable variables[] = {
     { "NCCL_IB_GID_INDEX", NOTHING, NULL }, { "NCCL_IB_HCA", NOTHING, NULL }, { "NCCL_IB_RETRY_CNT", NOTHING, NULL }, { "NCCL_IB_SL", NOTHING, NULL },
     { "NCCL_IB_TC", NOTHING, NULL }, { "NCCL_IB_TIMEOUT", NOTHING, NULL }, { "NCCL_SOCKET_IFNAME", NOTHING, NULL }, { "NCCL_TIMEOUT", NOTHING, NULL },
     { "NCCL_TOPO_FILE", NOTHING, NULL }, { "NVTE_DEBUG", NOTHING, NULL }, { "NVTE_DEBUG_LEVEL", NOTHING, NULL }, { "N_REPEAT", NOTHING, NULL },
-    { "OMP_NUM_THREADS", NOTHING, NULL }, { "PYTHONPATH", NOTHING, NULL }, { "SKIP_PYTEST", NOTHING, NULL }, { "TOKENIZERS_PARALLELISM", NOTHING, NULL },
+    { "OMP_NUM_THREADS", THREADS, NULL }, { "PYTHONPATH", NOTHING, NULL }, { "SKIP_PYTEST", NOTHING, NULL }, { "TOKENIZERS_PARALLELISM", NOTHING, NULL },
     { "TORCH_DISTRIBUTED_DEBUG", NOTHING, NULL }, { "TORCH_NCCL_ASYNC_ERROR_HANDLING", NOTHING, NULL }, { "TORCH_NCCL_ENABLE_MONITORING", NOTHING, NULL },
     { "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", NOTHING, NULL }, { "TORCH_SHOW_CPP_STACKTRACES", NOTHING, NULL }, { "TRANSFORMERS_OFFLINE", NOTHING, NULL },
     { "TRITON_CACHE_DIR", NOTHING, NULL }, { "WANDB_API_KEY", NOTHING, NULL }, { "WANDB_MODE", NOTHING, NULL }, { "WANDB_PROJECT", NOTHING, NULL },
@@ -106,6 +118,34 @@ static enum environment_answer backend(struct plan *p, const char *name, const c
     return ENVIRONMENT_TAKEN;
 }
 
+static bool says_no(const char *value)
+{
+    static const char *const words[] = { "", "0", "no", "false", "n", "f", "off" };
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcasecmp(value, words[i]))
+            return true;
+    return false;
+}
+
+/* Threads of a rank's optimizer on the host; without one there they compute nothing. */
+static enum environment_answer threads(struct plan *p, const char *where, const char *name, const char *value)
+{
+    const struct knob *k = knob_find("", "host_threads", knob_cell(p));
+    char *end;
+
+    if (!k || knob_idle(p, k))
+        return ENVIRONMENT_TAKEN;
+    errno = 0;
+    long long n = strtoll(value, &end, 10);
+    if (end == value || *end || errno || n < 1 || n > 1 << 12) {
+        fail("%s: %s=%.60s: expected a number of threads from 1 to 4096", where, name, value);
+        return ENVIRONMENT_REFUSED;
+    }
+    p->host_threads = n;
+    return ENVIRONMENT_TAKEN;
+}
+
 enum environment_answer environment_give(struct plan *p, const char *where, const char *name, const char *value, const char **why)
 {
     const struct variable *v = variable_of(name);
@@ -124,6 +164,14 @@ enum environment_answer environment_give(struct plan *p, const char *where, cons
         return ENVIRONMENT_TAKEN;
     if (v && v->kind == BACKEND)
         return backend(p, name, value, why);
+    if (v && v->kind == THREADS)
+        return threads(p, where, name, value);
+    if (v && v->kind == REFUSED && says_no(value))
+        return ENVIRONMENT_TAKEN;
+    if (v && v->kind == REFUSED) {
+        fail("%s: %s=%.60s: %s", where, name, value, v->of);
+        return ENVIRONMENT_REFUSED;
+    }
     if (!v)
         return ENVIRONMENT_UNKNOWN;
     *why = v->of;

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/packed.h"
 #include "model/arch/training.h"
 #include "model/exchange/recipe.h"
 #include "model/exchange/recipe_refuses.h"
@@ -186,6 +187,24 @@ static void dpo_phases(struct importing *in)
                             json_pack("{s:s, s:s, s:s}", "name", "update", "update", "policy", "beside", "reference"));
 }
 
+/* alignment-handbook's scripts/dpo.py of dataset_mixer's time hands a second model over beside adapters. */
+static void note_second_model(const struct importing *in)
+{
+    const struct model *m = &in->actor.model;
+    int64_t bytes = 0, parts[PACKED_PARTS];
+
+    if (!form_value(in->f->doc, "dataset_mixer") || !training_is_lora(&in->actor.train))
+        return;
+    for (int i = 0; i < m->ntensors; i++) {
+        int n = packed_parts(&m->tensors[i], parts);
+        bytes += n || m->tensors[i].adapter != ADAPTER_NONE ? 0 : 2 * m->tensors[i].numel;
+        for (int k = 0; k < n; k++)
+            bytes += parts[k];
+    }
+    notes_add(in->notes, "the reference is the same weights without the adapters, as in TRL's own script: alignment-handbook's scripts/dpo.py of dataset_mixer's time hands over "
+              "a second model, which older TRL keeps, %.3g GB more, and TRL 0.19 to 0.24 refuse", (double)bytes * 1e-9);
+}
+
 json_t *phases_dpo(struct importing *in)
 {
     if (import_no_response(in, "DPO") < 0 || dpo_refuses(in) < 0)
@@ -205,6 +224,8 @@ json_t *phases_dpo(struct importing *in)
                   "older ones hold the logits whole");
     else
         notes_add(in->notes, "the loss of DPO is planned as that of SFT over the same tokens: log-probabilities of whole logits in fp32");
+    if (trl && !before)
+        note_second_model(in);
     import_role(in, "policy", json_pack("{s:o}", "train", plan_to_json(&in->actor)));
     if (before) {
         notes_add(in->notes, "precompute_ref_log_probs: the reference model has run before the training: it is not there");

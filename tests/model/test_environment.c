@@ -221,6 +221,50 @@ static void programs_set_the_allocator_themselves(void **state)
     }
 }
 
+/* torchrun sets OMP_NUM_THREADS=1 where it is not set and a node has several ranks (torch/distributed/run.py), also where accelerate runs it; with FSDP
+ * accelerate has an option for it (utils/launch.py).  DeepSpeed's launcher sets nothing, and torchtune's recipes share the cores out themselves. */
+static void launchers_set_the_hosts_threads(void **state)
+{
+    static const char z3[] = " --deepspeed " FOLDER "deepspeed/z3-offload.json", wraps[] = " --fsdp 'full_shard auto_wrap offload'";
+    static const char tune[] = "model:\n  _component_: torchtune.models.qwen2.qwen2_0_5b\noptimizer:\n  _component_: torch.optim.AdamW\n  lr: 1e-5\n"
+                               "tokenizer:\n  max_seq_len: 512\nbatch_size: 1\ndtype: bf16\ngradient_accumulation_steps: 1\nenable_activation_checkpointing: true\n"
+                               "loss:\n  _component_: torchtune.modules.loss.LinearCrossEntropyLoss\nfsdp_cpu_offload: true\n";
+    const struct { const char *name, *program, *with, *variable; int threads; bool told; } files[] = {
+        { "r.sh", "torchrun --nproc_per_node 2 run_clm.py", z3, NULL, 1, true }, { "r.sh", "deepspeed run_clm.py", z3, NULL, 0, false },
+        { "r.sh", "python -m torch.distributed.run run_clm.py", z3, "8", 8, false }, { "r.sh", "accelerate launch run_clm.py", z3, NULL, 1, true },
+        { "r.sh", "deepspeed run_clm.py", z3, "4", 4, false }, { "r.sh", "accelerate launch --num_cpu_threads_per_process 6 run_clm.py", z3, NULL, 6, false },
+        { "r.sh", "accelerate launch --use_deepspeed --zero_stage 3 --offload_optimizer_device cpu --num_cpu_threads_per_process 6 run_clm.py", "", NULL, 1, true },
+        { "r.sh", "torchrun --nproc_per_node 2 run_clm.py", wraps, NULL, 1, false }, { "r.sh", "torchrun --nproc_per_node 2 run_clm.py", wraps, "8", 8, false },
+        { "r.sh", "accelerate launch --num_cpu_threads_per_process 6 run_clm.py", wraps, NULL, 6, false },
+        { "f.yaml", FACTORY "deepspeed: " FOLDER "deepspeed/z3-offload.json\n", "", NULL, 1, true }, { "t.yaml", tune, "", NULL, 0, false },
+        { "r.sh", "torchrun --nproc_per_node 2 run_clm.py", "", "8", -1, false },         /* nothing on the host */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct row row = { .cluster = (char[]){ "2xh100" }, .model = (char[]){ "qwen2.5-0.5b" }, .seq = (char[]){ "-" } };
+        struct notes notes = { 0 };
+        struct form_file f;
+        struct plan p;
+        char why[1024], *text;
+        bool told = false, command = *files[i].name == 'r';
+        text = malloc(2048);
+        assert_true(snprintf(text, 2048, "%s%s%s\n", files[i].program, command ? " --model_name_or_path a/b --per_device_train_batch_size 1 --bf16 --block_size 512" : "",
+                             files[i].with) < 2048);
+        assert_int_equal(form_parse(text, files[i].name, &f), 0);
+        if (files[i].variable)
+            json_object_set_new(f.environment, "OMP_NUM_THREADS", json_string(files[i].variable));
+        if (read_as(form_of(&f), &f, &row, &p, &notes, why) < 0)
+            fail_msg("%s%s: %s", files[i].program, files[i].with, why);
+        for (int k = 0; k < notes.n && k < 32; k++)
+            told = told || strstr(notes.text[k], "has one thread a rank, because the launcher");
+        if ((files[i].threads >= 0 && p.host_threads != files[i].threads) || told != files[i].told)
+            fail_msg("%s%s with %s: %d threads, told %d", files[i].program, files[i].with, files[i].variable ? files[i].variable : "none", (int)p.host_threads, told);
+        plan_free(&p);
+        form_close(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +277,7 @@ int main(void)
         cmocka_unit_test(what_matters_and_is_not_modelled_is_refused_and_the_rest_is_told),
         cmocka_unit_test(a_variable_that_is_off_changes_nothing),
         cmocka_unit_test(programs_set_the_allocator_themselves),
+        cmocka_unit_test(launchers_set_the_hosts_threads),
     };
     return cmocka_run_group_tests_name("model/environment", tests, NULL, NULL);
 }

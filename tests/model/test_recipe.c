@@ -301,7 +301,7 @@ static void files_are_found_above_the_recipe(void **state)
         assert_int_equal(mkdir(path, 0700), 0);
     }
     json_t *ds = json_pack("{s:{s:i}, s:{s:b}}", "zero_optimization", "stage", 3, "bf16", "enabled", 1);
-    json_t *config = json_pack("{s:s, s:i, s:s, s:s}", "model_name_or_path", "llama-2-7b", "per_device_train_batch_size", 2, "stage", "sft",
+    json_t *config = json_pack("{s:s, s:i, s:b, s:s, s:s}", "model_name_or_path", "llama-2-7b", "per_device_train_batch_size", 2, "bf16", 1, "stage", "sft",
                                "deepspeed", "examples/deepspeed/z3.json");
     snprintf(path, sizeof path, "%s/examples/deepspeed/z3.json", root);
     assert_int_equal(json_dump_file(ds, path, 0), 0);

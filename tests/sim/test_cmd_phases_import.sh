@@ -48,6 +48,19 @@ others() {
 }
 check 'a command of another program with options of TRL is read as no phases of TRL' "$(others)"
 
+# ---- alignment-handbook's DPO hands a second model over beside adapters: 6979321856 weights of Mistral's 32 blocks' layers in 4 bits with a scale of
+# 4 bytes for each 64, and 262410240 of embedding, head and norms in 2 bytes ----
+
+second() {
+    file=tests/golden/forms/alignment-handbook/zephyr-7b-beta-dpo-qlora.yaml
+    { echo 'dataset_mixer: {a: 1.0}'; grep -v '^dataset_mix' $file; } >"$tmp/handbook.yaml"
+    "$dpxplan" phases "$tmp/handbook.yaml" --cluster 8xa100-80gb >/dev/null 2>"$tmp/err"
+    grep -q 'hands over a second model, which older TRL keeps, 4.45 GB more' "$tmp/err" || cat "$tmp/err"
+    "$dpxplan" phases $file --cluster 8xa100-80gb >/dev/null 2>"$tmp/err"
+    grep 'a second model' "$tmp/err"
+}
+check 'the second model of the handbook is told with its size' "$(second)"
+
 # ---- verl's PPO: gae has a critic ----
 
 cat >"$tmp/ppo.yaml" <<'END'
