@@ -479,15 +479,16 @@ static void read_kernels(struct form_reading *r)
     form_set(r, "clip", json_real(form_number(r, "clip_grad_norm.max_norm", 1)));
 }
 
-/* _forward_backward_step() (recipes/llm/train_ft.py) names the model's `out` while backward runs.  A pipeline's schedule has no such name; tensor parallelism
- * leaves a part of them, which is told; ChunkedCrossEntropy and TEParallelCrossEntropy save the logits themselves until their own gradient is there. */
+/* _forward_backward_step() (recipes/llm/train_ft.py) names the model's `out` while backward runs, and lets a pipeline's schedule return the outputs of all
+ * micro-batches, whatever the loss.  Tensor parallelism leaves a part of them, which is told; ChunkedCrossEntropy and TEParallelCrossEntropy save the logits
+ * themselves until their own gradient is there. */
 static void read_kept_logits(struct form_reading *r, const struct plan *p)
 {
     static const char *const beside[] = { "fp32", "bf16", "liger-cross-entropy" };
     const char *loss = json_string_value(json_object_get(r->plan, "loss"));
 
     for (size_t i = 0; p->model.head == HEAD_LOGITS && i < sizeof beside / sizeof *beside; i++)
-        if (!strcmp(loss, beside[i]) && axis(r, "distributed.tp_size") <= 1 && axis(r, "distributed.pp_size") <= 1)
+        if ((!strcmp(loss, beside[i]) || axis(r, "distributed.pp_size") > 1) && axis(r, "distributed.tp_size") <= 1)
             form_set(r, "logits_kept", json_string("as-made"));
 }
 

@@ -218,9 +218,13 @@ static void note_experts(const struct plan *p, struct notes *notes)
 /* `out` (form_automodel.c, read_kept_logits()), whose logits each rank of tensor parallelism has a part of. */
 static void note_logits(const struct plan *p, struct notes *notes)
 {
-    if (p->parallel.tensor > 1 && p->parallel.pipeline == 1 && (p->loss == LOSS_FP32 || p->loss == LOSS_COMPUTE))
-        notes_add(notes, "distributed.tp_size: the loop keeps a rank's logits in 16 bits through backward: %.2g GB a micro-batch more than is planned",
-                  in_gb(2 * tokens_of(p) * (double)p->model.vocab / (double)p->parallel.tensor));
+    double gb = in_gb(2 * tokens_of(p) * (double)p->model.vocab / (double)p->parallel.tensor);
+
+    if (p->parallel.tensor > 1 && p->parallel.pipeline > 1)
+        notes_add(notes, "distributed.pp_size: the schedule keeps a rank's logits of all micro-batches in 16 bits: %.2g GB more than is planned on the last stage",
+                  (double)plan_flush_steps(p) * gb);
+    else if (p->parallel.tensor > 1 && (p->loss == LOSS_FP32 || p->loss == LOSS_COMPUTE))
+        notes_add(notes, "distributed.tp_size: the loop keeps a rank's logits in 16 bits through backward: %.2g GB a micro-batch more than is planned", gb);
 }
 
 /* Where Liger-Kernel's norms are not planned: two norms a block, of those that are kept, and the last one. */

@@ -195,7 +195,7 @@ static const struct knob rows[] = {
     { "", "logits_kept", WORD(logits_kept, kept_words, LOGITS_DROPPED), .cells = TORCH | FSDP1 | DS, OURS, IDLE(no_logits), .label = ", logits kept %s",
       ACCELERATE_HAS(LOGITS_DROPPED, "it has no key for what a training script names"), TITAN_HAS(LOGITS_DROPPED, "it deletes them before backward"),
       .about = "logits that the training loop names until the next micro-step's are there, as the model made them (logits, loss = model(x, y)) or "
-               "cast to fp32" },
+               "cast to fp32; in a pipeline those of all micro-steps of a schedule.step() without return_outputs=False" },
     { "liger", "rope", BOOL(liger.rope, false), .cells = TORCH | FSDP1 | DS, LIGER("liger_rope"), .label = ", liger rope",
       .about = "Liger-Kernel's rotary embedding, which rotates queries and keys in place" },
     { "liger", "rms_norm", BOOL(liger.rms_norm, false), .cells = TORCH | FSDP1 | DS, LIGER("liger_rms_norm"), .label = ", liger norms",

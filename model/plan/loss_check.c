@@ -17,20 +17,24 @@ bool loss_reads_head(enum loss_kind loss) { return loss == LOSS_FUSED_LINEAR || 
 
 int64_t loss_kept_bytes(const struct plan *p)
 {
-    bool cut = p->parallel.tensor > 1 && p->parallel.loss_parallel && p->dialect == DIALECT_TORCH;
+    bool cut = p->parallel.tensor > 1 && p->parallel.loss_parallel && p->dialect == DIALECT_TORCH, none = p->logits_kept == LOGITS_DROPPED || p->parallel.pipeline > 1;
     int64_t numel = p->micro_batch * plan_rank_seq(p) * p->model.vocab / (cut ? p->parallel.tensor : 1);
 
-    return p->logits_kept == LOGITS_DROPPED ? 0 : numel * (p->logits_kept == LOGITS_IN_FP32 ? 4 : dtype_bytes(p->precision));
+    return none ? 0 : numel * (p->logits_kept == LOGITS_IN_FP32 ? 4 : dtype_bytes(p->precision));
 }
 
-/* A loop of Python's names the logits in every micro-step: on a pipeline's last stage PyTorch's schedules have no such name. */
+/* A loop of Python's names the logits in every micro-step; in a pipeline PyTorch's schedule keeps what the last stage returns, as it is, where it is asked for
+ * (return_outputs). */
 static int check_kept(const struct plan *p, const char *where)
 {
     if (p->logits_kept == LOGITS_DROPPED)
         return 0;
     if (p->kernels == KERNELS_DPX)
         return fail("%s: logits_kept: kernels \"dpx\" keep none", where);
-    return p->parallel.pipeline > 1 ? fail("%s: logits_kept: a pipeline's schedule names no logits: \"none\"", where) : 0;
+    if (p->parallel.pipeline > 1 && (p->dialect != DIALECT_TORCH || p->logits_kept == LOGITS_IN_FP32))
+        return fail("%s: logits_kept: in a pipeline PyTorch's schedules keep them, as the model made them: \"none\"%s", where,
+                    p->dialect == DIALECT_TORCH ? " or \"as-made\"" : "");
+    return 0;
 }
 
 /* Scaled or capped behind the product, which a loss that computes it has to know of. */

@@ -8,7 +8,7 @@
 bool loss_is_of_actor(enum loss_kind loss);
 bool loss_reads_head(enum loss_kind loss);
 
-/* Of logits_kept: bytes of a micro-step's logits on a rank, 0: none are. */
+/* Of logits_kept: bytes of a micro-step's logits on a rank, 0: none are, or it is a pipeline's schedule that has them (stage_ports.h). */
 int64_t loss_kept_bytes(const struct plan *p);
 
 /* Refuses, with the key named. */
