@@ -201,7 +201,7 @@ void nemo_tell_unknown(struct importing *in)
         if (form_value(in->f->doc, beside[i].path))
             notes_add(in->notes, "%s: %s", beside[i].path, beside[i].what);
     if (import_flag(in, "policy.dtensor_cfg.enabled", false) && !import_flag(in, "policy.dtensor_cfg._v2", false))
-        notes_add(in->notes, "policy.dtensor_cfg._v2: the older worker is planned as the newer one: both shard with FSDP2 from weights in fp32");
+        notes_add(in->notes, "policy.dtensor_cfg._v2: the older worker: transformers' class, whose MLP, attention and norms are checkpoints of their own");
     tell_engine(in);
 }
 

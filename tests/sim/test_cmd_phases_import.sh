@@ -277,6 +277,22 @@ nemo() {
     ask "$tmp/base.yaml" 0 --response 200,400
     # attention, MLP and norms each in a checkpoint_wrapper (nemo_rl/models/dtensor/parallelize.py)
     holds "plan['policy']['train']['recompute'] == 'modules' and plan['policy']['train']['accumulation'] == 8 and plan['engine']['sleep'] == 1"
+    # the newer worker: whole layers of transformers' classes, of any family (Automodel's parallelizer.py), its own classes' modules; the Automodel that NeMo-RL
+    # pins, and the older worker, have one root
+    for model in Qwen/Qwen2.5-1.5B Qwen/Qwen3-8B meta-llama/Llama-3.1-8B mistralai/Mistral-7B-v0.1; do
+        for worker in false:modules true:full; do
+            ask "$tmp/base.yaml" 0 --response 200,400 --set "policy.model_name=$model" "policy.dtensor_cfg._v2=${worker%:*}"
+            holds "plan['policy']['train']['recompute'] == '${worker#*:}' and plan['policy']['train']['fsdp']['root_units'] == 'together'"
+            ! grep -q 'fsdp.root_units' "$tmp/err" || echo "$model, $worker: units of embedding and head are told"
+        done
+    done
+    ask "$tmp/base.yaml" 0 --response 200,400 --set policy.model_name=google/gemma-2-2b       # four norms a block
+    grep -q 'activation_checkpointing: MLP, .* a lower bound' "$tmp/err" || echo 'checkpoints of modules that are planned as one are not told'
+    ask "$tmp/base.yaml" 0 --response 200,400 --set policy.model_name=mistralai/Ministral-3-8B-Base-2512 policy.dtensor_cfg._v2=true
+    holds "plan['policy']['train']['recompute'] == 'modules'"
+    ask "$tmp/base.yaml" 0 --response 200,400 --set policy.model_name=mistralai/Ministral-3-8B-Base-2512 'policy.dtensor_cfg={"_v2":true,"enabled":true,"activation_checkpointing":true,"automodel_kwargs":{"force_hf":true}}'
+    holds "plan['policy']['train']['recompute'] == 'full'"
+    ask "$tmp/base.yaml" 0 --response 200,400
     # flash attention of packed samples alone; transformers' own Qwen2, without Liger-Kernel (nemo_rl/models/automodel/setup.py)
     holds "plan['policy']['train']['attention'] == 'flash-2' and not any(plan['policy']['train']['liger'].values())"
     ask "$tmp/base.yaml" 0 --response 200,400 --set policy.sequence_packing.enabled=false policy.dtensor_cfg.activation_checkpointing=false
