@@ -33,8 +33,8 @@ static const struct form_row rows[] = {
     { "model.use_liger_kernel", ROW_READ, NULL },
     { "model.output_hidden_states", ROW_READ, NULL },
     { "model.num_hidden_layers", ROW_REFUSED, "another number of layers than the model has: give its config.json with --model" },
-    { "model.backend.dispatcher", ROW_MATTERS, "another exchange of tokens than torch's all-to-all is not modelled" },
-    { "model.backend.enable_deepep", ROW_MATTERS, "another exchange of tokens than torch's all-to-all is not modelled" },
+    { "model.backend.dispatcher", ROW_READ, NULL },
+    { "model.backend.enable_deepep", ROW_MATTERS, "Automodel ignores it, and warns: dispatcher and experts say so" },
     { "model.backend.attn", ROW_READ, NULL },
     { "model.backend.linear", ROW_MATTERS, "linear layers are planned with PyTorch's kernels" },
     { "model.backend.rms_norm", ROW_READ, NULL },
@@ -81,13 +81,13 @@ static const struct form_row rows[] = {
     { "optimizer.master_weights", ROW_READ, NULL }, { "optimizer.exp_avg_dtype", ROW_READ, NULL }, { "optimizer.exp_avg_sq_dtype", ROW_READ, NULL },
     { "optimizer.store_param_remainders", ROW_READ, NULL }, { "optimizer.adam_w_mode", ROW_SILENT, NULL }, { "optimizer.bias_correction", ROW_SILENT, NULL },
     { "optimizer.master_weight_dtype", ROW_REFUSED, "master weights beside remainders are in fp32" },
-    { "optimizer.master_weight_bits", ROW_READ, NULL }, { "optimizer.quantize", ROW_REFUSED, "its states are planned in codes of 8 bits, which is usual" },
+    { "optimizer.master_weight_bits", ROW_READ, NULL }, { "optimizer.quantize", ROW_READ, NULL },
     { "optimizer.check_numerics", ROW_REFUSED, "a pass over the weights before the first step is not planned" },
     { "clip_grad_norm.max_norm", ROW_READ, NULL },
     { "packed_sequence.packed_sequence_size", ROW_READ, NULL }, { "packed_sequence.split_across_pack", ROW_SILENT, NULL },
     { "packed_sequence.max_packs", ROW_SILENT, NULL }, { "packed_sequence.packing_strategy", ROW_READ, NULL },
     { "dataset.seq_length", ROW_READ, NULL }, { "dataset.seq_len", ROW_READ, NULL }, { "dataset.sequence_length", ROW_READ, NULL },
-    { "dataset.pad_to_max_length", ROW_SILENT, NULL }, { "dataset.truncation", ROW_SILENT, NULL }, { "dataset.padding", ROW_SILENT, NULL },
+    { "dataset.pad_to_max_length", ROW_SILENT, NULL }, { "dataset.truncation", ROW_READ, NULL }, { "dataset.padding", ROW_READ, NULL },
     { "dataset.chat_template", ROW_SILENT, NULL }, { "dataset.answer_only_loss_mask", ROW_SILENT, NULL }, { "dataset.column_mapping.*", ROW_SILENT, NULL },
     { "dataset", ROW_SILENT, NULL }, { "validation_dataset.*", ROW_SILENT, NULL }, { "validation_dataloader.*", ROW_SILENT, NULL },
     { "dataloader.*", ROW_SILENT, NULL },
@@ -101,15 +101,15 @@ static const struct form_row rows[] = {
     { "peft.use_memory_efficient_lora", ROW_READ, NULL },
     { "quantization.load_in_8bit", ROW_REFUSED, "weights in 8 bits are not planned of this form" },
     { "quantization.load_in_4bit", ROW_READ, NULL }, { "quantization.bnb_4bit_use_double_quant", ROW_READ, NULL },
-    { "quantization.bnb_4bit_quant_type", ROW_SILENT, NULL }, { "quantization.bnb_4bit_compute_dtype", ROW_SILENT, NULL },
-    { "quantization.bnb_4bit_quant_storage", ROW_SILENT, NULL }, { "quantization._target_", ROW_SILENT, NULL },
+    { "quantization.bnb_4bit_quant_type", ROW_READ, NULL }, { "quantization.bnb_4bit_compute_dtype", ROW_READ, NULL },
+    { "quantization.bnb_4bit_quant_storage", ROW_READ, NULL }, { "quantization._target_", ROW_SILENT, NULL },
     { "fp8", ROW_SILENT, NULL }, { "fp8.enabled", ROW_READ, NULL }, { "fp8.recipe_name", ROW_READ, NULL },
     { "fp8.enable_fsdp_float8_all_gather", ROW_READ, NULL }, { "fp8.precompute_float8_dynamic_scale_for_fsdp", ROW_READ, NULL },
     { "fp8.force_recompute_fp8_weight_in_bwd", ROW_SILENT, NULL }, { "fp8.filter_fqns", ROW_READ, NULL },      /* torchao 0.18: no effect */
     { "fp8.emulate", ROW_REFUSED, "products of 8-bit floats that are emulated are not planned" },
     { "compile.enabled", ROW_READ, NULL }, { "compile", ROW_SILENT, NULL },
     { "compile.fullgraph", ROW_SILENT, NULL }, { "compile.backend", ROW_SILENT, NULL }, { "compile.mode", ROW_SILENT, NULL }, { "compile.dynamic", ROW_SILENT, NULL },
-    { "qat.enabled", ROW_REFUSED, "quantisation-aware training is not modelled" }, { "neftune.noise_alpha", ROW_SILENT, NULL },
+    { "qat.enabled", ROW_REFUSED, "quantisation-aware training is not modelled" }, { "neftune.noise_alpha", ROW_MATTERS, "noise is added to embeddings: two more copies of them for a moment" },
     { "teacher_model.*", ROW_REFUSED, "distillation holds a second model" },
     { "recipe", ROW_READ, NULL }, { "recipe._target_", ROW_READ, NULL }, { "model.dtype", ROW_READ, NULL },
     { "dataset._target_", ROW_SILENT, NULL }, { "dataset.dataset_name", ROW_SILENT, NULL }, { "dataset.path_or_dataset", ROW_SILENT, NULL },
@@ -427,6 +427,8 @@ static void read_optimizer(struct form_reading *r)
         return;
     }
     int64_t bits = form_count(r, "optimizer.master_weight_bits", 24);
+    if (name == 2 && !form_true(r, "optimizer.quantize", true))
+        form_fail(r, "optimizer.quantize: FlashAdamW's states are planned in codes of 8 bits, which is usual: true");
     if (name == 2 && bits != 24 && bits != 32)
         form_fail(r, "optimizer.master_weight_bits: 24, its usual number, and 32 are planned");
     if (name > 2 && (!form_true(r, "optimizer.master_weights", false) || !form_true(r, "optimizer.store_param_remainders", false)))
@@ -501,6 +503,8 @@ static void read_float8(struct form_reading *r)
 
     if (!form_true(r, "fp8.enabled", false))
         return;
+    if (names && !json_is_array(names))
+        form_fail(r, "fp8.filter_fqns: expected a list");
     int recipe = form_word(r, "fp8.recipe_name", recipes, 0);
     form_set(r, "fp8", json_string(recipes[recipe]));
     form_set(r, "fp8_filter", json_is_array(names) && json_array_size(names) > 0 ? json_deep_copy(names) : json_string("none"));
@@ -581,16 +585,6 @@ static void read_reshard(struct form_reading *r)
         notes_add(r->notes, "%s: not given: with ep_size a mixture's weights stay gathered after forward (MoEParallelizerConfig)", experts);
 }
 
-/* Those that are looked up where no reading is at hand. */
-static void check_flags(struct form_reading *r)
-{
-    static const char *const flags[] = { "model.force_hf", "model.output_hidden_states", "quantization.load_in_4bit", "distributed.moe.ignore_router_for_ac",
-                                         "peft.use_memory_efficient_lora" };
-
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        form_true(r, flags[i], false);
-}
-
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     static const char *const strategies[] = { "fsdp2", "ddp", NULL };
@@ -603,7 +597,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     own.doc = json_deep_copy(f->doc);
     form_begin(&r, &own, rows, FORM_COUNT(rows), notes);
     take_config(&r, own.doc, &p->model);
-    check_flags(&r);
+    automodel_check_values(&r);
     const char *named = form_value(f->doc, "model.dtype") ? "model.dtype" : "model.torch_dtype";
     int strategy = form_word(&r, "distributed.strategy", strategies, 0), dtype = form_word(&r, named, dtypes, 3);
     if (dtype == 3 && !strstr(form_text(&r, "model._target_", ""), "from_config"))

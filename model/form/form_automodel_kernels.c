@@ -157,6 +157,42 @@ void automodel_recompute_modules(struct plan *p)
         p->recompute = RECOMPUTE_MODULES;
 }
 
+/* ---- values ---- */
+
+static const char *const dispatchers[] = { "deepep", "hybridep", "uccl_ep", "mok", "torch", NULL };
+
+/* A boolean, or one of the words of transformers' tokenizers. */
+static void check_length(struct form_reading *r, const char *path, const char *const *words)
+{
+    if (form_value(r->file->doc, path) && !json_is_boolean(form_value(r->file->doc, path)))
+        form_word(r, path, words, 0);
+}
+
+/* Of create_bnb_config() (components/quantization/qlora.py): products in 16 bits of codes that FSDP2 takes as tensors of the units' own dtype. */
+static void check_codes(struct form_reading *r)
+{
+    static const char *const types[] = { "nf4", NULL }, *const dtypes[] = { "bfloat16", "torch.bfloat16", "bf16", NULL };
+
+    form_word(r, "quantization.bnb_4bit_quant_type", types, 0);
+    form_word(r, "quantization.bnb_4bit_compute_dtype", dtypes, 0);
+    form_word(r, "quantization.bnb_4bit_quant_storage", dtypes, 0);
+}
+
+void automodel_check_values(struct form_reading *r)
+{
+    static const char *const flags[] = { "model.force_hf", "model.output_hidden_states", "quantization.load_in_4bit", "distributed.moe.ignore_router_for_ac",
+                                         "distributed.moe.wrap_outer_model", "peft.use_memory_efficient_lora", "model.backend.fake_balanced_gate" };
+    static const char *const cut[] = { "longest_first", "only_first", "only_second", "do_not_truncate", NULL };
+    static const char *const filled[] = { "longest", "max_length", "do_not_pad", NULL };
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        form_true(r, flags[i], false);
+    form_word(r, "model.backend.dispatcher", dispatchers, 0);
+    check_length(r, "dataset.truncation", cut);
+    check_length(r, "dataset.padding", filled);
+    check_codes(r);
+}
+
 /* ---- what costs something, and is not in the plan ---- */
 
 static double in_gb(double bytes) { return bytes * 1e-9; }
@@ -213,6 +249,27 @@ static void note_experts(const struct plan *p, struct notes *notes)
     if (sharing == p->cluster.world_size)
         notes_add(notes, "distributed.ep_size: experts that a rank has alone are in no FSDP unit of Automodel's: the plan gathers a second copy of them and adds up "
                   "their gradients in fp32: about %.2g GB more than that", in_gb((p->sync_every_micro_step ? 2 : 4) * numel / (double)sharing));
+}
+
+/* moe/experts.py.  "torch": each rank gathers all ranks' tokens in 16 bits and computes what its experts have of them; results are summed in fp32, and so are their
+ * gradients in backward, and those of tokens in 16 bits.  Of T tokens of a rank, width H and n ranks: (n - 1) T H of 2 + 8 bytes, and of 8 + 4; the plan's all-to-all
+ * sends each token's k copies there and back, (n - 1) / n k T H of 2 + 2, and as many in backward. */
+static void note_exchange(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    static const char key[] = "model.backend.dispatcher";
+    const char *said = json_string_value(form_value(f->doc, key));
+    double routers = 0, again = p->recompute == RECOMPUTE_NONE ? 1 : 2, n = (double)p->parallel.expert;
+
+    for (int t = 0; t < p->model.ntensors; t++)
+        routers += p->model.tensors[t].role == ROLE_ROUTER && !p->model.tensors[t].is_bias;
+    if (!said || n <= 1 || routers <= 0)
+        return;
+    double one = (n - 1) * tokens_of(p) * (double)p->model.hidden * routers / (double)p->parallel.pipeline;
+    if (strcmp(said, "torch") != 0)
+        notes_add(notes, "%s: another exchange of tokens than torch's all-to-all is not modelled", key);
+    else
+        notes_add(notes, "%s: torch gathers all ranks' tokens and sums results in fp32: %.3g GB sent by a rank in a micro-step, where the plan's all-to-alls send %.3g GB: "
+                  "steps take longer than planned", key, in_gb(one * (10 * again + 12)), in_gb(one / n * (double)p->model.experts_used * (4 * again + 4)));
 }
 
 /* `out` (form_automodel.c, read_kept_logits()), whose logits each rank of tensor parallelism has a part of. */
@@ -321,6 +378,7 @@ void automodel_note_costs(const struct form_file *f, const struct plan *p, struc
     note_scores(f, p, notes);
     note_routers(f, p, notes);
     note_experts(p, notes);
+    note_exchange(f, p, notes);
     note_logits(p, notes);
     note_outputs(f, p, notes);
     if (training_is_lora(&p->train))

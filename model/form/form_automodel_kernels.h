@@ -24,4 +24,7 @@ void automodel_recompute_modules(struct plan *p);
 /* What is not in the finished plan, with its size. */
 void automodel_note_costs(const struct form_file *f, const struct plan *p, struct notes *notes);
 
+/* Values of what is looked up where no reading is at hand, or is one of few words: another fails the reading. */
+void automodel_check_values(struct form_reading *r);
+
 #endif

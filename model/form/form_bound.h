@@ -8,4 +8,8 @@
  * them and would not with them, as the verdict is then not known.  0, or -1 reported. */
 int form_bound(const struct form_file *f, const struct plan *p, double bytes, const char *what, struct notes *notes);
 
+/* Bytes of a micro-batch's scores that blocks keep for backward, of single operations (torch-eager): what grows with the square of the sequence.  0: none do, or it
+ * is not known. */
+double form_scores(const struct plan *p);
+
 #endif

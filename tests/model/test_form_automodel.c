@@ -1,6 +1,7 @@
 /* What NeMo Automodel holds beside the plan of its model: by hand, in bytes. */
 #include "tests/model/form_files.h"
 
+#include "model/form/form_rows.h"
 #include "model/plan/loss_check.h"
 
 /* Norms that are fused in Automodel's own class and are not in the plan: 4 bytes of each input of two norms a block (32 of 4,096 values) and the last one, of 512
@@ -64,9 +65,129 @@ static void logits_that_automodel_names_stay(void **state)
     }
 }
 
+/* moe/experts.py: of a micro-step's 512 tokens of 2,048 numbers in 48 layers 7 others of 8 ranks are sent x in 16 bits and the sum in fp32 (all-reduce: twice),
+ * whose gradients are those in fp32 and 16 bits: 22 bytes, with recompute 32.  The plan sends 8 copies over 8 ranks there and back, three times at most. */
+static void an_exchange_that_is_not_planned_has_its_bytes(void **state)
+{
+    static const double one = 7.0 * 512 * 2048 * 48;
+    static const struct { const char *word, *again; double sent, planned; } files[] = {
+        { "torch", "", 22 * one, 8 * one }, { "torch", "  activation_checkpointing: true\n", 32 * one, 12 * one }, { "deepep", "", 0, 0 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct notes notes = { 0 };
+        struct plan p;
+        char text[800], why[1024], said[200] = "another exchange of tokens than torch's all-to-all";
+        snprintf(text, sizeof text, AUTOMODEL "  backend: {dispatcher: %s}\ndistributed:\n  strategy: fsdp2\n  ep_size: 8\n%s" CHAT, files[i].word, files[i].again);
+        strstr(text, "global_batch_size: ")[19] = '8';
+        if (read_text_of("qwen3-30b-a3b", "a.yaml", text, "8xh100", &p, &notes, why) < 0)
+            fail_msg("%s: %s", text, why);
+        if (files[i].sent > 0)
+            snprintf(said, sizeof said, "%.3g GB sent by a rank in a micro-step, where the plan's all-to-alls send %.3g GB", files[i].sent * 1e-9, files[i].planned * 1e-9);
+        if (!notes_say_that(&notes, said))
+            fail_msg("%s: not said: %s", text, said);
+        plan_free(&p);
+    }
+}
+
+/* Gemma 2's attention by single operations, of 42 blocks, 16 heads and 512 x 512 pairs: the capped scores' tanh and the probabilities in 16 bits, and the softmax in
+ * fp32; of recomputed blocks one's. */
+static void scores_of_a_bound_have_a_size(void **state)
+{
+    static const struct { const char *again; int blocks; } files[] = { { "", 42 }, { "  activation_checkpointing: true\n", 1 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct notes notes = { 0 };
+        struct plan p;
+        char text[800], why[1024], said[200];
+        snprintf(text, sizeof text, AUTOMODEL "distributed:\n  strategy: fsdp2\n%s" CHAT, files[i].again);
+        if (read_text_of("gemma-2-9b", "a.yaml", text, "2xh100", &p, &notes, why) < 0)
+            fail_msg("%s: %s", text, why);
+        snprintf(said, sizeof said, "an upper bound of memory and time, of %.3g GB a micro-batch more", files[i].blocks * 16.0 * 512 * 512 * 8 * 1e-9);
+        if (!notes_say_that(&notes, said))
+            fail_msg("%s: not said: %s", text, said);
+        plan_free(&p);
+    }
+}
+
+/* Puts a word at a path, unless something stands there: whether it did. */
+static bool put_word(json_t *doc, const char *path, const char *word)
+{
+    char part[100];
+    const char *dot;
+
+    while ((dot = strchr(path, '.'))) {
+        snprintf(part, sizeof part, "%.*s", (int)(dot - path), path);
+        if (!json_object_get(doc, part))
+            json_object_set_new(doc, part, json_object());
+        doc = json_object_get(doc, part);
+        path = dot + 1;
+    }
+    if (!json_is_object(doc) || json_object_get(doc, path))
+        return false;
+    return json_object_set_new(doc, path, json_string(word)) == 0;
+}
+
+/* Of each key that the form says it reads, nonsense is refused or named in one of these files at least: a key in a list of those that are read is not yet one that is. */
+static void a_key_that_is_read_is_looked_at_somewhere(void **state)
+{
+    static const struct { const char *text; const char *model, *cluster; } files[] = {
+        { AUTOMODEL "distributed: {strategy: fsdp2}\n" CHAT, "llama-3-8b", "2xh100" },
+        { AUTOMODEL "distributed: {strategy: fsdp2, pp_size: 2}\n" CHAT, "llama-3-8b", "4xh100" },
+        { AUTOMODEL "distributed: {strategy: fsdp2, tp_size: 2}\n" CHAT, "llama-3-8b", "2xh100" },
+        { AUTOMODEL "distributed: {strategy: fsdp2, ep_size: 2}\n" CHAT, "qwen3-30b-a3b", "2xh100" },
+        { AUTOMODEL "distributed: {strategy: fsdp2}\npeft: {_target_: nemo_automodel.components._peft.lora.PeftConfig}\nquantization: {load_in_4bit: true}\n" CHAT,
+          "llama-3-8b", "2xh100" },
+        { AUTOMODEL "distributed: {strategy: fsdp2}\noptimizer: {_target_: flashoptim.FlashAdamW}\n" CHAT, "llama-3-8b", "2xh100" },
+        { AUTOMODEL "distributed: {strategy: fsdp2}\noptimizer: {_target_: transformer_engine.pytorch.optimizers.FusedAdam, master_weights: true}\n" CHAT, "llama-3-8b", "2xh100" },
+        { AUTOMODEL "distributed: {strategy: fsdp2}\noptimizer: {_target_: transformer_engine.pytorch.optimizers.FusedAdam, master_weights: true, store_param_remainders: true}\n" CHAT,
+          "llama-3-8b", "2xh100" },
+        { AUTOMODEL "distributed: {strategy: fsdp2, pp_size: 2}\nloss_fn: {_target_: nemo_automodel.components.loss.linear_ce.FusedLinearCrossEntropy}\n" CHAT, "llama-3-8b", "4xh100" },
+        { AUTOMODEL "distributed: {strategy: fsdp2}\npeft: {dim: 8, dropout: 0.1}\noptimizer: {_target_: transformer_engine.pytorch.optimizers.FusedAdam}\n" CHAT, "llama-3-8b",
+          "2xh100" },
+        { AUTOMODEL "distributed: {strategy: fsdp2}\npeft: {dim: 8, dropout: 0.1}\n" CHAT, "llama-3-8b", "2xh100" },
+        { AUTOMODEL "distributed: {strategy: fsdp2}\nfp8: {enabled: true}\n" CHAT, "llama-3-8b", "2xh100" },
+        { AUTOMODEL "  config: {_target_: transformers.AutoConfig.from_pretrained, pretrained_model_name_or_path: a/b}\n", "llama-3-8b", "2xh100" },
+    };
+    /* of them any text is a name of its own, or what is adapted */
+    static const char *const any[] = { "model.pretrained_model_name_or_path", "model.config.pretrained_model_name_or_path", "model.config", "distributed._target_",
+                                       "recipe._target_", "peft.exclude_modules" };
+
+    int silent = 0;
+
+    (void)state;
+    for (int k = 0; k < form_automodel.nrows; k++) {
+        const struct form_row *row = &form_automodel.rows[k];
+        bool seen = row->says != ROW_READ, put = false;
+        for (size_t i = 0; i < sizeof any / sizeof *any; i++)
+            seen = seen || !strcmp(row->path, any[i]);
+        for (size_t i = 0; !seen && i < sizeof files / sizeof *files; i++) {
+            struct row of = { .cluster = (char *)(uintptr_t)files[i].cluster, .model = (char *)(uintptr_t)files[i].model, .seq = (char[]){ "512" } };
+            struct notes notes = { 0 };
+            struct form_file f;
+            struct plan p;
+            char why[1024] = "";
+            assert_int_equal(form_parse(strdup(files[i].text), "a.yaml", &f), 0);
+            if (put_word(f.doc, row->path, "zzz.zzz")) {
+                seen = read_as(&form_automodel, &f, &of, &p, &notes, why) < 0 ? strstr(why, "zzz") || strstr(why, row->path) : notes_say_that(&notes, row->path);
+                put = true;
+                plan_free(&p);
+            }
+            form_close(&f);
+        }
+        if (!seen && put)
+            silent += fail("%s: \"zzz.zzz\" is never told", row->path) != 0;
+    }
+    assert_int_equal(silent, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(norms_that_are_planned_unfused_have_a_size), cmocka_unit_test(logits_that_automodel_names_stay) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(norms_that_are_planned_unfused_have_a_size), cmocka_unit_test(logits_that_automodel_names_stay),
+                                        cmocka_unit_test(an_exchange_that_is_not_planned_has_its_bytes), cmocka_unit_test(scores_of_a_bound_have_a_size),
+                                        cmocka_unit_test(a_key_that_is_read_is_looked_at_somewhere) };
 
     return cmocka_run_group_tests_name("model/form automodel", tests, NULL, NULL);
 }
