@@ -171,7 +171,20 @@ static void tell_section(struct importing *in, struct unread *left, const char *
     }
 }
 
-/* Arguments of vLLM's engine that are its own business: kernels, buffers of pictures, compilation. */
+/* Arguments of vLLM's engine that are its own business, and what some of them do. */
+static const struct { const char *key, *what; } of_vllm[] = {
+    { "compilation_config", "the plan has vLLM's usual CUDA graphs: with others, or none, tokens of small batches take longer, and graphs another share of memory" },
+    { "attention_backend", "attention by other kernels takes another time" }, { "moe_backend", "experts' products by other kernels take another time" },
+};
+
+static const char *does(const char *key)
+{
+    for (size_t i = 0; i < sizeof of_vllm / sizeof *of_vllm; i++)
+        if (!strcmp(key, of_vllm[i].key))
+            return of_vllm[i].what;
+    return NULL;
+}
+
 static void tell_engine(struct importing *in)
 {
     static const char read[] = " max_num_seqs max_num_batched_tokens ";
@@ -181,9 +194,14 @@ static void tell_engine(struct importing *in)
     size_t n = 0;
     json_t *v;
 
-    json_object_foreach((json_t *)(uintptr_t)given, key, v)
-        if (!stands_in(read, key) && !json_is_null(v) && n + strlen(key) + 3 < sizeof some)
+    json_object_foreach((json_t *)(uintptr_t)given, key, v) {
+        if (stands_in(read, key) || json_is_null(v))
+            continue;
+        if (does(key))
+            notes_add(in->notes, GEN "vllm_kwargs.%s: %s", key, does(key));
+        else if (n + strlen(key) + 3 < sizeof some)
             n += (size_t)snprintf(some + n, sizeof some - n, "%s%s", n ? ", " : "", key);
+    }
     if (n)
         notes_add(in->notes, GEN "vllm_kwargs: given to vLLM and not in the plan: %s", some);
 }
@@ -198,7 +216,7 @@ void nemo_tell_unknown(struct importing *in)
     for (int i = 0; i < given.n && i < (int)(sizeof given.text / sizeof *given.text); i++)
         notes_add(in->notes, "NeMo-RL has it, and no plan: %s", strstr(given.text[i], ": ") + 2);
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
-        if (form_value(in->f->doc, beside[i].path))
+        if (form_value(in->f->doc, beside[i].path) && !json_is_null(form_value(in->f->doc, beside[i].path)) && !(i == 0 && nemo_is_megatron(in)))
             notes_add(in->notes, "%s: %s", beside[i].path, beside[i].what);
     if (import_flag(in, "policy.dtensor_cfg.enabled", false) && !import_flag(in, "policy.dtensor_cfg._v2", false))
         notes_add(in->notes, "policy.dtensor_cfg._v2: the older worker is planned as the newer one: both shard with FSDP2 from weights in fp32");

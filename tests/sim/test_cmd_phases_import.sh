@@ -376,14 +376,30 @@ nemo() {
         grep -c 'no plan: .*moe_router_load_balancing_type' "$tmp/err"
     done >"$tmp/counts"
     [ "$(tr '\n' ' ' <"$tmp/counts")" = '0 1 ' ] || { echo 'moe_router_load_balancing_type of a dense model and a mixture:'; cat "$tmp/counts"; }
-    # 4 x 512 x 151,936 logits of 4 bytes: three copies, with defer_fp32_logits one of 16 bits more, where Megatron-LM's loss has one and the 16 bits
-    # (distributed/model_utils.py: DistributedLogprob); in chunks none of them
+    # 4 x 512 x 151,936 logits: log-probabilities from logits in fp32 hold three copies of 4 bytes, with defer_fp32_logits those of 16 bits besides
+    # (distributed/model_utils.py: DistributedLogprob); in chunks of 128 positions the logits, their gradient and 24 bytes of 128 x 151,936.
+    # Samples that are packed come one after the other: 8 bytes a logit where 14 are planned; with chunks 2 and a half more
     ask "$tmp/megatron.yaml" 0 --response 200,400
-    grep -q 'up to 1.9 GB more on the last stage' "$tmp/err" || echo 'copies of logits are not told'
+    holds "plan['policy']['train']['loss'] == 'distributed-logprob'"
+    python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(*(p["needed_bytes"] for p in d["phases"] if p["name"] in ("update", "log-probs")))' "$tmp/doc" >"$tmp/whole"
     ask "$tmp/megatron.yaml" 0 --response 200,400 --set policy.megatron_cfg.defer_fp32_logits=true
-    grep -q 'up to 2.5 GB more on the last stage' "$tmp/err" || echo 'copies of logits beside those of 16 bits are not told'
+    holds "plan['policy']['train']['loss'] == 'distributed-logprob-late' and abs(phase['update']['needed_bytes'] - $(cut -d' ' -f2 "$tmp/whole") - 2 * 311164928) < 1 << 20"
+    holds "abs(phase['log-probs']['needed_bytes'] - $(cut -d' ' -f1 "$tmp/whole") - 2 * 311164928) < 1 << 20"
+    grep -q 'holds up to 1.9 GB less on the last stage' "$tmp/err" || echo 'packed samples of logits in 16 bits are not told'
     ask "$tmp/megatron.yaml" 0 --response 200,400 --set policy.megatron_cfg.defer_fp32_logits=true policy.logprob_chunk_size=128
-    grep -q 'further copies' "$tmp/err" && echo 'chunks have copies of all logits'
+    holds "plan['policy']['train']['megatron']['logprob_chunk_size'] == 32"
+    grep -q 'holds up to 0.31 GB more on the last stage' "$tmp/err" || echo 'packed samples of logits in chunks are not told'
+    ask "$tmp/megatron.yaml" 0 --response 200,400 --set policy.megatron_cfg.defer_fp32_logits=true policy.logprob_chunk_size=128 policy.sequence_packing.enabled=false
+    holds "plan['policy']['train']['megatron']['logprob_chunk_size'] == 128"
+    grep -q 'packed samples' "$tmp/err" && echo 'samples that are not packed are told as packed'
+    says 'NeMo-RL asks for policy.megatron_cfg.defer_fp32_logits: true beside it' "$tmp/megatron.yaml" --set policy.logprob_chunk_size=128
+    # the forward of log-probabilities is of logprob_batch_size samples, whatever the update's are
+    ask "$tmp/megatron.yaml" 0 --response 200,400 --set policy.sequence_packing.enabled=false policy.logprob_batch_size=8
+    holds "phase['log-probs']['times'] == 8 and phase['log-probs']['needed_bytes'] > $(cut -d' ' -f1 "$tmp/whole") + 12 * 311164928"
+    # environments that take turns and call tools; vLLM's compilation
+    ask "$tmp/base.yaml" 0 --response 200,400 --set env.should_use_nemo_gym=true 'policy.generation.vllm_kwargs={"compilation_config": {"cudagraph_mode": "PIECEWISE"}}'
+    grep -q 'env.should_use_nemo_gym: agents take turns and call tools' "$tmp/err" || echo 'turns of NeMo-Gym are not told'
+    grep -q "vllm_kwargs.compilation_config: the plan has vLLM's usual CUDA graphs" "$tmp/err" || echo 'what compilation_config does is not told'
     "$dpxplan" phases "$tmp/base.yaml" --cluster 8xh100 --set policy.train_micro_batchsize=2 2>&1 >"$tmp/out" | grep -q 'policy.train_micro_batchsize: not known' || echo 'a misspelt key is not told'
     says 'one of them must be true' "$tmp/base.yaml" --set policy.megatron_cfg.enabled=true
     says 'one of them must be true' "$tmp/base.yaml" --set policy.dtensor_cfg.enabled=false
