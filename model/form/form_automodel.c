@@ -71,7 +71,7 @@ static const struct form_row rows[] = {
     { "distributed.pipeline.patch_inner_model", ROW_SILENT, NULL }, { "distributed.pipeline.patch_causal_lm_model", ROW_READ, NULL },
     { "distributed.moe.reshard_after_forward", ROW_READ, NULL }, { "distributed.moe.wrap_outer_model", ROW_READ, NULL },
     { "distributed.moe.ignore_router_for_ac", ROW_READ, NULL },
-    { "distributed.offload_policy._target_", ROW_READ, NULL }, { "distributed.offload_policy.pin_memory", ROW_SILENT, NULL },
+    { "distributed.offload_policy._target_", ROW_READ, NULL }, { "distributed.offload_policy.pin_memory", ROW_READ, NULL },
     { "parallelizer.activation_checkpointing", ROW_REFUSED, "recompute in the place of older recipes is not read: distributed.activation_checkpointing is" },
     { "loss_fn._target_", ROW_READ, NULL }, { "loss_fn.reduction", ROW_SILENT, NULL }, { "loss_fn.fp32_upcast", ROW_READ, NULL },
     { "loss_fn.ignore_index", ROW_SILENT, NULL }, { "loss_fn.chunk_len", ROW_SILENT, NULL },
@@ -572,6 +572,20 @@ static void take_config(struct form_reading *r, json_t *doc, const struct model 
     json_decref(fields);
 }
 
+/* Where it is not given all blocks but the last one are freed (parallelizer.py, apply_fsdp2_sharding_recursively(): `enum_id < len(flat_layer_items) - 1`).
+ * Experts that a rank has alone are none of FSDP's parameters (moe/parallelizer.py, apply_fsdp(): ignored_params); in fp32 their forward makes a copy of 16
+ * bits, which autograd keeps (moe/experts.py), as a unit's would be. */
+static void read_units(struct form_reading *r, const struct plan *p, bool wide)
+{
+    int64_t experts = axis(r, "distributed.ep_size"), stages = at_least_one(axis(r, "distributed.pp_size"));
+    const json_t *all = form_value(r->file->doc, "distributed.reshard_after_forward");
+
+    if (experts <= 1 && stages == 1 && (!all || json_is_null(all)))
+        form_set(r, "fsdp.keeps_last_unit", json_true());
+    if (experts > 1 && experts * stages == p->cluster.world_size && !wide)
+        form_set(r, "fsdp.ignores_experts", json_true());
+}
+
 /* MoEParallelizerConfig's own is false; FSDP2Config's, where it is given, goes over it (infrastructure.py). */
 static void read_reshard(struct form_reading *r)
 {
@@ -583,6 +597,20 @@ static void read_reshard(struct form_reading *r)
         form_set(r, "fsdp.reshard_after_forward", json_boolean(stated ? form_true(r, all, true) : own));
     if (mixture && !stated && !form_value(r->file->doc, experts))
         notes_add(r->notes, "%s: not given: with ep_size a mixture's weights stay gathered after forward (MoEParallelizerConfig)", experts);
+}
+
+static void read_offload(struct form_reading *r)
+{
+    const char *policy = form_text(r, "distributed.offload_policy._target_", "OffloadPolicy");
+    bool pins = form_true(r, "distributed.offload_policy.pin_memory", true);
+
+    if (!strstr(policy, "OffloadPolicy"))
+        form_fail(r, "distributed.offload_policy._target_: %.60s: CPUOffloadPolicy and OffloadPolicy, which is none, are planned", policy);
+    if (!strstr(policy, "CPUOffloadPolicy"))
+        return;
+    form_set(r, "fsdp.cpu_offload", json_true());
+    if (!pins)
+        form_set(r, "fsdp.pin_memory", json_false());
 }
 
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
@@ -614,12 +642,9 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         form_set(&r, ddp ? "ddp.model_dtype" : "fsdp.model_dtype", json_string(dtype < 4 ? "bf16" : "fp32"));
     if (!ddp) {
         form_set(&r, "reduce_dtype", json_string(form_word(&r, "distributed.mp_policy.reduce_dtype", policies, 3) > 2 ? "fp32" : "bf16"));
-        const char *policy = form_text(&r, "distributed.offload_policy._target_", "OffloadPolicy");
-        if (strstr(policy, "CPUOffloadPolicy"))
-            form_set(&r, "fsdp.cpu_offload", json_true());
-        else if (!strstr(policy, "OffloadPolicy"))
-            form_fail(&r, "distributed.offload_policy._target_: %.60s: CPUOffloadPolicy and OffloadPolicy, which is none, are planned", policy);
+        read_offload(&r);
         read_reshard(&r);
+        read_units(&r, p, dtype > 3);
     }
     read_batch(&r, p, ddp ? read_no_mesh(&r, p) : read_mesh(&r, p));
     read_context(&r, p);

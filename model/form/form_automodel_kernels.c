@@ -208,19 +208,6 @@ static void note_bound(struct notes *notes, const char *what, double bytes)
 
 static double tokens_of(const struct plan *p) { return (double)(p->micro_batch * plan_rank_seq(p)); }
 
-/* parallelizer.py, apply_fsdp2_sharding_recursively(): `enum_id < len(flat_layer_items) - 1`. */
-static void note_last_block(const struct form_file *f, const struct plan *p, struct notes *notes)
-{
-    double numel = 0;
-
-    if (p->strategy != STRAT_FSDP || p->parallel.expert > 1 || p->parallel.pipeline > 1 || form_value(f->doc, "distributed.reshard_after_forward"))
-        return;
-    for (int t = 0; t < p->model.ntensors; t++)
-        numel += p->model.tensors[t].block == p->model.layers - 1 && p->model.tensors[t].packed == BASE_PLAIN ? (double)p->model.tensors[t].numel : 0;
-    notes_add(notes, "distributed.reshard_after_forward: not given: the last block stays gathered until backward: up to %.2g GB more than is planned, and a gather less "
-              "in each micro-step", in_gb(2 * numel / (double)p->parallel.tensor));
-}
-
 /* moe/parallelizer.py, apply_ac(): the router's product in 16 bits, and topk()'s values and places in 8 bytes, are saved. */
 static void note_routers(const struct form_file *f, const struct plan *p, struct notes *notes)
 {
@@ -234,21 +221,11 @@ static void note_routers(const struct form_file *f, const struct plan *p, struct
                   again ? "" : " (usual: true)", in_gb(tokens_of(p) * routers * (double)(2 * p->model.experts + 10 * p->model.experts_used)));
 }
 
-/* A second copy in 16 bits; of several micro-steps gradients of 4 bytes a weight for those of 2, which ignored_params have (moe/parallelizer.py). */
 static void note_experts(const struct plan *p, struct notes *notes)
 {
-    int64_t sharing = p->parallel.expert * p->parallel.pipeline;
-    double numel = 0;
-
-    if (p->parallel.expert <= 1)
-        return;
-    notes_add(notes, "distributed.ep_size: routers and experts are planned as torchtitan computes them, embedding and head in one unit: Automodel's are its own "
-              "(components/moe), in units of their own");
-    for (int t = 0; t < p->model.ntensors; t++)
-        numel += role_is_of_experts(p->model.tensors[t].role) && !p->model.tensors[t].is_bias ? (double)p->model.tensors[t].numel : 0;
-    if (sharing == p->cluster.world_size)
-        notes_add(notes, "distributed.ep_size: experts that a rank has alone are in no FSDP unit of Automodel's: the plan gathers a second copy of them and adds up "
-                  "their gradients in fp32: about %.2g GB more than that", in_gb((p->sync_every_micro_step ? 2 : 4) * numel / (double)sharing));
+    if (p->parallel.expert > 1)
+        notes_add(notes, "distributed.ep_size: routers and experts are planned as torchtitan computes them, embedding and head in one unit: Automodel's are its own "
+                  "(components/moe), in units of their own");
 }
 
 /* moe/experts.py.  "torch": each rank gathers all ranks' tokens in 16 bits and computes what its experts have of them; results are summed in fp32, and so are their
@@ -373,7 +350,6 @@ static void note_rows(const struct form_file *f, const struct plan *p, struct no
 void automodel_note_costs(const struct form_file *f, const struct plan *p, struct notes *notes)
 {
     note_rows(f, p, notes);
-    note_last_block(f, p, notes);
     note_norms(f, p, notes);
     note_scores(f, p, notes);
     note_routers(f, p, notes);

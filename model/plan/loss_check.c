@@ -13,6 +13,7 @@
 #include "model/plan/knob.h"
 
 bool loss_is_of_actor(enum loss_kind loss) { return loss == LOSS_ACTOR_CHUNKS || loss == LOSS_ACTOR_KERNEL; }
+bool loss_is_distributed(enum loss_kind loss) { return loss == LOSS_DISTRIBUTED || loss == LOSS_DISTRIBUTED_LATE; }
 bool loss_reads_head(enum loss_kind loss) { return loss == LOSS_FUSED_LINEAR || loss == LOSS_CUT || loss == LOSS_CHUNKED_LOGPROB || loss_is_of_actor(loss); }
 
 int64_t loss_kept_bytes(const struct plan *p)
@@ -133,6 +134,8 @@ int loss_check(const struct plan *p, const char *where)
         return fail("%s: loss: \"bf16\" needs precision bf16", where);
     if (autocast && p->loss == LOSS_COMPUTE)
         return fail("%s: loss: torch.autocast computes cross-entropy in fp32: another loss than bf16", where);
+    if (loss_is_distributed(p->loss) && !kernels_are_megatron(p->kernels))
+        return fail("%s: loss: distributed-logprob is NeMo-RL's of a policy on Megatron-LM: dialect megatron", where);
     if (parts && !framework_of(p)->tool->torch)
         return fail("%s: loss: chunked and linear-chunks are torchtune's, of dialects torch and torch-fsdp1", where);
     if (p->loss == LOSS_LINEAR_CHUNKS && (p->parallel.pipeline > 1 || p->parallel.context > 1))

@@ -4,6 +4,8 @@
 
 #include "model/plan/plan.h"
 
+/* NeMo-RL's log-probabilities of logits that are cut by vocabulary. */
+bool loss_is_distributed(enum loss_kind loss);
 /* Does it read the head's weight itself, so that there are no logits? */
 bool loss_is_of_actor(enum loss_kind loss);
 bool loss_reads_head(enum loss_kind loss);

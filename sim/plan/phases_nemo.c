@@ -181,7 +181,10 @@ static json_t *as_automodel(struct importing *in, int64_t sequences)
     /* Its loop calls loss.backward() of each micro-batch and nothing that puts the reduction off (models/automodel/train.py): Automodel's recipes do. */
     json_object_set_new(distributed, "defer_fsdp_grad_sync", json_false());
     if (import_flag(in, CFG "cpu_offload", false))
-        json_object_set_new(distributed, "offload_policy", json_pack("{s:s}", "_target_", "torch.distributed.fsdp.CPUOffloadPolicy"));
+        json_object_set_new(distributed, "offload_policy", json_pack("{s:s, s:b}", "_target_", "torch.distributed.fsdp.CPUOffloadPolicy", "pin_memory", 0));
+    /* The older worker, without experts over ranks, frees all blocks after forward (models/dtensor/parallelize.py). */
+    if (!import_flag(in, CFG "_v2", false) && import_count(in, CFG "expert_parallel_size", 1, 1) == 1)
+        json_object_set_new(distributed, "reshard_after_forward", json_true());
     put(distributed, "moe", doc, CFG "moe_parallelizer");
     json_object_update(optimizer, (json_t *)(uintptr_t)form_value(doc, POLICY "optimizer.kwargs"));
     put(optimizer, "_target_", doc, POLICY "optimizer.name");
@@ -516,6 +519,9 @@ static json_t *rl(struct importing *in, enum algorithm a, const struct cluster *
         import_refuse(in, "async_rl.sampler", "none that generates ahead where " GEN "colocated.enabled is true");
     if (count_of(in, a, "max_rollout_turns", 1, 1) > 1)
         notes_add(in->notes, "%s.max_rollout_turns: responses are planned as written at once: the time of environments between turns is not in it", algorithms[a]);
+    if (import_flag(in, "env.should_use_nemo_gym", false))      /* experience/rollouts.py, run_async_nemo_gym_rollout() */
+        notes_add(in->notes, "env.should_use_nemo_gym: agents take turns and call tools: responses are planned as written at once, and the time of tools and of "
+                  "prompts that come again with each turn is not in it");
     add_policy(in, apart && a == GRPO);
     if (a == PPO && read_critic(in, &values) < 0) {
         json_decref(response);

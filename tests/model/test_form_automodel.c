@@ -2,7 +2,9 @@
 #include "tests/model/form_files.h"
 
 #include "model/form/form_rows.h"
+#include "model/lower/lower.h"
 #include "model/plan/loss_check.h"
+#include "model/schedule/ledger.h"
 
 /* Norms that are fused in Automodel's own class and are not in the plan: 4 bytes of each input of two norms a block (32 of 4,096 values) and the last one, of 512
  * tokens; of cut rows half of it, of recomputed blocks those of one.  Qwen3's own class has transformers' norms. */
@@ -61,6 +63,54 @@ static void logits_that_automodel_names_stay(void **state)
             fail_msg("%s%s: kept %d, %lld bytes", files[i].mesh, files[i].loss, (int)p.logits_kept, (long long)loss_kept_bytes(&p));
         if (notes_say_that(&notes, files[i].said ? files[i].said : "logits") != (files[i].said != NULL))
             fail_msg("%s%s: the note", files[i].mesh, files[i].loss);
+        plan_free(&p);
+    }
+}
+
+static int64_t peak_of(const struct plan *p)
+{
+    struct schedules s = { 0 };
+    struct ledger l;
+
+    assert_int_equal(lower(p, 0, &s), 0);
+    ledger_run(&s, &l);
+    schedules_free(&s);
+    return l.peak.bytes;
+}
+
+/* Mistral's block of 218,112,000 parameters waits for backward in 16 bits.  Of Qwen3-30B's 128 experts each of 8 ranks has 16 alone, 16 x 3 x 2048 x 768 in each of
+ * 48 layers: FSDP would hold a second copy of them in 16 bits, and of several micro-steps gradients of 4 bytes for those of 2.  In stages of 24 layers half of
+ * it, and of a schedule that runs twice its first run's gradients besides.  What is said to be freed is freed; 16 ranks share experts by two; weights in fp32 have a copy of 16 bits anyway. */
+static void blocks_and_experts_that_no_gather_brings(void **state)
+{
+#define MOE "  ep_size: 8\n  moe:\n    wrap_outer_model: true\n"
+    static const int64_t experts = INT64_C(16) * 3 * 2048 * 768;
+    static const struct { const char *model, *gpus, *local, *all, *mesh; bool last, ignored; int64_t more; } files[] = {
+        { "mistral-7b", "8xh100", "8", "64", "", true, false, INT64_C(2) * 218112000 },
+        { "mistral-7b", "8xh100", "8", "64", "  reshard_after_forward: null\n", true, false, INT64_C(2) * 218112000 },
+        { "mistral-7b", "8xh100", "8", "64", "  reshard_after_forward: true\n", false, false, 0 },
+        { "mistral-7b", "8xh100", "8", "64", "  reshard_after_forward: false\n", false, false, 0 },
+        { "qwen3-30b-a3b", "8xh100", "8", "64", MOE, false, true, -48 * 2 * experts }, { "qwen3-30b-a3b", "8xh100", "8", "128", MOE, false, true, -48 * 4 * experts },
+        { "qwen3-30b-a3b", "2x8xh100", "1", "16", MOE, false, false, 0 }, { "qwen3-30b-a3b", "2x8xh100", "16", "128", MOE "  pp_size: 2\n", false, true, -24 * 4 * experts },
+        { "qwen3-30b-a3b", "2x8xh100", "16", "256", MOE "  pp_size: 2\n", false, true, -24 * 6 * experts },
+    };
+#undef MOE
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct notes notes = { 0 };
+        struct plan p;
+        char text[800], why[1024];
+        snprintf(text, sizeof text, "step_scheduler:\n  local_batch_size: %s\n  global_batch_size: %s\nmodel:\n  _target_: nemo_automodel.NeMoAutoModelForCausalLM."
+                 "from_pretrained\ndistributed:\n  strategy: fsdp2\n%s" CHAT, files[i].local, files[i].all, files[i].mesh);
+        if (read_text_of(files[i].model, "a.yaml", text, files[i].gpus, &p, &notes, why) < 0)
+            fail_msg("%s: %s", text, why);
+        if (p.fsdp.keeps_last_unit != files[i].last || p.fsdp.ignores_experts != files[i].ignored)
+            fail_msg("%s of %s: last %d, experts %d", files[i].mesh, files[i].model, p.fsdp.keeps_last_unit, p.fsdp.ignores_experts);
+        int64_t with = peak_of(&p);
+        p.fsdp.keeps_last_unit = p.fsdp.ignores_experts = false;
+        if (with - peak_of(&p) != files[i].more)
+            fail_msg("%s of %s: %lld bytes more, not %lld", files[i].mesh, files[i].model, (long long)(with - peak_of(&p)), (long long)files[i].more);
         plan_free(&p);
     }
 }
@@ -186,8 +236,8 @@ static void a_key_that_is_read_is_looked_at_somewhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(norms_that_are_planned_unfused_have_a_size), cmocka_unit_test(logits_that_automodel_names_stay),
-                                        cmocka_unit_test(an_exchange_that_is_not_planned_has_its_bytes), cmocka_unit_test(scores_of_a_bound_have_a_size),
-                                        cmocka_unit_test(a_key_that_is_read_is_looked_at_somewhere) };
+                                        cmocka_unit_test(blocks_and_experts_that_no_gather_brings), cmocka_unit_test(an_exchange_that_is_not_planned_has_its_bytes),
+                                        cmocka_unit_test(scores_of_a_bound_have_a_size), cmocka_unit_test(a_key_that_is_read_is_looked_at_somewhere) };
 
     return cmocka_run_group_tests_name("model/form automodel", tests, NULL, NULL);
 }
