@@ -28,6 +28,32 @@ says() {
     grep -q -e "$words" "$tmp/err" || { echo "not said: $words"; cat "$tmp/err"; }
 }
 
+# ---- variables that a script sets are those of all models that it starts ----
+
+for of in dpo ppo grpo; do printf 'export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\nexport CUBLAS_WORKSPACE_CONFIG=:4096:8\nexport NCCL_MIN_NCHANNELS=4\n' >"$tmp/set-$of.sh"; done
+cat >>"$tmp/set-dpo.sh" <<'END'
+accelerate launch --num_processes 8 examples/scripts/dpo.py --model_name_or_path Qwen/Qwen2-0.5B-Instruct --per_device_train_batch_size 4 --max_length 1024 --bf16
+END
+cat >>"$tmp/set-ppo.sh" <<'END'
+python3 -m openrlhf.cli.train_ppo_ray --ref_num_nodes 1 --ref_num_gpus_per_node 8 --actor_num_nodes 1 --actor_num_gpus_per_node 8 --vllm_num_engines 8 \
+    --colocate_all_models --pretrain Qwen/Qwen2.5-1.5B --micro_train_batch_size 4 --train_batch_size 64 --micro_rollout_batch_size 8 --rollout_batch_size 64 \
+    --n_samples_per_prompt 8 --prompt_max_len 512 --generate_max_len 512 --zero_stage 3 --bf16 --advantage_estimator group_norm --vllm_enable_sleep \
+    --deepspeed_enable_sleep --vllm_gpu_memory_utilization 0.5
+END
+cat >>"$tmp/set-grpo.sh" <<'END'
+python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=256 data.max_prompt_length=512 data.max_response_length=1024 \
+    actor_rollout_ref.model.path=Qwen/Qwen2.5-1.5B actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 \
+    actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8 actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=8
+END
+environment() {
+    for of in dpo ppo grpo; do
+        ask "$tmp/set-$of.sh" 0
+        holds "[r['train']['environment'] for r in plan.values() if 'train' in r] == [{'PYTORCH_ALLOC_CONF': 'expandable_segments:True', 'CUBLAS_WORKSPACE_CONFIG': ':4096:8'}]"
+        grep -q 'NCCL_MIN_NCHANNELS' "$tmp/err" || echo "$of: a variable that is not followed is not told"
+    done
+}
+check "a script's variables are those of the models that it starts" "$(environment)"
+
 # ---- a command of a program that is not TRL's, with names of TRL's among its options (open-instruct's grpo.py and dpo.py) ----
 
 cat >"$tmp/grpo.sh" <<'END'
