@@ -405,8 +405,11 @@ static int64_t read_adapters(struct form_reading *r, const struct plan *p, bool 
     if (form_number(r, "peft.dropout", 0) > 0)
         form_set(r, "lora.dropout_position", json_string(form_word(r, "peft.dropout_position", (const char *const[]){ "post", "pre", NULL }, 0) ? "pre" : "post"));
     form_true(r, "peft.use_memory_efficient_lora", true);
-    if (form_true(r, "quantization.load_in_4bit", false))
+    if (form_true(r, "quantization.load_in_4bit", false)) {
         form_set(r, "base_dtype", json_string(form_true(r, "quantization.bnb_4bit_use_double_quant", true) ? "nf4-double" : "nf4"));
+        if (!p->model.tied && !form_true(r, "model.force_hf", false))       /* _init_model_bnb_streaming(), which names no layer to leave out */
+            form_set(r, "base_head", json_true());
+    }
     if (!wide)
         form_narrow_adapters(r, "Automodel");
     return trains;

@@ -247,6 +247,8 @@ static const struct knob rows[] = {
       .about = "all; lora: PEFT's adapters (with dialect megatron Megatron-Bridge's) beside frozen weights; or names of tensors that train (* and ? stand for letters)" },
     { "", "base_dtype", WORD(train.base, base_words, BASE_PLAIN), .cells = DDP_TORCH | FSDP1 | FSDP2, .null = KNOB_NULL_DEFAULT, IDLE(base),
       .label = ", base %s", .about = "bits of frozen weights in blocks: bitsandbytes' NF4 with maxima in fp32 or 8 bits, its int8; torchao's int8 (its int4 is refused: nothing trains with it)" },
+    { "", "base_head", BOOL(train.base_head, false), .cells = DDP_TORCH | FSDP2, IDLE(base_head), .label = ", its head, too",
+      .about = "the head's weight is in base_dtype, too (NeMo Automodel's own loader; transformers leaves it as it is)" },
     { "", "fp8", WORD(float8.recipe, float8_words, FLOAT8_NONE), .cells = FSDP2, .label = ", fp8 %s",
       ACCELERATE_HAS(FLOAT8_NONE, "its FP8RecipeKwargs are not written or read"),
       .about = "torchao's float8 linear layers: one scale a tensor, one a row, or that with weights' gradients in 16 bits" },

@@ -246,6 +246,11 @@ bool knob_idle_base(const struct plan *p)
     return training_is_all(&p->train);
 }
 
+bool knob_idle_base_head(const struct plan *p)
+{
+    return knob_idle_base(p) || p->train.base == BASE_PLAIN || p->model.tied;
+}
+
 bool knob_idle_fsdp_packed(const struct plan *p)
 {
     return knob_idle_lora(p) || p->train.base == BASE_PLAIN || !framework_of(p)->autocasts_adapters;
@@ -324,6 +329,7 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_fused_parts, "train is not \"lora\", or q, k and v of the model are layers of their own" },
         { knob_idle_lora, "train is not \"lora\"" },
         { knob_idle_base, "everything trains" },
+        { knob_idle_base_head, "everything trains, base_dtype is \"plain\", or the head is the embedding's weight" },
         { knob_idle_fsdp_packed, "train is not \"lora\", or base_dtype is \"plain\"" },
         { knob_idle_narrow, "train is not \"lora\", or the model is in fp32 (model_dtype)" },
         { knob_idle_float8, "fp8 is \"none\"" },

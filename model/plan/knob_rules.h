@@ -45,6 +45,7 @@ bool knob_idle_powersgd(const struct plan *p);
 bool knob_idle_wrapped(const struct plan *p);           /* DistributedDataParallel wraps the model */
 bool knob_idle_fused_parts(const struct plan *p);
 bool knob_idle_narrow(const struct plan *p);            /* no adapters, or none beside a model in 16 bits */
+bool knob_idle_base_head(const struct plan *p);
 bool knob_idle_fsdp_packed(const struct plan *p);       /* no adapters, or none beside packed weights that FSDP2 shards */
 
 /* Blocks are not recomputed as a whole; by parts. */

@@ -321,6 +321,7 @@ static const struct part parts[] = {
     { "lora", "a2a_experimental", false, .format = "adapters exchange columns for positions" },
     { "lora", "qkv_parts", false, .say = say_parts },
     { "lora", "use_dora", false, .format = "DoRA" },
+    { "", "base_head", false, .format = "head in 4 bits" },
     { "lora", "narrow", false, .format = "adapters in 16 bits" },
     { "parallel", "loss_parallel", false, .format = "whole logits for the loss" },
     { "parallel", "async_tensor", false, .format = "products overlap their collectives" },

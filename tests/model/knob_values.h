@@ -276,6 +276,10 @@ static void for_training(const struct knob *k, int s, int d, struct plan *plain)
     }
     if (k->offset == offsetof(struct plan, train.base) && s == STRAT_FSDP)
         plain->fsdp.model_dtype = plain->precision = DT_BF16;
+    if (k->offset == offsetof(struct plan, train.base_head)) {
+        plain->fsdp.model_dtype = plain->precision = DT_BF16;
+        plain->train.base = BASE_NF4;
+    }
     if (of_training(k) && d == DIALECT_TORCH_FSDP1)
         plain->fsdp.use_orig_params = true;
     if (k->offset == offsetof(struct plan, train.target_parameters)) {

@@ -162,6 +162,26 @@ static void scores_of_a_bound_have_a_size(void **state)
     }
 }
 
+/* model_init.py: bitsandbytes' layers take the place of all linear layers, the head's too, of the streaming loader, which force_hf passes by; an embedding's weight is none. */
+static void a_head_is_packed_with_the_rest(void **state)
+{
+    static const struct { const char *model, *more; bool head; } files[] = {
+        { "llama-3-8b", "", true }, { "qwen3-8b", "", true }, { "llama-3-8b", "  force_hf: true\n", false }, { "qwen3-0.6b", "", false },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct notes notes = { 0 };
+        struct plan p;
+        char text[800], why[1024];
+        snprintf(text, sizeof text, AUTOMODEL "%sdistributed: {strategy: fsdp2}\npeft: {dim: 8}\nquantization: {load_in_4bit: true}\n" CHAT, files[i].more);
+        if (read_text_of(files[i].model, "a.yaml", text, "2xh100", &p, &notes, why) < 0)
+            fail_msg("%s: %s", text, why);
+        assert_int_equal(p.train.base_head, files[i].head);
+        plan_free(&p);
+    }
+}
+
 /* Puts a word at a path, unless something stands there: whether it did. */
 static bool put_word(json_t *doc, const char *path, const char *word)
 {
@@ -237,7 +257,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(norms_that_are_planned_unfused_have_a_size), cmocka_unit_test(logits_that_automodel_names_stay),
                                         cmocka_unit_test(blocks_and_experts_that_no_gather_brings), cmocka_unit_test(an_exchange_that_is_not_planned_has_its_bytes),
-                                        cmocka_unit_test(scores_of_a_bound_have_a_size), cmocka_unit_test(a_key_that_is_read_is_looked_at_somewhere) };
+                                        cmocka_unit_test(scores_of_a_bound_have_a_size), cmocka_unit_test(a_head_is_packed_with_the_rest),
+                                        cmocka_unit_test(a_key_that_is_read_is_looked_at_somewhere) };
 
     return cmocka_run_group_tests_name("model/form automodel", tests, NULL, NULL);
 }
