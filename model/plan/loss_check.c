@@ -18,7 +18,8 @@ bool loss_reads_head(enum loss_kind loss) { return loss == LOSS_FUSED_LINEAR || 
 
 int64_t loss_kept_bytes(const struct plan *p)
 {
-    bool cut = p->parallel.tensor > 1 && p->parallel.loss_parallel && p->dialect == DIALECT_TORCH;
+    /* NeMo Automodel's model hands out a rank's part of them, which the loss gathers. */
+    bool cut = p->parallel.tensor > 1 && (p->parallel.loss_parallel || p->parallel.inputs_apart) && p->dialect == DIALECT_TORCH;
     int64_t numel = p->micro_batch * plan_rank_seq(p) * p->model.vocab / (cut ? p->parallel.tensor : 1);
 
     return p->logits_kept == LOGITS_DROPPED ? 0 : numel * (p->logits_kept == LOGITS_IN_FP32 ? 4 : dtype_bytes(p->precision));
