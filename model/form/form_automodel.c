@@ -14,6 +14,7 @@
 #include "model/arch/recorded.h"
 #include "model/family/family.h"
 #include "model/form/form_automodel_kernels.h"
+#include "model/form/form_bound.h"
 #include "model/plan/modules_apart.h"
 #include "model/plan/root_units.h"
 
@@ -484,16 +485,16 @@ static void read_kernels(struct form_reading *r)
     form_set(r, "clip", json_real(form_number(r, "clip_grad_norm.max_norm", 1)));
 }
 
-/* _forward_backward_step() (recipes/llm/train_ft.py) names the model's `out` while backward runs, and lets a pipeline's schedule return the outputs of all
- * micro-batches, whatever the loss.  Tensor parallelism leaves a part of them, which is told; ChunkedCrossEntropy and TEParallelCrossEntropy save the logits
- * themselves until their own gradient is there. */
+/* _forward_backward_step() (recipes/llm/train_ft.py) names the model's `out` while backward runs: of tensor parallelism a rank's part, which the loss gathers to
+ * tensors of its own.  A pipeline's schedule is let return the outputs of all micro-batches, whatever the loss; else ChunkedCrossEntropy and
+ * TEParallelCrossEntropy save the logits themselves until their own gradient is there. */
 static void read_kept_logits(struct form_reading *r, const struct plan *p)
 {
     static const char *const beside[] = { "fp32", "bf16", "liger-cross-entropy" };
     const char *loss = json_string_value(json_object_get(r->plan, "loss"));
 
     for (size_t i = 0; p->model.head == HEAD_LOGITS && i < sizeof beside / sizeof *beside; i++)
-        if ((!strcmp(loss, beside[i]) || axis(r, "distributed.pp_size") > 1) && axis(r, "distributed.tp_size") <= 1)
+        if (!strcmp(loss, beside[i]) || axis(r, "distributed.pp_size") > 1)
             form_set(r, "logits_kept", json_string("as-made"));
 }
 
@@ -668,7 +669,9 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     automodel_put_attention(f, p, notes);
     if (!ddp)
         p->fsdp.root_units = root_units_of_automodel(p);
-    automodel_note_costs(f, p, notes);
+    double more = automodel_note_costs(f, p, notes);
+    if (more > 0 && form_bound_holds(f, p, more, "what distributed.moe.ignore_router_for_ac and model.output_hidden_states keep") < 0)
+        return -1;
     if (!ddp && p->fsdp.root_units != ROOT_TOGETHER)
         notes_add(notes, "fsdp.root_units \"embed-head\": units of their own since 27 August 2026; for an earlier release set \"together\"");
     return trains == 0 || trains == p->model.trainable ? 0

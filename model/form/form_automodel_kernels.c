@@ -209,16 +209,19 @@ static void note_bound(struct notes *notes, const char *what, double bytes)
 static double tokens_of(const struct plan *p) { return (double)(p->micro_batch * plan_rank_seq(p)); }
 
 /* moe/parallelizer.py, apply_ac(): the router's product in 16 bits, and topk()'s values and places in 8 bytes, are saved. */
-static void note_routers(const struct form_file *f, const struct plan *p, struct notes *notes)
+static double note_routers(const struct form_file *f, const struct plan *p, struct notes *notes)
 {
     const json_t *again = form_value(f->doc, "distributed.moe.ignore_router_for_ac");
     double routers = 0;
 
     for (int t = 0; t < p->model.ntensors; t++)
         routers += p->model.tensors[t].role == ROLE_ROUTER && !p->model.tensors[t].is_bias;
-    if (routers > 0 && p->recompute == RECOMPUTE_FULL && own_mixture(f, &p->model) && !json_is_false(again) && !says_true(f, "model.backend.fake_balanced_gate"))
-        notes_add(notes, "distributed.moe.ignore_router_for_ac%s: logits and choices of routers are kept, not recomputed: %.2g GB a micro-batch more than is planned",
-                  again ? "" : " (usual: true)", in_gb(tokens_of(p) * routers * (double)(2 * p->model.experts + 10 * p->model.experts_used)));
+    double bytes = tokens_of(p) * routers * (double)(2 * p->model.experts + 10 * p->model.experts_used);
+    if (!(routers > 0) || p->recompute != RECOMPUTE_FULL || !own_mixture(f, &p->model) || json_is_false(again) || says_true(f, "model.backend.fake_balanced_gate"))
+        return 0;
+    notes_add(notes, "distributed.moe.ignore_router_for_ac%s: logits and choices of routers are kept, not recomputed: %.2g GB a micro-batch more than is planned",
+              again ? "" : " (usual: true)", in_gb(bytes));
+    return bytes;
 }
 
 static void note_experts(const struct plan *p, struct notes *notes)
@@ -249,18 +252,6 @@ static void note_exchange(const struct form_file *f, const struct plan *p, struc
                   "steps take longer than planned", key, in_gb(one * (10 * again + 12)), in_gb(one / n * (double)p->model.experts_used * (4 * again + 4)));
 }
 
-/* `out` (form_automodel.c, read_kept_logits()), whose logits each rank of tensor parallelism has a part of. */
-static void note_logits(const struct plan *p, struct notes *notes)
-{
-    double gb = in_gb(2 * tokens_of(p) * (double)p->model.vocab / (double)p->parallel.tensor);
-
-    if (p->parallel.tensor > 1 && p->parallel.pipeline > 1)
-        notes_add(notes, "distributed.pp_size: the schedule keeps a rank's logits of all micro-batches in 16 bits: %.2g GB more than is planned on the last stage",
-                  (double)plan_flush_steps(p) * gb);
-    else if (p->parallel.tensor > 1 && (p->loss == LOSS_FP32 || p->loss == LOSS_COMPUTE))
-        notes_add(notes, "distributed.tp_size: the loop keeps a rank's logits in 16 bits through backward: %.2g GB a micro-batch more than is planned", gb);
-}
-
 /* Where Liger-Kernel's norms are not planned: two norms a block, of those that are kept, and the last one. */
 static void note_norms(const struct form_file *f, const struct plan *p, struct notes *notes)
 {
@@ -284,11 +275,14 @@ static void note_scores(const struct form_file *f, const struct plan *p, struct 
 }
 
 /* A checkpoint is the same tensor, and so is the input that a fused norm keeps. */
-static void note_outputs(const struct form_file *f, const struct plan *p, struct notes *notes)
+static double note_outputs(const struct form_file *f, const struct plan *p, struct notes *notes)
 {
-    if (says_true(f, "model.output_hidden_states") && p->recompute == RECOMPUTE_NONE && !p->liger.rms_norm)
-        notes_add(notes, "model.output_hidden_states: every block's output stays until the loss: %.2g GB more than is planned",
-                  in_gb(2 * tokens_of(p) * (double)(p->model.layers * p->model.hidden)));
+    double bytes = 2 * tokens_of(p) * (double)(p->model.layers * p->model.hidden);
+
+    if (!says_true(f, "model.output_hidden_states") || p->recompute != RECOMPUTE_NONE || p->liger.rms_norm)
+        return 0;
+    notes_add(notes, "model.output_hidden_states: every block's output stays until the loss: %.2g GB more than is planned", in_gb(bytes));
+    return bytes;
 }
 
 /* _peft/lora_mlp.py: gate's and up's outputs are kept, the activation and the product made again, where the weights were there when adapters were put in
@@ -347,16 +341,16 @@ static void note_rows(const struct form_file *f, const struct plan *p, struct no
                   "are planned, the data's may be longer or shorter", (long long)p->seq);
 }
 
-void automodel_note_costs(const struct form_file *f, const struct plan *p, struct notes *notes)
+double automodel_note_costs(const struct form_file *f, const struct plan *p, struct notes *notes)
 {
+    double more = note_routers(f, p, notes) + note_outputs(f, p, notes);
+
     note_rows(f, p, notes);
     note_norms(f, p, notes);
     note_scores(f, p, notes);
-    note_routers(f, p, notes);
     note_experts(p, notes);
     note_exchange(f, p, notes);
-    note_logits(p, notes);
-    note_outputs(f, p, notes);
     if (training_is_lora(&p->train))
         note_adapters(f, p, notes);
+    return more;
 }

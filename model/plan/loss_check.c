@@ -16,10 +16,16 @@ bool loss_is_of_actor(enum loss_kind loss) { return loss == LOSS_ACTOR_CHUNKS ||
 bool loss_is_distributed(enum loss_kind loss) { return loss == LOSS_DISTRIBUTED || loss == LOSS_DISTRIBUTED_LATE; }
 bool loss_reads_head(enum loss_kind loss) { return loss == LOSS_FUSED_LINEAR || loss == LOSS_CUT || loss == LOSS_CHUNKED_LOGPROB || loss_is_of_actor(loss); }
 
+/* NeMo Automodel's model hands out a rank's part of them, which the loss gathers. */
+bool loss_cuts_logits(const struct plan *p)
+{
+    return p->parallel.tensor > 1 && (p->parallel.loss_parallel || p->parallel.inputs_apart) && p->dialect == DIALECT_TORCH;
+}
+
 int64_t loss_kept_bytes(const struct plan *p)
 {
-    bool cut = p->parallel.tensor > 1 && p->parallel.loss_parallel && p->dialect == DIALECT_TORCH, none = p->logits_kept == LOGITS_DROPPED || p->parallel.pipeline > 1;
-    int64_t numel = p->micro_batch * plan_rank_seq(p) * p->model.vocab / (cut ? p->parallel.tensor : 1);
+    bool none = p->logits_kept == LOGITS_DROPPED || p->parallel.pipeline > 1;
+    int64_t numel = p->micro_batch * plan_rank_seq(p) * p->model.vocab / (loss_cuts_logits(p) ? p->parallel.tensor : 1);
 
     return none ? 0 : numel * (p->logits_kept == LOGITS_IN_FP32 ? 4 : dtype_bytes(p->precision));
 }

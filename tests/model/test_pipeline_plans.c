@@ -385,11 +385,11 @@ static void torch_2_9_keeps_receive_buffers_and_logits(void **state)
 
 /* A loop whose schedule.step() leaves return_outputs as it is (NeMo Automodel's): 2.15 keeps every micro-step's logits of a run, 2 bytes of each of 64 x 32,000,
  * on the last stage alone, until the next run begins, and makes one tensor of them behind the last backward; a step of two runs has half of its
- * micro-steps in each.  Losses of two ranks that share the vocabulary have half of it.  Receive buffers are as without. */
+ * micro-steps in each.  Two ranks that share the vocabulary have half of it, also where the loss gathers them (inputs_apart).  Receive buffers are as without. */
 static void outputs_that_a_schedule_returns_are_kept(void **state)
 {
-    static const struct { enum pipeline_kind kind; int chunks, steps, runs, tensor; } of[] = {
-        { PIPELINE_1F1B, 1, 5, 1, 1 }, { PIPELINE_1F1B, 1, 8, 2, 1 }, { PIPELINE_GPIPE, 1, 4, 1, 1 }, { PIPELINE_INTERLEAVED, 2, 6, 1, 1 }, { PIPELINE_1F1B, 1, 5, 1, 2 },
+    static const struct { enum pipeline_kind kind; int chunks, steps, runs, tensor; bool gathers; } of[] = {
+        { PIPELINE_1F1B, 1, 5, 1, 2, true }, { PIPELINE_1F1B, 1, 5, 1, 1 }, { PIPELINE_1F1B, 1, 8, 2, 1 }, { PIPELINE_GPIPE, 1, 4, 1, 1 }, { PIPELINE_INTERLEAVED, 2, 6, 1, 1 }, { PIPELINE_1F1B, 1, 5, 1, 2 },
     };
     int64_t logits = 64 * 32000 * 2;
     char why[512];
@@ -402,7 +402,7 @@ static void outputs_that_a_schedule_returns_are_kept(void **state)
         p.shard_group = 1;
         p.parallel.tensor = of[i].tensor;
         if (of[i].tensor > 1)
-            p.parallel.loss_parallel = p.parallel.sequence = true;
+            p.parallel.sequence = true, p.parallel.loss_parallel = !of[i].gathers, p.parallel.inputs_apart = of[i].gathers;
         p.parallel.pipeline_flushes = of[i].runs;
         p.logits_kept = LOGITS_AS_MADE;
         assert_int_equal(plan_check(&p, "kept"), 0);

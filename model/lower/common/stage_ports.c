@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/room.h"
+#include "model/plan/loss_check.h"
 #include "model/plan/recorded_check.h"
 #include "model/schedule/schedule_fold.h"
 
@@ -56,8 +57,7 @@ void stage_memory_declare(struct stage_memory *m, const struct local_model *loca
     const struct plan *p = local->plan;
     struct pipeline pipe = stage_pipeline(p, local->rank);
     bool old = p->dialect == DIALECT_TORCH && plan_version(p) < 2015;
-    bool cut = p->parallel.tensor > 1 && p->parallel.loss_parallel;
-    int64_t logits = p->micro_batch * plan_rank_seq(p) * (cut ? local->model : local->whole)->vocab * dtype_bytes(plan_recipe(p).used);
+    int64_t logits = p->micro_batch * plan_rank_seq(p) * (loss_cuts_logits(p) ? local->model : local->whole)->vocab * dtype_bytes(plan_recipe(p).used);
     int64_t boundary = round_up(s->program.boundary, 512);
 
     *m = (struct stage_memory){ -1, -1, -1, -1 };
