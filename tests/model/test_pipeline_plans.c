@@ -389,7 +389,8 @@ static void torch_2_9_keeps_receive_buffers_and_logits(void **state)
 static void outputs_that_a_schedule_returns_are_kept(void **state)
 {
     static const struct { enum pipeline_kind kind; int chunks, steps, runs, tensor; bool gathers; } of[] = {
-        { PIPELINE_1F1B, 1, 5, 1, 2, true }, { PIPELINE_1F1B, 1, 5, 1, 1 }, { PIPELINE_1F1B, 1, 8, 2, 1 }, { PIPELINE_GPIPE, 1, 4, 1, 1 }, { PIPELINE_INTERLEAVED, 2, 6, 1, 1 }, { PIPELINE_1F1B, 1, 5, 1, 2 },
+        { PIPELINE_1F1B, 1, 5, 1, 1, false }, { PIPELINE_1F1B, 1, 8, 2, 1, false }, { PIPELINE_GPIPE, 1, 4, 1, 1, false },
+        { PIPELINE_INTERLEAVED, 2, 6, 1, 1, false }, { PIPELINE_1F1B, 1, 5, 1, 2, false }, { PIPELINE_1F1B, 1, 5, 1, 2, true },
     };
     int64_t logits = 64 * 32000 * 2;
     char why[512];
