@@ -10,8 +10,4 @@ int form_bound(const struct form_file *f, const struct plan *p, double bytes, co
 /* The same without the note, which has been made. */
 int form_bound_holds(const struct form_file *f, const struct plan *p, double bytes, const char *what);
 
-/* Bytes of a micro-batch's scores that blocks keep for backward, of single operations (torch-eager): what grows with the square of the sequence.  0: none do, or it
- * is not known. */
-double form_scores(const struct plan *p);
-
 #endif

@@ -10,7 +10,7 @@
 
 #include "base/fail.h"
 #include "model/exchange/unread.h"
-#include "model/form/form_bound.h"
+#include "model/memory/evaluate.h"
 #include "model/plan/attention.h"
 #include "model/plan/knob.h"
 
@@ -202,7 +202,7 @@ void form_put_attention(struct plan *p, const char *key, const char *word, struc
         p->attention = by;
     else if (flash && p->kernels == KERNELS_TORCH_EAGER)
         notes_add(notes, "%s: %.40s keeps no scores; PyTorch's own kernels for %s (torch-eager) keep them, which is planned: an upper bound of memory and time, of "
-                  "%.3g GB a micro-batch more", key, word, p->model.family, form_scores(p) * 1e-9);
+                  "%.3g GB a micro-batch more", key, word, p->model.family, evaluate_scores(p) * 1e-9);
     else if (flash && attention_masked(p))
         notes_add(notes, "%s: %.40s is handed the window; PyTorch's kernels, which are handed a mask, are planned: an upper bound", key, word);
     else if (flash || (strcmp(word, "sdpa") != 0 && strcmp(word, "eager") != 0))
