@@ -479,8 +479,8 @@ static void check_engine(struct form_reading *r)
     if (!is_open(r, ROLLOUT "name"))
         form_word(r, ROLLOUT "name", engines, 0);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        if (!is_open(r, counts[i]))
-            form_count(r, counts[i], 1);
+        if (!is_open(r, counts[i]) && form_integer(r, counts[i], 1) < (i == 0))           /* 0 samples at once: fully_async_policy's */
+            form_fail(r, "%s: expected a number of %s", counts[i], i == 0 ? "GPUs" : "samples");
     if (actor_generates(r->file))
         notes_add(r->notes, ROLLOUT "name: hf: the actor itself generates, and no engine is beside it: verl has no such rollout since it has servers alone");
 }
