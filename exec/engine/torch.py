@@ -145,6 +145,8 @@ def fsdp2(model, mesh, axes, blocks):
         shard_ends(fully_shard, model, how, inner, dict(common, reshard_after_forward=bool(last) if last in (None, True, False) else last))
     each = int(plan["unit"].split()[0]) if plan["unit"].endswith("blocks") else 1 if plan["unit"] == "block" else 0
     for i in range(0, len(blocks) if each else 0, each or 1):
+        if options.get("keeps_last_unit") and i + each >= len(blocks):
+            inner["reshard_after_forward"] = False
         fully_shard(list(blocks[i:i + each]) if each > 1 else blocks[i], **inner)
     return fully_shard(model, **root)
 

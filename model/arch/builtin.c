@@ -298,9 +298,10 @@ static const struct builtin builtins[] = {
             ",'rope_theta':999999.44,'sliding_window':4096") },
     { "starcoder2-7b",  "StarCoder2 7B",
       LLAMA("starcoder2", 32, 4608, 36, 4, 18432, 49152, 16384, ",'rope_theta':1e6,'sliding_window':4096") },
+    /* Dropout: as Huawei's class of its config has it (ATB, Starcoder2Config); that of the smaller ones stands nowhere that was read. */
     { "starcoder2-15b", "StarCoder2 15B, untied",
       LLAMA("starcoder2", 40, 6144, 48, 4, 24576, 49152, 16384,
-            ",'rope_theta':1e5,'sliding_window':4096,'tie_word_embeddings':false") },
+            ",'rope_theta':1e5,'sliding_window':4096,'tie_word_embeddings':false,'attention_dropout':0.1,'residual_dropout':0.1,'embedding_dropout':0.1") },
 
     { "mixtral-8x7b",  "Mixtral 8x7B, 12.9B active", MIXTRAL(32, 4096, 32, 14336, 32000, 32768) },
     { "mixtral-8x22b", "Mixtral 8x22B (Instruct: 32,768 tokens), 39.2B active", MIXTRAL(56, 6144, 48, 16384, 32768, 65536) },

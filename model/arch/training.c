@@ -439,10 +439,10 @@ static int adapt(struct model *m, const struct training *t, const char *where)
 
 /* ---- frozen weights in 4 or 8 bits ---- */
 
-/* transformers replaces every linear layer but the head (quantizers/base.py, get_keys_to_not_convert()). */
-static bool is_packed(const struct tensor *x)
+/* transformers replaces every linear layer but the head (quantizers/base.py, get_keys_to_not_convert()), unless a loader names none to leave out. */
+static bool is_packed(const struct tensor *x, const struct training *t)
 {
-    return x->block >= 0 && x->adapter == ADAPTER_NONE && is_linear(x);
+    return (x->block >= 0 || (t->base_head && x->role == ROLE_HEAD)) && x->adapter == ADAPTER_NONE && is_linear(x);
 }
 
 /* Before anything is changed: may the tensor be packed, should it be? */
@@ -453,7 +453,7 @@ static int check_packed(const struct model *m, const struct training *t, const c
         bool copied = training_is_lora(t) && training_listed(t->modules_to_save, m->modules[x->module].name, true);
         if (x->role == ROLE_PROJECT_IN || x->role == ROLE_PROJECT_OUT)
             return fail("%s: base_dtype: %s, a linear layer outside of blocks, is not supported yet", where, x->name);
-        if (is_packed(x) && (copied || (!training_is_lora(t) && matches(t, x))))
+        if (is_packed(x, t) && (copied || (!training_is_lora(t) && matches(t, x))))
             return fail("%s: %s: %s: weights in %s do not train, nor do their layer's biases", where,
                         copied ? "lora.modules_to_save" : "train", x->name, training_base_name(t->base));
     }
@@ -463,7 +463,7 @@ static int check_packed(const struct model *m, const struct training *t, const c
 static void pack(struct model *m)
 {
     for (int i = 0; i < m->ntensors; i++)
-        m->tensors[i].packed = is_packed(&m->tensors[i]) ? m->training.base : BASE_PLAIN;
+        m->tensors[i].packed = is_packed(&m->tensors[i], &m->training) ? m->training.base : BASE_PLAIN;
 }
 
 /* ---- some of the tensors ---- */

@@ -32,7 +32,7 @@ static const char *const torch[] = { "unit", "shard_group", "recompute_interval"
                                      "parallel.sequence", "parallel.loss_parallel", "parallel.first_stage_less_layers", "parallel.last_stage_less_layers",
                                      "ddp.bucket_cap_mb", "ddp.gradient_as_bucket_view", "ddp.static_graph", "ddp.find_unused_parameters",
                                      "ddp.broadcast_buffers", "ddp.parameters_as_bucket_view", "ddp.model_dtype", "fsdp.reshard_after_forward",
-                                     "fsdp.root_reshard_after_forward", "fsdp.root_units", "fsdp.backward_prefetch", "fsdp.forward_prefetch", "fsdp.limit_all_gathers",
+                                     "fsdp.root_reshard_after_forward", "fsdp.root_units", "fsdp.keeps_last_unit", "fsdp.backward_prefetch", "fsdp.forward_prefetch", "fsdp.limit_all_gathers",
                                      "fsdp.use_orig_params", "fsdp.sharding_strategy", "fsdp.model_dtype", "fsdp.wrap_adapters", "base_dtype", "fp8", "fp8_filter",
                                      "fsdp.enable_fsdp_float8_all_gather", "fsdp.precompute_float8_dynamic_scale_for_fsdp", NULL };
 /* What `dpxplan export --to deepspeed` writes. */

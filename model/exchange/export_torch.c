@@ -164,6 +164,9 @@ static void print_fsdp2_units(const struct plan *p, const char *blocks, FILE *to
         print_half(&p->model, true, prefix, to);
         fprintf(to, "], **options)\n");
     }
+    if (p->fsdp.keeps_last_unit)
+        fprintf(to, "%s.set_reshard_after_forward(False, recurse=False)        # the last one, with which backward begins\n",
+                p->unit == UNIT_BLOCKS ? "blocks[first]" : "block");
     bool apart = p->fsdp.root_units != ROOT_TOGETHER && print_ends(p, to);
     fprintf(to, "fully_shard(model, **options | {\"reshard_after_forward\": ");
     print_reshard(apart ? -1 : p->fsdp.root_reshard_after_forward, to);

@@ -66,3 +66,30 @@ bool megatron_is_beside(const char *name)
             return true;
     return false;
 }
+
+/* Those of them without a value (arguments.py: store_true, store_false, and fields of configs that are true or false). */
+static const char *const bare[] = {
+    "add_qkv_bias", "apply_query_key_layer_scaling", "async_ckpt_use_cpu_shm", "async_save", "attention_softmax_in_fp32",
+    "auto_detect_ckpt_format", "cache_mla_latents", "ckpt_assume_constant_structure", "ckpt_convert_update_legacy_dist_opt_format",
+    "ckpt_drop_redundant_extra_state", "ckpt_fully_parallel_load_per_rank_objects", "ckpt_fully_parallel_save",
+    "ckpt_pg_tensors_cache_create", "cuda_graph_retain_backward_graph", "data_parallel_random_init", "dist_ckpt_optim_fully_reshardable",
+    "dist_ckpt_save_pre_mcore_014", "exit_on_missing_checkpoint", "exit_signal_handler", "exit_signal_handler_for_dataloader",
+    "exit_signal_handler_for_training", "finetune", "group_query_attention", "init_method_xavier_uniform", "load_main_params_from_ckpt",
+    "log_device_memory_used", "log_energy", "log_l2_norm_grad_to_tensorboard", "log_memory_to_tensorboard", "log_progress",
+    "log_runtime_to_tensorboard", "log_straggler", "log_throughput", "log_throughput_to_tensorboard", "log_timers_to_tensorboard",
+    "log_validation_ppl_to_tensorboard", "log_world_size_to_tensorboard", "manual_gc", "mock_data", "moe_per_layer_logging",
+    "moe_router_force_load_balancing", "no_create_attention_mask_in_dataloader", "no_load_optim", "no_load_rng",
+    "no_log_loss_scale_to_tensorboard", "no_masked_softmax_fusion", "no_mmap_bin_files", "no_persist_layer_norm", "no_position_embedding",
+    "no_save_optim", "no_save_rng", "nvtx_ranges", "qk_layernorm", "reset_attention_mask", "reset_position_ids", "rotary_interleaved",
+    "squared_relu", "swiglu", "te_rng_tracker", "test_mode", "tokenizer_hf_no_include_special_tokens", "tokenizer_hf_no_use_fast",
+    "tokenizer_sentencepiece_legacy", "untie_embeddings_and_output_weights", "use_checkpoint_args", "use_flash_attn", "use_mcore_models",
+    "use_persistent_ckpt_worker", "use_rope_scaling", "use_rotary_position_embeddings", "verify_integrity",
+};
+
+bool megatron_is_bare(const char *name)
+{
+    for (size_t i = 0; i < sizeof bare / sizeof *bare; i++)
+        if (!strcmp(name, bare[i]))
+            return true;
+    return false;
+}

@@ -301,8 +301,8 @@ int megatron_export(const struct plan *p, FILE *to)
                     "parallel.pipeline beside --no-overlap-p2p-communication: true");
     if (p->megatron.scale_logits)
         return fail("export to megatron: megatron.scale_logits: --use-mup says it with a base width or a multiplier, which no key has: false");
-    if (loss_is_of_actor(p->loss))
-        return fail("export to megatron: loss: verl's own is no option of Megatron-LM: fp32, compiled or fused");
+    if (loss_is_of_actor(p->loss) || loss_is_distributed(p->loss))
+        return fail("export to megatron: loss: verl's and NeMo-RL's own (megatron.logprob_chunk_size) are no options of Megatron-LM: fp32, compiled or fused");
     write_model(&p->model, p->seq, to);
     number(to, "--seq-length", p->seq);
     number(to, "--micro-batch-size", p->micro_batch);

@@ -208,7 +208,8 @@ int megatron_check_names(const struct import *in)
         if (lack >= 0 && !asks_nothing(lack, v) && !changes_nothing(in, name))
             return fail("%s: %s: %s", in->where, name, lacks[lack].why);
         bool applied = one_of(name, known, sizeof known / sizeof *known - 1);
-        if (applied && one_of(name, flags, sizeof flags / sizeof *flags) && !json_is_true(v))
+        bool stands = json_is_boolean(v) || json_is_null(v) || is_variable(v), bare = megatron_is_bare(name) && !stands;
+        if (bare || (applied && one_of(name, flags, sizeof flags / sizeof *flags) && !json_is_true(v)))
             return fail("%s: %s: it is there or not, and has no value (in YAML: true or false)", in->where, name);
         if (applied && is_variable(v))
             return fail("%s: %s: \"%s\": a shell's variable: write its value", in->where, name, json_string_value(v));

@@ -40,6 +40,8 @@ int megatron_check_names(const struct import *in);
 bool megatron_knows(const char *name);
 /* Is it one that changes nothing that a plan describes? */
 bool megatron_is_beside(const char *name);
+/* And of those one without a value? */
+bool megatron_is_bare(const char *name);
 
 /* The numbers that describe the model agree with it; and, once the plan is read, where the options make a model (num_layers), what they leave
  * out does, too.  0, or -1 reported. */

@@ -179,6 +179,8 @@ static int check(const struct recipe_out *r)
         return refuse(r, "fsdp.reads_positions", "its trainer reads no positions back");
     if (p->attention == ATTENTION_BY_FLASH_4 && !r->axolotl)
         return refuse(r, "attention", "it has flash-attn 2 and 3");
+    if (p->train.base_head)
+        return refuse(r, "base_head", "transformers leaves the head as it is");
     if (p->logits_kept != LOGITS_DROPPED)
         return refuse(r, "logits_kept", "its trainer names no logits while backward runs");
     if (p->liger.rope || p->liger.rms_norm || p->liger.glu_activation)

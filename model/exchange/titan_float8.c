@@ -108,7 +108,7 @@ static int read_names(const json_t *all, const char *where, struct plan *p)
         while (name && k < NMODULES && strcmp(name, modules[k].titan))
             k++;
         if (!name || k == NMODULES)
-            return fail("%s: float8.filter_fqns: \"%s\" is none of llama3's linear layers", where, name ? name : "");
+            return fail("%s: float8.filter_fqns: \"%s\": layers that float8 leaves out are planned by the names of llama3's alone", where, name ? name : "");
         int wrote = snprintf(p->float8.filter + at, sizeof p->float8.filter - at, "%s%s", at ? "," : "", modules[k].ours);
         if (wrote < 0 || (at += (size_t)wrote) >= sizeof p->float8.filter)
             return fail("%s: float8.filter_fqns: too many names", where);

@@ -14,6 +14,7 @@
 #include "model/exchange/titan_keys.h"
 #include "model/exchange/titan_registry.h"
 #include "model/exchange/titan_text.h"
+#include "model/family/family.h"
 #include "model/plan/knob.h"
 #include "model/plan/root_units.h"
 
@@ -399,6 +400,8 @@ static int read_whole(const json_t *config, const char *where, struct plan *p, s
 
     if (json_object_size(config) == 0)
         return fail("%s: expected a torchtitan config: sections with keys, or options", where);
+    if (family_for(&p->model)->sinks)
+        return fail("%s: torchtitan computes %s's attention by flex attention with a sink a head, which is not planned", where, p->model.family);
     if (check_keys(&in) < 0 || read_degrees(&in, &d) < 0 || chosen(&in, "training", "mixed_precision_param", precisions, 1, &precision) < 0 ||
         chosen(&in, "training", "dtype", held, 0, &dtype) < 0 || integer(&in, "training", "seq_len", p->seq ? p->seq : 2048, 1, &seq) < 0)
         return -1;

@@ -100,6 +100,7 @@ struct training {
     char    target_parameters[TRAINING_LIST];   /* "": none; or names of parameters of experts */
     char    modules_to_save[TRAINING_LIST];
     enum base_dtype base;                   /* "base_dtype" */
+    bool    base_head;                      /* of an untied head, too */
     bool    narrow;                         /* adapters in the model's 16 bits, computed without autocast */
     int     qkv_parts;                      /* enum qkv_parts, added up: litgpt's adapters of a fused layer's parts; 0: of the layer */
     bool    dora;                           /* DoRA: a magnitude for each column beside A and B, as torchtune has it */

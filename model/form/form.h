@@ -54,6 +54,8 @@ int form_check_program(const struct form_file *f);
 struct form;
 /* form->read(), and the file's environment: what is not in the plan is a note.  0, or -1 reported. */
 int form_read(const struct form *form, const struct form_file *f, struct plan *p, struct notes *notes);
+/* The latter alone, into a plan that is read. */
+int form_read_environment(const struct form *form, const struct form_file *f, struct plan *p, struct notes *notes);
 
 /* form.allocator of LLaMA-Factory's two forms. */
 void form_factorys_allocator(const struct form_file *f, struct plan *p, struct notes *notes);

@@ -14,6 +14,7 @@
 #include "model/arch/recorded.h"
 #include "model/family/family.h"
 #include "model/form/form_automodel_kernels.h"
+#include "model/form/form_bound.h"
 #include "model/plan/modules_apart.h"
 #include "model/plan/root_units.h"
 
@@ -33,8 +34,8 @@ static const struct form_row rows[] = {
     { "model.use_liger_kernel", ROW_READ, NULL },
     { "model.output_hidden_states", ROW_READ, NULL },
     { "model.num_hidden_layers", ROW_REFUSED, "another number of layers than the model has: give its config.json with --model" },
-    { "model.backend.dispatcher", ROW_MATTERS, "another exchange of tokens than torch's all-to-all is not modelled" },
-    { "model.backend.enable_deepep", ROW_MATTERS, "another exchange of tokens than torch's all-to-all is not modelled" },
+    { "model.backend.dispatcher", ROW_READ, NULL },
+    { "model.backend.enable_deepep", ROW_MATTERS, "Automodel ignores it, and warns: dispatcher and experts say so" },
     { "model.backend.attn", ROW_READ, NULL },
     { "model.backend.linear", ROW_MATTERS, "linear layers are planned with PyTorch's kernels" },
     { "model.backend.rms_norm", ROW_READ, NULL },
@@ -71,7 +72,7 @@ static const struct form_row rows[] = {
     { "distributed.pipeline.patch_inner_model", ROW_SILENT, NULL }, { "distributed.pipeline.patch_causal_lm_model", ROW_READ, NULL },
     { "distributed.moe.reshard_after_forward", ROW_READ, NULL }, { "distributed.moe.wrap_outer_model", ROW_READ, NULL },
     { "distributed.moe.ignore_router_for_ac", ROW_READ, NULL },
-    { "distributed.offload_policy._target_", ROW_READ, NULL }, { "distributed.offload_policy.pin_memory", ROW_SILENT, NULL },
+    { "distributed.offload_policy._target_", ROW_READ, NULL }, { "distributed.offload_policy.pin_memory", ROW_READ, NULL },
     { "parallelizer.activation_checkpointing", ROW_REFUSED, "recompute in the place of older recipes is not read: distributed.activation_checkpointing is" },
     { "loss_fn._target_", ROW_READ, NULL }, { "loss_fn.reduction", ROW_SILENT, NULL }, { "loss_fn.fp32_upcast", ROW_READ, NULL },
     { "loss_fn.ignore_index", ROW_SILENT, NULL }, { "loss_fn.chunk_len", ROW_SILENT, NULL },
@@ -81,13 +82,13 @@ static const struct form_row rows[] = {
     { "optimizer.master_weights", ROW_READ, NULL }, { "optimizer.exp_avg_dtype", ROW_READ, NULL }, { "optimizer.exp_avg_sq_dtype", ROW_READ, NULL },
     { "optimizer.store_param_remainders", ROW_READ, NULL }, { "optimizer.adam_w_mode", ROW_SILENT, NULL }, { "optimizer.bias_correction", ROW_SILENT, NULL },
     { "optimizer.master_weight_dtype", ROW_REFUSED, "master weights beside remainders are in fp32" },
-    { "optimizer.master_weight_bits", ROW_READ, NULL }, { "optimizer.quantize", ROW_REFUSED, "its states are planned in codes of 8 bits, which is usual" },
+    { "optimizer.master_weight_bits", ROW_READ, NULL }, { "optimizer.quantize", ROW_READ, NULL },
     { "optimizer.check_numerics", ROW_REFUSED, "a pass over the weights before the first step is not planned" },
     { "clip_grad_norm.max_norm", ROW_READ, NULL },
     { "packed_sequence.packed_sequence_size", ROW_READ, NULL }, { "packed_sequence.split_across_pack", ROW_SILENT, NULL },
     { "packed_sequence.max_packs", ROW_SILENT, NULL }, { "packed_sequence.packing_strategy", ROW_READ, NULL },
     { "dataset.seq_length", ROW_READ, NULL }, { "dataset.seq_len", ROW_READ, NULL }, { "dataset.sequence_length", ROW_READ, NULL },
-    { "dataset.pad_to_max_length", ROW_SILENT, NULL }, { "dataset.truncation", ROW_SILENT, NULL }, { "dataset.padding", ROW_SILENT, NULL },
+    { "dataset.pad_to_max_length", ROW_SILENT, NULL }, { "dataset.truncation", ROW_READ, NULL }, { "dataset.padding", ROW_READ, NULL },
     { "dataset.chat_template", ROW_SILENT, NULL }, { "dataset.answer_only_loss_mask", ROW_SILENT, NULL }, { "dataset.column_mapping.*", ROW_SILENT, NULL },
     { "dataset", ROW_SILENT, NULL }, { "validation_dataset.*", ROW_SILENT, NULL }, { "validation_dataloader.*", ROW_SILENT, NULL },
     { "dataloader.*", ROW_SILENT, NULL },
@@ -101,15 +102,15 @@ static const struct form_row rows[] = {
     { "peft.use_memory_efficient_lora", ROW_READ, NULL },
     { "quantization.load_in_8bit", ROW_REFUSED, "weights in 8 bits are not planned of this form" },
     { "quantization.load_in_4bit", ROW_READ, NULL }, { "quantization.bnb_4bit_use_double_quant", ROW_READ, NULL },
-    { "quantization.bnb_4bit_quant_type", ROW_SILENT, NULL }, { "quantization.bnb_4bit_compute_dtype", ROW_SILENT, NULL },
-    { "quantization.bnb_4bit_quant_storage", ROW_SILENT, NULL }, { "quantization._target_", ROW_SILENT, NULL },
+    { "quantization.bnb_4bit_quant_type", ROW_READ, NULL }, { "quantization.bnb_4bit_compute_dtype", ROW_READ, NULL },
+    { "quantization.bnb_4bit_quant_storage", ROW_READ, NULL }, { "quantization._target_", ROW_SILENT, NULL },
     { "fp8", ROW_SILENT, NULL }, { "fp8.enabled", ROW_READ, NULL }, { "fp8.recipe_name", ROW_READ, NULL },
     { "fp8.enable_fsdp_float8_all_gather", ROW_READ, NULL }, { "fp8.precompute_float8_dynamic_scale_for_fsdp", ROW_READ, NULL },
     { "fp8.force_recompute_fp8_weight_in_bwd", ROW_SILENT, NULL }, { "fp8.filter_fqns", ROW_READ, NULL },      /* torchao 0.18: no effect */
     { "fp8.emulate", ROW_REFUSED, "products of 8-bit floats that are emulated are not planned" },
     { "compile.enabled", ROW_READ, NULL }, { "compile", ROW_SILENT, NULL },
     { "compile.fullgraph", ROW_SILENT, NULL }, { "compile.backend", ROW_SILENT, NULL }, { "compile.mode", ROW_SILENT, NULL }, { "compile.dynamic", ROW_SILENT, NULL },
-    { "qat.enabled", ROW_REFUSED, "quantisation-aware training is not modelled" }, { "neftune.noise_alpha", ROW_SILENT, NULL },
+    { "qat.enabled", ROW_REFUSED, "quantisation-aware training is not modelled" }, { "neftune.noise_alpha", ROW_MATTERS, "noise is added to embeddings: two more copies of them for a moment" },
     { "teacher_model.*", ROW_REFUSED, "distillation holds a second model" },
     { "recipe", ROW_READ, NULL }, { "recipe._target_", ROW_READ, NULL }, { "model.dtype", ROW_READ, NULL },
     { "dataset._target_", ROW_SILENT, NULL }, { "dataset.dataset_name", ROW_SILENT, NULL }, { "dataset.path_or_dataset", ROW_SILENT, NULL },
@@ -405,8 +406,11 @@ static int64_t read_adapters(struct form_reading *r, const struct plan *p, bool 
     if (form_number(r, "peft.dropout", 0) > 0)
         form_set(r, "lora.dropout_position", json_string(form_word(r, "peft.dropout_position", (const char *const[]){ "post", "pre", NULL }, 0) ? "pre" : "post"));
     form_true(r, "peft.use_memory_efficient_lora", true);
-    if (form_true(r, "quantization.load_in_4bit", false))
+    if (form_true(r, "quantization.load_in_4bit", false)) {
         form_set(r, "base_dtype", json_string(form_true(r, "quantization.bnb_4bit_use_double_quant", true) ? "nf4-double" : "nf4"));
+        if (!p->model.tied && !form_true(r, "model.force_hf", false))       /* _init_model_bnb_streaming(), which names no layer to leave out */
+            form_set(r, "base_head", json_true());
+    }
     if (!wide)
         form_narrow_adapters(r, "Automodel");
     return trains;
@@ -427,6 +431,8 @@ static void read_optimizer(struct form_reading *r)
         return;
     }
     int64_t bits = form_count(r, "optimizer.master_weight_bits", 24);
+    if (name == 2 && !form_true(r, "optimizer.quantize", true))
+        form_fail(r, "optimizer.quantize: FlashAdamW's states are planned in codes of 8 bits, which is usual: true");
     if (name == 2 && bits != 24 && bits != 32)
         form_fail(r, "optimizer.master_weight_bits: 24, its usual number, and 32 are planned");
     if (name > 2 && (!form_true(r, "optimizer.master_weights", false) || !form_true(r, "optimizer.store_param_remainders", false)))
@@ -479,15 +485,16 @@ static void read_kernels(struct form_reading *r)
     form_set(r, "clip", json_real(form_number(r, "clip_grad_norm.max_norm", 1)));
 }
 
-/* _forward_backward_step() (recipes/llm/train_ft.py) names the model's `out` while backward runs.  A pipeline's schedule has no such name; tensor parallelism
- * leaves a part of them, which is told; ChunkedCrossEntropy and TEParallelCrossEntropy save the logits themselves until their own gradient is there. */
+/* _forward_backward_step() (recipes/llm/train_ft.py) names the model's `out` while backward runs: of tensor parallelism a rank's part, which the loss gathers to
+ * tensors of its own.  A pipeline's schedule is let return the outputs of all micro-batches, whatever the loss; else ChunkedCrossEntropy and
+ * TEParallelCrossEntropy save the logits themselves until their own gradient is there. */
 static void read_kept_logits(struct form_reading *r, const struct plan *p)
 {
     static const char *const beside[] = { "fp32", "bf16", "liger-cross-entropy" };
     const char *loss = json_string_value(json_object_get(r->plan, "loss"));
 
     for (size_t i = 0; p->model.head == HEAD_LOGITS && i < sizeof beside / sizeof *beside; i++)
-        if (!strcmp(loss, beside[i]) && axis(r, "distributed.tp_size") <= 1 && axis(r, "distributed.pp_size") <= 1)
+        if (!strcmp(loss, beside[i]) || axis(r, "distributed.pp_size") > 1)
             form_set(r, "logits_kept", json_string("as-made"));
 }
 
@@ -500,6 +507,8 @@ static void read_float8(struct form_reading *r)
 
     if (!form_true(r, "fp8.enabled", false))
         return;
+    if (names && !json_is_array(names))
+        form_fail(r, "fp8.filter_fqns: expected a list");
     int recipe = form_word(r, "fp8.recipe_name", recipes, 0);
     form_set(r, "fp8", json_string(recipes[recipe]));
     form_set(r, "fp8_filter", json_is_array(names) && json_array_size(names) > 0 ? json_deep_copy(names) : json_string("none"));
@@ -567,6 +576,20 @@ static void take_config(struct form_reading *r, json_t *doc, const struct model 
     json_decref(fields);
 }
 
+/* Where it is not given all blocks but the last one are freed (parallelizer.py, apply_fsdp2_sharding_recursively(): `enum_id < len(flat_layer_items) - 1`).
+ * Experts that a rank has alone are none of FSDP's parameters (moe/parallelizer.py, apply_fsdp(): ignored_params); in fp32 their forward makes a copy of 16
+ * bits, which autograd keeps (moe/experts.py), as a unit's would be. */
+static void read_units(struct form_reading *r, const struct plan *p, bool wide)
+{
+    int64_t experts = axis(r, "distributed.ep_size"), stages = at_least_one(axis(r, "distributed.pp_size"));
+    const json_t *all = form_value(r->file->doc, "distributed.reshard_after_forward");
+
+    if (experts <= 1 && stages == 1 && (!all || json_is_null(all)))
+        form_set(r, "fsdp.keeps_last_unit", json_true());
+    if (experts > 1 && experts * stages == p->cluster.world_size && !wide)
+        form_set(r, "fsdp.ignores_experts", json_true());
+}
+
 /* MoEParallelizerConfig's own is false; FSDP2Config's, where it is given, goes over it (infrastructure.py). */
 static void read_reshard(struct form_reading *r)
 {
@@ -580,14 +603,18 @@ static void read_reshard(struct form_reading *r)
         notes_add(r->notes, "%s: not given: with ep_size a mixture's weights stay gathered after forward (MoEParallelizerConfig)", experts);
 }
 
-/* Those that are looked up where no reading is at hand. */
-static void check_flags(struct form_reading *r)
+static void read_offload(struct form_reading *r)
 {
-    static const char *const flags[] = { "model.force_hf", "model.output_hidden_states", "quantization.load_in_4bit", "distributed.moe.ignore_router_for_ac",
-                                         "peft.use_memory_efficient_lora" };
+    const char *policy = form_text(r, "distributed.offload_policy._target_", "OffloadPolicy");
+    bool pins = form_true(r, "distributed.offload_policy.pin_memory", true);
 
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        form_true(r, flags[i], false);
+    if (!strstr(policy, "OffloadPolicy"))
+        form_fail(r, "distributed.offload_policy._target_: %.60s: CPUOffloadPolicy and OffloadPolicy, which is none, are planned", policy);
+    if (!strstr(policy, "CPUOffloadPolicy"))
+        return;
+    form_set(r, "fsdp.cpu_offload", json_true());
+    if (!pins)
+        form_set(r, "fsdp.pin_memory", json_false());
 }
 
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
@@ -602,7 +629,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     own.doc = json_deep_copy(f->doc);
     form_begin(&r, &own, rows, FORM_COUNT(rows), notes);
     take_config(&r, own.doc, &p->model);
-    check_flags(&r);
+    automodel_check_values(&r);
     const char *named = form_value(f->doc, "model.dtype") ? "model.dtype" : "model.torch_dtype";
     int strategy = form_word(&r, "distributed.strategy", strategies, 0), dtype = form_word(&r, named, dtypes, 3);
     if (dtype == 3 && !strstr(form_text(&r, "model._target_", ""), "from_config"))
@@ -619,12 +646,9 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         form_set(&r, ddp ? "ddp.model_dtype" : "fsdp.model_dtype", json_string(dtype < 4 ? "bf16" : "fp32"));
     if (!ddp) {
         form_set(&r, "reduce_dtype", json_string(form_word(&r, "distributed.mp_policy.reduce_dtype", policies, 3) > 2 ? "fp32" : "bf16"));
-        const char *policy = form_text(&r, "distributed.offload_policy._target_", "OffloadPolicy");
-        if (strstr(policy, "CPUOffloadPolicy"))
-            form_set(&r, "fsdp.cpu_offload", json_true());
-        else if (!strstr(policy, "OffloadPolicy"))
-            form_fail(&r, "distributed.offload_policy._target_: %.60s: CPUOffloadPolicy and OffloadPolicy, which is none, are planned", policy);
+        read_offload(&r);
         read_reshard(&r);
+        read_units(&r, p, dtype > 3);
     }
     read_batch(&r, p, ddp ? read_no_mesh(&r, p) : read_mesh(&r, p));
     read_context(&r, p);
@@ -645,7 +669,9 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     automodel_put_attention(f, p, notes);
     if (!ddp)
         p->fsdp.root_units = root_units_of_automodel(p);
-    automodel_note_costs(f, p, notes);
+    double more = automodel_note_costs(f, p, notes);
+    if (more > 0 && form_bound_holds(f, p, more, "what distributed.moe.ignore_router_for_ac and model.output_hidden_states keep") < 0)
+        return -1;
     if (!ddp && p->fsdp.root_units != ROOT_TOGETHER)
         notes_add(notes, "fsdp.root_units \"embed-head\": units of their own since 27 August 2026; for an earlier release set \"together\"");
     return trains == 0 || trains == p->model.trainable ? 0

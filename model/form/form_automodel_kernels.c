@@ -157,6 +157,42 @@ void automodel_recompute_modules(struct plan *p)
         p->recompute = RECOMPUTE_MODULES;
 }
 
+/* ---- values ---- */
+
+static const char *const dispatchers[] = { "deepep", "hybridep", "uccl_ep", "mok", "torch", NULL };
+
+/* A boolean, or one of the words of transformers' tokenizers. */
+static void check_length(struct form_reading *r, const char *path, const char *const *words)
+{
+    if (form_value(r->file->doc, path) && !json_is_boolean(form_value(r->file->doc, path)))
+        form_word(r, path, words, 0);
+}
+
+/* Of create_bnb_config() (components/quantization/qlora.py): products in 16 bits of codes that FSDP2 takes as tensors of the units' own dtype. */
+static void check_codes(struct form_reading *r)
+{
+    static const char *const types[] = { "nf4", NULL }, *const dtypes[] = { "bfloat16", "torch.bfloat16", "bf16", NULL };
+
+    form_word(r, "quantization.bnb_4bit_quant_type", types, 0);
+    form_word(r, "quantization.bnb_4bit_compute_dtype", dtypes, 0);
+    form_word(r, "quantization.bnb_4bit_quant_storage", dtypes, 0);
+}
+
+void automodel_check_values(struct form_reading *r)
+{
+    static const char *const flags[] = { "model.force_hf", "model.output_hidden_states", "quantization.load_in_4bit", "distributed.moe.ignore_router_for_ac",
+                                         "distributed.moe.wrap_outer_model", "peft.use_memory_efficient_lora", "model.backend.fake_balanced_gate" };
+    static const char *const cut[] = { "longest_first", "only_first", "only_second", "do_not_truncate", NULL };
+    static const char *const filled[] = { "longest", "max_length", "do_not_pad", NULL };
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        form_true(r, flags[i], false);
+    form_word(r, "model.backend.dispatcher", dispatchers, 0);
+    check_length(r, "dataset.truncation", cut);
+    check_length(r, "dataset.padding", filled);
+    check_codes(r);
+}
+
 /* ---- what costs something, and is not in the plan ---- */
 
 static double in_gb(double bytes) { return bytes * 1e-9; }
@@ -172,55 +208,48 @@ static void note_bound(struct notes *notes, const char *what, double bytes)
 
 static double tokens_of(const struct plan *p) { return (double)(p->micro_batch * plan_rank_seq(p)); }
 
-/* parallelizer.py, apply_fsdp2_sharding_recursively(): `enum_id < len(flat_layer_items) - 1`. */
-static void note_last_block(const struct form_file *f, const struct plan *p, struct notes *notes)
-{
-    double numel = 0;
-
-    if (p->strategy != STRAT_FSDP || p->parallel.expert > 1 || p->parallel.pipeline > 1 || form_value(f->doc, "distributed.reshard_after_forward"))
-        return;
-    for (int t = 0; t < p->model.ntensors; t++)
-        numel += p->model.tensors[t].block == p->model.layers - 1 && p->model.tensors[t].packed == BASE_PLAIN ? (double)p->model.tensors[t].numel : 0;
-    notes_add(notes, "distributed.reshard_after_forward: not given: the last block stays gathered until backward: up to %.2g GB more than is planned, and a gather less "
-              "in each micro-step", in_gb(2 * numel / (double)p->parallel.tensor));
-}
-
 /* moe/parallelizer.py, apply_ac(): the router's product in 16 bits, and topk()'s values and places in 8 bytes, are saved. */
-static void note_routers(const struct form_file *f, const struct plan *p, struct notes *notes)
+static double note_routers(const struct form_file *f, const struct plan *p, struct notes *notes)
 {
     const json_t *again = form_value(f->doc, "distributed.moe.ignore_router_for_ac");
     double routers = 0;
 
     for (int t = 0; t < p->model.ntensors; t++)
         routers += p->model.tensors[t].role == ROLE_ROUTER && !p->model.tensors[t].is_bias;
-    if (routers > 0 && p->recompute == RECOMPUTE_FULL && own_mixture(f, &p->model) && !json_is_false(again) && !says_true(f, "model.backend.fake_balanced_gate"))
-        notes_add(notes, "distributed.moe.ignore_router_for_ac%s: logits and choices of routers are kept, not recomputed: %.2g GB a micro-batch more than is planned",
-                  again ? "" : " (usual: true)", in_gb(tokens_of(p) * routers * (double)(2 * p->model.experts + 10 * p->model.experts_used)));
+    double bytes = tokens_of(p) * routers * (double)(2 * p->model.experts + 10 * p->model.experts_used);
+    if (!(routers > 0) || p->recompute != RECOMPUTE_FULL || !own_mixture(f, &p->model) || json_is_false(again) || says_true(f, "model.backend.fake_balanced_gate"))
+        return 0;
+    notes_add(notes, "distributed.moe.ignore_router_for_ac%s: logits and choices of routers are kept, not recomputed: %.2g GB a micro-batch more than is planned",
+              again ? "" : " (usual: true)", in_gb(bytes));
+    return bytes;
 }
 
-/* A second copy in 16 bits; of several micro-steps gradients of 4 bytes a weight for those of 2, which ignored_params have (moe/parallelizer.py). */
 static void note_experts(const struct plan *p, struct notes *notes)
 {
-    int64_t sharing = p->parallel.expert * p->parallel.pipeline;
-    double numel = 0;
-
-    if (p->parallel.expert <= 1)
-        return;
-    notes_add(notes, "distributed.ep_size: routers and experts are planned as torchtitan computes them, embedding and head in one unit: Automodel's are its own "
-              "(components/moe), in units of their own");
-    for (int t = 0; t < p->model.ntensors; t++)
-        numel += role_is_of_experts(p->model.tensors[t].role) && !p->model.tensors[t].is_bias ? (double)p->model.tensors[t].numel : 0;
-    if (sharing == p->cluster.world_size)
-        notes_add(notes, "distributed.ep_size: experts that a rank has alone are in no FSDP unit of Automodel's: the plan gathers a second copy of them and adds up "
-                  "their gradients in fp32: about %.2g GB more than that", in_gb((p->sync_every_micro_step ? 2 : 4) * numel / (double)sharing));
+    if (p->parallel.expert > 1)
+        notes_add(notes, "distributed.ep_size: routers and experts are planned as torchtitan computes them, embedding and head in one unit: Automodel's are its own "
+                  "(components/moe), in units of their own");
 }
 
-/* `out` (form_automodel.c, read_kept_logits()), whose logits each rank of tensor parallelism has a part of. */
-static void note_logits(const struct plan *p, struct notes *notes)
+/* moe/experts.py.  "torch": each rank gathers all ranks' tokens in 16 bits and computes what its experts have of them; results are summed in fp32, and so are their
+ * gradients in backward, and those of tokens in 16 bits.  Of T tokens of a rank, width H and n ranks: (n - 1) T H of 2 + 8 bytes, and of 8 + 4; the plan's all-to-all
+ * sends each token's k copies there and back, (n - 1) / n k T H of 2 + 2, and as many in backward. */
+static void note_exchange(const struct form_file *f, const struct plan *p, struct notes *notes)
 {
-    if (p->parallel.tensor > 1 && p->parallel.pipeline == 1 && (p->loss == LOSS_FP32 || p->loss == LOSS_COMPUTE))
-        notes_add(notes, "distributed.tp_size: the loop keeps a rank's logits in 16 bits through backward: %.2g GB a micro-batch more than is planned",
-                  in_gb(2 * tokens_of(p) * (double)p->model.vocab / (double)p->parallel.tensor));
+    static const char key[] = "model.backend.dispatcher";
+    const char *said = json_string_value(form_value(f->doc, key));
+    double routers = 0, again = p->recompute == RECOMPUTE_NONE ? 1 : 2, n = (double)p->parallel.expert;
+
+    for (int t = 0; t < p->model.ntensors; t++)
+        routers += p->model.tensors[t].role == ROLE_ROUTER && !p->model.tensors[t].is_bias;
+    if (!said || n <= 1 || routers <= 0)
+        return;
+    double one = (n - 1) * tokens_of(p) * (double)p->model.hidden * routers / (double)p->parallel.pipeline;
+    if (strcmp(said, "torch") != 0)
+        notes_add(notes, "%s: another exchange of tokens than torch's all-to-all is not modelled", key);
+    else
+        notes_add(notes, "%s: torch gathers all ranks' tokens and sums results in fp32: %.3g GB sent by a rank in a micro-step, where the plan's all-to-alls send %.3g GB: "
+                  "steps take longer than planned", key, in_gb(one * (10 * again + 12)), in_gb(one / n * (double)p->model.experts_used * (4 * again + 4)));
 }
 
 /* Where Liger-Kernel's norms are not planned: two norms a block, of those that are kept, and the last one. */
@@ -246,11 +275,14 @@ static void note_scores(const struct form_file *f, const struct plan *p, struct 
 }
 
 /* A checkpoint is the same tensor, and so is the input that a fused norm keeps. */
-static void note_outputs(const struct form_file *f, const struct plan *p, struct notes *notes)
+static double note_outputs(const struct form_file *f, const struct plan *p, struct notes *notes)
 {
-    if (says_true(f, "model.output_hidden_states") && p->recompute == RECOMPUTE_NONE && !p->liger.rms_norm)
-        notes_add(notes, "model.output_hidden_states: every block's output stays until the loss: %.2g GB more than is planned",
-                  in_gb(2 * tokens_of(p) * (double)(p->model.layers * p->model.hidden)));
+    double bytes = 2 * tokens_of(p) * (double)(p->model.layers * p->model.hidden);
+
+    if (!says_true(f, "model.output_hidden_states") || p->recompute != RECOMPUTE_NONE || p->liger.rms_norm)
+        return 0;
+    notes_add(notes, "model.output_hidden_states: every block's output stays until the loss: %.2g GB more than is planned", in_gb(bytes));
+    return bytes;
 }
 
 /* _peft/lora_mlp.py: gate's and up's outputs are kept, the activation and the product made again, where the weights were there when adapters were put in
@@ -309,16 +341,16 @@ static void note_rows(const struct form_file *f, const struct plan *p, struct no
                   "are planned, the data's may be longer or shorter", (long long)p->seq);
 }
 
-void automodel_note_costs(const struct form_file *f, const struct plan *p, struct notes *notes)
+double automodel_note_costs(const struct form_file *f, const struct plan *p, struct notes *notes)
 {
+    double more = note_routers(f, p, notes) + note_outputs(f, p, notes);
+
     note_rows(f, p, notes);
-    note_last_block(f, p, notes);
     note_norms(f, p, notes);
     note_scores(f, p, notes);
-    note_routers(f, p, notes);
     note_experts(p, notes);
-    note_logits(p, notes);
-    note_outputs(f, p, notes);
+    note_exchange(f, p, notes);
     if (training_is_lora(&p->train))
         note_adapters(f, p, notes);
+    return more;
 }

@@ -21,7 +21,10 @@ void automodel_put_attention(const struct form_file *f, struct plan *p, struct n
 /* Full recompute as the Automodel of April 2026 has it: attention, MLP and norms of any dense class are checkpoints of their own. */
 void automodel_recompute_modules(struct plan *p);
 
-/* What is not in the finished plan, with its size. */
-void automodel_note_costs(const struct form_file *f, const struct plan *p, struct notes *notes);
+/* What is not in the finished plan, with its size; the bytes that it lacks. */
+double automodel_note_costs(const struct form_file *f, const struct plan *p, struct notes *notes);
+
+/* Values of what is looked up where no reading is at hand, or is one of few words: another fails the reading. */
+void automodel_check_values(struct form_reading *r);
 
 #endif

@@ -7,11 +7,16 @@
 
 int form_bound(const struct form_file *f, const struct plan *p, double bytes, const char *what, struct notes *notes)
 {
+    notes_add(notes, "%s: up to %.3g GB more on a GPU than planned", what, bytes / 1e9);
+    return form_bound_holds(f, p, bytes, what);
+}
+
+int form_bound_holds(const struct form_file *f, const struct plan *p, double bytes, const char *what)
+{
     struct evaluation e;
     char ignored[512];
     int rc = 0;
 
-    notes_add(notes, "%s: up to %.3g GB more on a GPU than planned", what, bytes / 1e9);
     struct fail_sink before = fail_divert(ignored, sizeof ignored);
     int known = evaluate(p, &e);
     fail_restore(before);

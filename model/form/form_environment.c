@@ -84,9 +84,14 @@ static void one_thread_a_rank(const struct form *form, const struct form_file *f
 
 int form_read(const struct form *form, const struct form_file *f, struct plan *p, struct notes *notes)
 {
+    return form->read(f, p, notes) < 0 ? -1 : form_read_environment(form, f, p, notes);
+}
+
+int form_read_environment(const struct form *form, const struct form_file *f, struct plan *p, struct notes *notes)
+{
     static const char *const objects[] = { "ENV_VARS", "env_vars" };     /* Megatron-LM's tests, prime-rl */
 
-    if (form->read(f, p, notes) < 0 || give_all(f, f->environment, p, notes) < 0)
+    if (give_all(f, f->environment, p, notes) < 0)
         return -1;
     for (size_t i = 0; !f->words && i < sizeof objects / sizeof *objects; i++)
         if (give_all(f, json_object_get(f->doc, objects[i]), p, notes) < 0)

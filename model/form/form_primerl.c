@@ -261,14 +261,35 @@ static void read_head(struct form_reading *r)
                   "memory and time", key);
 }
 
-/* Gradients of the head's weight by chunk: prime-rl makes them of 8192 columns at a time, and of a frozen head none. */
-static void note_head(const struct plan *p, struct notes *notes)
+/* What backward has at once beside the gradient of hidden states.  verl's (tape_actor.c): of 512 rows with all columns 20 bytes, or 14 beside a product's
+ * gradient of the whole weight; the chunk's before and, where the weight trains, their sum stay.  prime-rl's (_SequenceChunkedLogProbEntropyFn.backward()): of
+ * `chunk` rows with 8192 columns 22 bytes, 18 where there is no chunk before, and the sum. */
+static double head_more(const struct plan *p, double chunk)
 {
-    double bytes = training_is_lora(&p->train) ? 6 : 4;
+    double tokens = (double)(p->micro_batch * plan_rank_seq(p)), vocab = (double)p->model.vocab, sums = training_is_lora(&p->train) ? 0 : 1;
+    double some = tokens < 512 ? tokens : 512, weight = 2 * vocab * (double)p->model.hidden, before = tokens > 512 ? 1 : 0;
+    double few = 20 * some * vocab + (sums + before) * weight, wide = 14 * some * vocab + (sums + before + 1) * weight;
+    double at_once = tokens < chunk ? tokens : chunk, columns = vocab < 8192 ? vocab : 8192;
+
+    return (few > wide ? few : wide) - ((tokens <= chunk && vocab <= 8192 ? 18 : 22) * at_once * columns + sums * weight);
+}
+
+static void note_head(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    static const char key[] = "model.fused_lm_head_token_chunk_size";
+    const json_t *chunk = form_value(f->doc, key);
+    double more = head_more(p, json_is_integer(chunk) ? (double)json_integer_value(chunk) : 8192);
 
     if (p->loss == LOSS_ACTOR_CHUNKS)
-        notes_add(notes, "model.fused_lm_head_token_chunk_size: chunks of the head are planned as verl's (actor-chunks), which take as many passes and up to %.2g GB more",
-                  1e-9 * bytes * (double)(p->model.vocab * p->model.hidden));
+        notes_add(notes, "%s: chunks of the head are planned as verl's (actor-chunks), which take as many passes and at their largest moment %.2g GB %s", key,
+                  1e-9 * (more < 0 ? -more : more), more < 0 ? "less" : "more");
+}
+
+/* Evaluations on GPUs of their own (sft/train.py). */
+static void note_engine(const struct form_file *f, struct notes *notes)
+{
+    if (json_is_object(form_value(f->doc, "inference")))
+        notes_add(notes, "inference: an engine on GPUs of its own evaluates each eval.interval steps: neither it nor the time in which weights go there is in the plan");
 }
 
 /* setup_fsdp() (trainer/model.py): an untied embedding is a unit, head and last norm are another, which stays gathered; else
@@ -330,7 +351,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         return -1;
     set_units(p, notes);
     put_attention(p, attention, notes);
-    note_head(p, notes);
+    note_head(f, p, notes);
+    note_engine(f, notes);
     double beside = expert_adapters(&r, p);
     return beside > 0 ? form_bound(f, p, beside, "model.lora: adapters of experts, whose time is not in the step either,", notes) : 0;
 }

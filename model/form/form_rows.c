@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "model/exchange/unread.h"
+#include "model/memory/evaluate.h"
 #include "model/plan/attention.h"
 #include "model/plan/knob.h"
 
@@ -201,8 +202,8 @@ void form_put_attention(struct plan *p, const char *key, const char *word, struc
     if (flash && attention_takes(p, by))
         p->attention = by;
     else if (flash && p->kernels == KERNELS_TORCH_EAGER)
-        notes_add(notes, "%s: %.40s keeps no scores; PyTorch's own kernels for %s (torch-eager) keep them, which is planned: an upper bound of memory and time", key,
-                  word, p->model.family);
+        notes_add(notes, "%s: %.40s keeps no scores; PyTorch's own kernels for %s (torch-eager) keep them, which is planned: an upper bound of memory and time, of "
+                  "%.3g GB a micro-batch more", key, word, p->model.family, evaluate_scores(p) * 1e-9);
     else if (flash && attention_masked(p))
         notes_add(notes, "%s: %.40s is handed the window; PyTorch's kernels, which are handed a mask, are planned: an upper bound", key, word);
     else if (flash || (strcmp(word, "sdpa") != 0 && strcmp(word, "eager") != 0))

@@ -15,6 +15,7 @@
 #include "model/plan/liger.h"
 
 #define MEGATRON VERL_ACTOR "megatron."
+#define ROLLOUT "actor_rollout_ref.rollout."
 #define VERL_ATTENTION "actor_rollout_ref.model.override_config.attn_implementation"
 
 static const struct form_row rows[] = {
@@ -85,8 +86,8 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.actor.shuffle", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.policy_loss.loss_mode", ROW_SILENT, NULL },
     { "actor_rollout_ref.rollout.n", ROW_READ, NULL },
     { "actor_rollout_ref.rollout.gpu_memory_utilization", ROW_MATTERS, "the engine keeps this share of the memory, unless it sleeps in the update" },
-    { "actor_rollout_ref.rollout.name", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.mode", ROW_SILENT, NULL },
-    { "actor_rollout_ref.rollout.tensor_model_parallel_size", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.name", ROW_READ, NULL }, { "actor_rollout_ref.rollout.mode", ROW_SILENT, NULL },
+    { "actor_rollout_ref.rollout.tensor_model_parallel_size", ROW_READ, NULL },
     { "actor_rollout_ref.rollout.temperature", ROW_SILENT, NULL },
     { "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu", ROW_SILENT, NULL },
     { "actor_rollout_ref.rollout.load_format", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.calculate_log_probs", ROW_SILENT, NULL },
@@ -112,7 +113,7 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.ref.*", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.checkpoint.*", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.profiler.*", ROW_SILENT, NULL },
     { "data.max_prompt_length", ROW_READ, NULL }, { "data.max_response_length", ROW_READ, NULL },
-    { "data.train_batch_size", ROW_SILENT, NULL }, { "data.gen_batch_size", ROW_SILENT, NULL }, { "data.apply_chat_template_kwargs.*", ROW_SILENT, NULL },
+    { "data.train_batch_size", ROW_READ, NULL }, { "data.gen_batch_size", ROW_SILENT, NULL }, { "data.apply_chat_template_kwargs.*", ROW_SILENT, NULL },
     { "data.filter_overlong_prompts_workers", ROW_SILENT, NULL }, { "data.dataloader_num_workers", ROW_SILENT, NULL }, { "data.sampler.*", ROW_SILENT, NULL },
     { "data.train_files", ROW_SILENT, NULL }, { "data.val_files", ROW_SILENT, NULL }, { "data.filter_overlong_prompts", ROW_SILENT, NULL },
     { "data.truncation", ROW_SILENT, NULL }, { "data.shuffle", ROW_SILENT, NULL }, { "data.prompt_key", ROW_SILENT, NULL },
@@ -455,12 +456,42 @@ static void read_sharing(struct form_reading *r, const struct plan *p, bool two,
     }
 }
 
+/* Is a value left to a variable that nobody has set? */
+static bool is_open(const struct form_reading *r, const char *path)
+{
+    const char *word = json_string_value(form_value(r->file->doc, path));
+
+    return word && strchr(word, '$');
+}
+
+static bool actor_generates(const struct form_file *f)
+{
+    const char *name = json_string_value(form_value(f->doc, ROLLOUT "name"));
+
+    return name && !strcmp(name, "hf");
+}
+
+/* The engine (workers/rollout/base.py; "hf" until 2025, which is the actor itself), and what no plan of the update has of it. */
+static void check_engine(struct form_reading *r)
+{
+    static const char *const engines[] = { "vllm", "sglang", "trtllm", "hf", NULL }, *const counts[] = { ROLLOUT "tensor_model_parallel_size", "data.train_batch_size" };
+
+    if (!is_open(r, ROLLOUT "name"))
+        form_word(r, ROLLOUT "name", engines, 0);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        if (!is_open(r, counts[i]) && form_integer(r, counts[i], 1) < (i == 0))           /* 0 samples at once: fully_async_policy's */
+            form_fail(r, "%s: expected a number of %s", counts[i], i == 0 ? "GPUs" : "samples");
+    if (actor_generates(r->file))
+        notes_add(r->notes, ROLLOUT "name: hf: the actor itself generates, and no engine is beside it: verl has no such rollout since it has servers alone");
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     static const char *const dtypes[] = { "fp32", "float32", "bf16", "bfloat16", NULL };
     struct form_reading r;
 
     form_begin(&r, f, rows, FORM_COUNT(rows), notes);
+    check_engine(&r);
     if (verl_is_megatron(f)) {
         note_base(&r);
         note_ranks(&r, p);
@@ -515,7 +546,7 @@ static void allocator(const struct form_file *f, struct plan *p, struct notes *n
     static const char set[] = "expandable_segments:True";
     char *own = p->environment.alloc_conf;
 
-    if (!has_engine_beside(f))
+    if (!has_engine_beside(f) || actor_generates(f))
         return;
     if (*own && strcmp(own, set) != 0)
         notes_add(notes, "PYTORCH_ALLOC_CONF=%.60s holds until verl's first hand-over of weights, which sets %s alone: so does the plan's environment", own, set);

@@ -13,6 +13,7 @@
 #include "base/size.h"
 #include "model/plan/experts_check.h"
 #include "model/plan/knob.h"
+#include "model/program/program.h"
 
 /* ---- collectives ---- */
 
@@ -642,4 +643,30 @@ json_t *evaluation_json(const struct plan *p, const struct evaluation *e)
                      "why_not", e->m.fits ? json_null() : json_string(e->why_not),
                      "first_over", first_over_json(e), "memory", memory_json(e),
                      "comm", comm_json(&e->schedules, &e->comm), "remarks", notes_json(&e->schedules), "time");
+}
+
+/* What a block saves of a plan of so many positions without recompute; -1: it is not known. */
+static double block_saves(const struct plan *p, int64_t seq)
+{
+    struct plan q = *p;
+    struct program g = { 0 };
+    char ignored[512];
+    double saved = -1;
+
+    q.seq = seq;
+    q.recompute = RECOMPUTE_NONE;
+    struct fail_sink before = fail_divert(ignored, sizeof ignored);
+    if (program_build(&q, &g) == 0)
+        saved = (double)g.piece[PIECE_BLOCK].saved;
+    fail_restore(before);
+    program_free(&g);
+    return saved;
+}
+
+/* a S + b S^2 of S, and of 2 S. */
+double evaluate_scores(const struct plan *p)
+{
+    double once = block_saves(p, p->seq), twice = block_saves(p, 2 * p->seq), blocks = p->recompute == RECOMPUTE_NONE ? (double)p->model.layers / (double)p->parallel.pipeline : 1;
+
+    return p->kernels != KERNELS_TORCH_EAGER || once < 0 || twice < 0 ? 0 : blocks * (twice - 2 * once) / 2;
 }

@@ -133,4 +133,8 @@ json_t *evaluation_json(const struct plan *p, const struct evaluation *e);
 json_t *evaluation_model_json(const struct model *m);
 json_t *evaluation_cluster_json(const struct cluster *c);
 
+/* Bytes of a micro-batch's scores that blocks keep for backward, of single operations (torch-eager): what grows with the square of the sequence.  0: none do, or it
+ * is not known. */
+double evaluate_scores(const struct plan *p);
+
 #endif

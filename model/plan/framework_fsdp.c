@@ -152,9 +152,24 @@ static int check_root_units(const struct plan *p, const char *where)
     return why ? fail("%s: fsdp.root_units: %s: leave it at together", where, why) : 0;
 }
 
+static int check_last(const struct plan *p, const char *where)
+{
+    return p->fsdp.keeps_last_unit && p->unit == UNIT_HALF_BLOCK
+         ? fail("%s: fsdp.keeps_last_unit: of halves of blocks it is not modelled: unit \"block\", or blocks", where) : 0;
+}
+
+/* Nothing casts what FSDP ignores. */
+static int check_ignored(const struct plan *p, const char *where)
+{
+    struct recipe r = plan_recipe(p);
+
+    return p->fsdp.ignores_experts && r.frozen != r.used
+         ? fail("%s: fsdp.ignores_experts: experts outside of FSDP's units are kept in the dtype that computes: fsdp.model_dtype \"bf16\"", where) : 0;
+}
+
 static int check_fsdp2(const struct plan *p, const char *where)
 {
-    return check_dtype(p, where) < 0 || check_states(p, where) < 0 || check_loop(p, where) < 0 ? -1 : check_root_units(p, where);
+    return check_dtype(p, where) < 0 || check_ignored(p, where) < 0 || check_last(p, where) < 0 || check_states(p, where) < 0 || check_loop(p, where) < 0 ? -1 : check_root_units(p, where);
 }
 
 static int check_fsdp1_group(const struct plan *p, const char *where)

@@ -52,7 +52,7 @@ static const char *const attention_words[] = { "sdpa", "flash-2", "flash-3", "fl
 static const char *const kept_words[]      = { "none", "as-made", "fp32", NULL };
 static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compiled", "chunked", "fused-linear", "liger-cross-entropy",
                                                "cut-cross-entropy", "linear-chunks", "fused-in-place", "fused-entropy", "actor-chunks", "actor-triton", "chunked-logprob",
-                                               "fused-entropy-eager", NULL };
+                                               "fused-entropy-eager", "distributed-logprob", "distributed-logprob-late", NULL };
 static const char *const form_words[]      = { "foreach", "fused", "loop", NULL };
 static const char *const away_words[]      = { "none", "save_on_cpu", "save_on_cpu-pinned", "streams", NULL };
 static const char *const root_words[]      = { "together", "apart", "embed-head", "embed", NULL };
@@ -192,11 +192,11 @@ static const struct knob rows[] = {
       TITAN_HAS(LOSS_FP32, "its cross-entropy is in fp32"),
       .about = "cross-entropy in fp32, in the logits' bf16, flash-attn's kernel, torch.compile()d, torchtune's chunks of logits (chunked) or of head and logits (linear-chunks), Liger's without logits, Liger's in place, "
                "Apple's without logits, flash-attn's whose gradient is written over the logits (fused-in-place), or beside the logits' entropy, compiled (fused-entropy) or not (fused-entropy-eager), "
-               "as verl's actors have them, and its own without whole logits: chunks by PyTorch (actor-chunks) or its kernel (actor-triton), TRL's tiles of logits (chunked-logprob)" },
+               "as verl's actors have them, and its own without whole logits: chunks by PyTorch (actor-chunks) or its kernel (actor-triton), TRL's tiles of logits (chunked-logprob), NeMo-RL's under Megatron-LM, from logits in fp32 (distributed-logprob) or in 16 bits (distributed-logprob-late)" },
     { "", "logits_kept", WORD(logits_kept, kept_words, LOGITS_DROPPED), .cells = TORCH | FSDP1 | DS, OURS, IDLE(no_logits), .label = ", logits kept %s",
       ACCELERATE_HAS(LOGITS_DROPPED, "it has no key for what a training script names"), TITAN_HAS(LOGITS_DROPPED, "it deletes them before backward"),
       .about = "logits that the training loop names until the next micro-step's are there, as the model made them (logits, loss = model(x, y)) or "
-               "cast to fp32" },
+               "cast to fp32; in a pipeline those of all micro-steps of a schedule.step() without return_outputs=False" },
     { "liger", "rope", BOOL(liger.rope, false), .cells = TORCH | FSDP1 | DS, LIGER("liger_rope"), .label = ", liger rope",
       .about = "Liger-Kernel's rotary embedding, which rotates queries and keys in place" },
     { "liger", "rms_norm", BOOL(liger.rms_norm, false), .cells = TORCH | FSDP1 | DS, LIGER("liger_rms_norm"), .label = ", liger norms",
@@ -248,6 +248,8 @@ static const struct knob rows[] = {
       .about = "all; lora: PEFT's adapters (with dialect megatron Megatron-Bridge's) beside frozen weights; or names of tensors that train (* and ? stand for letters)" },
     { "", "base_dtype", WORD(train.base, base_words, BASE_PLAIN), .cells = DDP_TORCH | FSDP1 | FSDP2, .null = KNOB_NULL_DEFAULT, IDLE(base),
       .label = ", base %s", .about = "bits of frozen weights in blocks: bitsandbytes' NF4 with maxima in fp32 or 8 bits, its int8; torchao's int8 (its int4 is refused: nothing trains with it)" },
+    { "", "base_head", BOOL(train.base_head, false), .cells = DDP_TORCH | FSDP2, IDLE(base_head), .label = ", its head, too",
+      .about = "the head's weight is in base_dtype, too (NeMo Automodel's own loader; transformers leaves it as it is)" },
     { "", "fp8", WORD(float8.recipe, float8_words, FLOAT8_NONE), .cells = FSDP2, .label = ", fp8 %s",
       ACCELERATE_HAS(FLOAT8_NONE, "its FP8RecipeKwargs are not written or read"),
       .about = "torchao's float8 linear layers: one scale a tensor, one a row, or that with weights' gradients in 16 bits" },
@@ -391,6 +393,12 @@ static const struct knob rows[] = {
       .about = "the same for the root's own call, or where it is taken apart for the unit of the head; null: it keeps its parameters" },
     { "fsdp", "root_units", WORD(fsdp.root_units, root_words, ROOT_TOGETHER), .cells = FSDP2, .label = ", root %s",
       .about = "units of embedding, last norm and head: the root has all (together), the embedding is one and norm with head another (apart), embedding and head without the norm (embed-head), or the embedding alone (embed)" },
+    { "fsdp", "keeps_last_unit", BOOL(fsdp.keeps_last_unit, false), .cells = FSDP2, IDLE(all_kept), .label = ", last unit kept",
+      ACCELERATE_HAS(false, "it reshards all blocks alike"), TITAN_HAS(false, "it reshards all blocks alike"),
+      .about = "where units are freed after forward, the last one is not, as backward begins with it (NeMo Automodel)" },
+    { "fsdp", "ignores_experts", BOOL(fsdp.ignores_experts, false), .cells = FSDP2, IDLE(experts_shared), .label = ", experts outside of units",
+      ACCELERATE_HAS(false, "it shares out no experts"), TITAN_HAS(false, "its experts are always in FSDP's units"),
+      .about = "experts that a rank has alone are no parameters of FSDP's: no copy is gathered, gradients are as autograd leaves them (NeMo Automodel)" },
     { "fsdp", "wrap_adapters", BOOL(fsdp.wrap_adapters, false), .cells = FSDP1, IDLE(lora), .label = ", wrapped adapters",
       FOLLOWS(wrap_adapters, "false; of PyTorch's kernels in bf16: true"),
       .about = "PEFT's fsdp_auto_wrap_policy, which transformers' Trainer takes: each lora_A and lora_B is a unit beside its block's" },
@@ -453,6 +461,8 @@ static const struct knob rows[] = {
       .about = "latent attention's rotary positions are one kernel of queries, one of keys and values; false: single operations" },
     { "megatron", "scale_logits", BOOL(megatron.scale_logits, false), .cells = MEGATRON,
       .about = "a kernel multiplies the logits before the loss, and their gradient behind it, as --use-mup does" },
+    { "megatron", "logprob_chunk_size", INT(megatron.logprob_chunk_size, 0, 1 << 30, 0), .cells = MEGATRON, IDLE(no_chunks), .label = " of %.0f",
+      .about = "with loss distributed-logprob-late: positions whose logits are cast to fp32 at once (policy.logprob_chunk_size of NeMo-RL); 0: all" },
     { "megatron", "check_for_nan_in_loss_and_grad", BOOL(megatron.check_for_nan_in_loss_and_grad, true), .cells = MEGATRON,
       .about = "each bucket's norm is read by the host before it is reduced" },
     { "megatron", "tp_comm_overlap", BOOL(megatron.tp_comm_overlap, false), .cells = MEGATRON, IDLE(tensor), .label = ", tp_comm_overlap",

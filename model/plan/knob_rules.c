@@ -199,6 +199,12 @@ bool knob_idle_expert(const struct plan *p)
     return p->parallel.expert <= 1;
 }
 
+bool knob_idle_no_chunks(const struct plan *p) { return p->loss != LOSS_DISTRIBUTED_LATE; }
+
+bool knob_idle_experts_shared(const struct plan *p) { return knob_idle_expert(p) || p->parallel.expert * p->parallel.pipeline != p->cluster.world_size; }
+
+bool knob_idle_all_kept(const struct plan *p) { return p->fsdp.reshard_after_forward == 0 || p->parallel.pipeline > 1 || p->unit == UNIT_MODEL; }
+
 bool knob_idle_native_moe(const struct plan *p)
 {
     return knob_idle_expert(p) || p->ds.moe_layer != MOE_NATIVE;
@@ -238,6 +244,11 @@ bool knob_idle_lora(const struct plan *p)
 bool knob_idle_base(const struct plan *p)
 {
     return training_is_all(&p->train);
+}
+
+bool knob_idle_base_head(const struct plan *p)
+{
+    return knob_idle_base(p) || p->train.base == BASE_PLAIN || p->model.tied;
 }
 
 bool knob_idle_fsdp_packed(const struct plan *p)
@@ -297,6 +308,9 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_context, "parallel.context is 1" },
         { knob_idle_pipeline, "parallel.pipeline is 1" },
         { knob_idle_expert, "parallel.expert is 1" },
+        { knob_idle_no_chunks, "the loss is not \"distributed-logprob-late\"" },
+        { knob_idle_experts_shared, "no rank has experts alone" },
+        { knob_idle_all_kept, "no unit is freed after forward, or parallel.pipeline is over 1" },
         { knob_idle_native_moe, "deepspeed.moe_layer is not \"MoE\"" },
         { knob_idle_native_capacity, "deepspeed.moe_layer is not \"MoE\", or moe_drop_tokens is false" },
         { knob_idle_no_experts, "the model has no experts" },
@@ -315,6 +329,7 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_fused_parts, "train is not \"lora\", or q, k and v of the model are layers of their own" },
         { knob_idle_lora, "train is not \"lora\"" },
         { knob_idle_base, "everything trains" },
+        { knob_idle_base_head, "everything trains, base_dtype is \"plain\", or the head is the embedding's weight" },
         { knob_idle_fsdp_packed, "train is not \"lora\", or base_dtype is \"plain\"" },
         { knob_idle_narrow, "train is not \"lora\", or the model is in fp32 (model_dtype)" },
         { knob_idle_float8, "fp8 is \"none\"" },

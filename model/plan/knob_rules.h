@@ -45,6 +45,7 @@ bool knob_idle_powersgd(const struct plan *p);
 bool knob_idle_wrapped(const struct plan *p);           /* DistributedDataParallel wraps the model */
 bool knob_idle_fused_parts(const struct plan *p);
 bool knob_idle_narrow(const struct plan *p);            /* no adapters, or none beside a model in 16 bits */
+bool knob_idle_base_head(const struct plan *p);
 bool knob_idle_fsdp_packed(const struct plan *p);       /* no adapters, or none beside packed weights that FSDP2 shards */
 
 /* Blocks are not recomputed as a whole; by parts. */
@@ -56,6 +57,9 @@ bool knob_idle_tensor(const struct plan *p);
 bool knob_idle_context(const struct plan *p);
 bool knob_idle_pipeline(const struct plan *p);
 bool knob_idle_expert(const struct plan *p);
+bool knob_idle_no_chunks(const struct plan *p);     /* dialect megatron: not NeMo-RL's loss of logits in 16 bits */
+bool knob_idle_experts_shared(const struct plan *p);    /* several ranks have the same experts, or all have all */
+bool knob_idle_all_kept(const struct plan *p);      /* FSDP2: units are not resharded after forward, or are a stage's */
 bool knob_idle_native_moe(const struct plan *p);
 bool knob_idle_native_capacity(const struct plan *p);
 bool knob_idle_no_experts(const struct plan *p);

@@ -13,24 +13,35 @@
 #include "model/plan/knob.h"
 
 bool loss_is_of_actor(enum loss_kind loss) { return loss == LOSS_ACTOR_CHUNKS || loss == LOSS_ACTOR_KERNEL; }
+bool loss_is_distributed(enum loss_kind loss) { return loss == LOSS_DISTRIBUTED || loss == LOSS_DISTRIBUTED_LATE; }
 bool loss_reads_head(enum loss_kind loss) { return loss == LOSS_FUSED_LINEAR || loss == LOSS_CUT || loss == LOSS_CHUNKED_LOGPROB || loss_is_of_actor(loss); }
+
+/* NeMo Automodel's model hands out a rank's part of them, which the loss gathers. */
+bool loss_cuts_logits(const struct plan *p)
+{
+    return p->parallel.tensor > 1 && (p->parallel.loss_parallel || p->parallel.inputs_apart) && p->dialect == DIALECT_TORCH;
+}
 
 int64_t loss_kept_bytes(const struct plan *p)
 {
-    bool cut = p->parallel.tensor > 1 && p->parallel.loss_parallel && p->dialect == DIALECT_TORCH;
-    int64_t numel = p->micro_batch * plan_rank_seq(p) * p->model.vocab / (cut ? p->parallel.tensor : 1);
+    bool none = p->logits_kept == LOGITS_DROPPED || p->parallel.pipeline > 1;
+    int64_t numel = p->micro_batch * plan_rank_seq(p) * p->model.vocab / (loss_cuts_logits(p) ? p->parallel.tensor : 1);
 
-    return p->logits_kept == LOGITS_DROPPED ? 0 : numel * (p->logits_kept == LOGITS_IN_FP32 ? 4 : dtype_bytes(p->precision));
+    return none ? 0 : numel * (p->logits_kept == LOGITS_IN_FP32 ? 4 : dtype_bytes(p->precision));
 }
 
-/* A loop of Python's names the logits in every micro-step: on a pipeline's last stage PyTorch's schedules have no such name. */
+/* A loop of Python's names the logits in every micro-step; in a pipeline PyTorch's schedule keeps what the last stage returns, as it is, where it is asked for
+ * (return_outputs). */
 static int check_kept(const struct plan *p, const char *where)
 {
     if (p->logits_kept == LOGITS_DROPPED)
         return 0;
     if (p->kernels == KERNELS_DPX)
         return fail("%s: logits_kept: kernels \"dpx\" keep none", where);
-    return p->parallel.pipeline > 1 ? fail("%s: logits_kept: a pipeline's schedule names no logits: \"none\"", where) : 0;
+    if (p->parallel.pipeline > 1 && (p->dialect != DIALECT_TORCH || p->logits_kept == LOGITS_IN_FP32))
+        return fail("%s: logits_kept: in a pipeline PyTorch's schedules keep them, as the model made them: \"none\"%s", where,
+                    p->dialect == DIALECT_TORCH ? " or \"as-made\"" : "");
+    return 0;
 }
 
 /* Scaled or capped behind the product, which a loss that computes it has to know of. */
@@ -129,6 +140,8 @@ int loss_check(const struct plan *p, const char *where)
         return fail("%s: loss: \"bf16\" needs precision bf16", where);
     if (autocast && p->loss == LOSS_COMPUTE)
         return fail("%s: loss: torch.autocast computes cross-entropy in fp32: another loss than bf16", where);
+    if (loss_is_distributed(p->loss) && !kernels_are_megatron(p->kernels))
+        return fail("%s: loss: distributed-logprob is NeMo-RL's of a policy on Megatron-LM: dialect megatron", where);
     if (parts && !framework_of(p)->tool->torch)
         return fail("%s: loss: chunked and linear-chunks are torchtune's, of dialects torch and torch-fsdp1", where);
     if (p->loss == LOSS_LINEAR_CHUNKS && (p->parallel.pipeline > 1 || p->parallel.context > 1))

@@ -4,11 +4,16 @@
 
 #include "model/plan/plan.h"
 
+/* NeMo-RL's log-probabilities of logits that are cut by vocabulary. */
+bool loss_is_distributed(enum loss_kind loss);
 /* Does it read the head's weight itself, so that there are no logits? */
 bool loss_is_of_actor(enum loss_kind loss);
 bool loss_reads_head(enum loss_kind loss);
 
-/* Of logits_kept: bytes of a micro-step's logits on a rank, 0: none are. */
+/* Does the model hand out a rank's part of the logits, under tensor parallelism? */
+bool loss_cuts_logits(const struct plan *p);
+
+/* Of logits_kept: bytes of a micro-step's logits on a rank, 0: none are, or it is a pipeline's schedule that has them (stage_ports.h). */
 int64_t loss_kept_bytes(const struct plan *p);
 
 /* Refuses, with the key named. */

@@ -9,6 +9,7 @@
 #include "model/family/family.h"
 #include "model/plan/attention.h"
 #include "model/plan/graphs.h"
+#include "model/plan/loss_check.h"
 #include "model/plan/megatron_model.h"
 #include "model/plan/pipeline_layout.h"
 
@@ -128,9 +129,11 @@ static int check_kernels(const struct plan *p, const char *where)
                     p->megatron.attention_backend == BACKEND_FLASH ? "not in flash-attn 2 (megatron.attention_backend)" : "not on this GPU");
     if (attention_masked(p) && !family_for(&p->model)->sinks)
         return fail("%s: model: %s has a sliding window that seq %" PRId64 " reaches: not modelled in dialect megatron", where, p->model.name, p->seq);
-    if (p->loss != LOSS_FP32 && p->loss != LOSS_COMPILED && p->loss != LOSS_FUSED && p->loss != LOSS_ACTOR_KERNEL)
-        return fail("%s: loss: megatron has fp32, compiled (--cross-entropy-loss-fusion, native), fused (its implementation te), and verl's "
-                    "actor-triton", where);
+    if (p->loss != LOSS_FP32 && p->loss != LOSS_COMPILED && p->loss != LOSS_FUSED && p->loss != LOSS_ACTOR_KERNEL && !loss_is_distributed(p->loss))
+        return fail("%s: loss: megatron has fp32, compiled (--cross-entropy-loss-fusion, native), fused (its implementation te), verl's "
+                    "actor-triton, and NeMo-RL's distributed-logprob and distributed-logprob-late", where);
+    if (loss_is_distributed(p->loss) && p->megatron.mtp_num_layers > 0)
+        return fail("%s: loss: distributed-logprob beside multi-token prediction is not modelled", where);
     if (p->megatron.scale_logits && (p->loss == LOSS_ACTOR_KERNEL || p->model.head != HEAD_LOGITS || p->megatron.mtp_num_layers > 0))
         return fail("%s: megatron.scale_logits: beside %s it is not modelled", where, p->loss == LOSS_ACTOR_KERNEL ? "a loss that has no logits" :
                     p->model.head != HEAD_LOGITS ? "a head of numbers" : "multi-token prediction");

@@ -38,7 +38,8 @@ enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_MODULES, RECOMPU
  * under torch.compile() (compile.components "loss", since 2025); LIGER: Liger-Kernel's of transformers' logits in fp32, in place; CUT: Apple's
  * cut cross-entropy, without logits. */
 enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, LOSS_LIGER, LOSS_CUT, LOSS_LINEAR_CHUNKS, LOSS_FUSED_IN_PLACE,
-                 LOSS_FUSED_ENTROPY, LOSS_ACTOR_CHUNKS, LOSS_ACTOR_KERNEL, LOSS_CHUNKED_LOGPROB, LOSS_FUSED_ENTROPY_EAGER, NLOSS };
+                 LOSS_FUSED_ENTROPY, LOSS_ACTOR_CHUNKS, LOSS_ACTOR_KERNEL, LOSS_CHUNKED_LOGPROB, LOSS_FUSED_ENTROPY_EAGER,
+                 LOSS_DISTRIBUTED, LOSS_DISTRIBUTED_LATE, NLOSS };
 /* Logits that a training loop still has a name for while backward runs, until the next micro-step's are there. */
 enum logits_kept { LOGITS_DROPPED, LOGITS_AS_MADE, LOGITS_IN_FP32 };
 /* Who computes attention: PyTorch's scaled_dot_product_attention, or the flash-attn packages of 2, 3 (Hopper) and 4 (Blackwell). */
@@ -104,6 +105,8 @@ struct fsdp_options {
     int64_t reshard_after_forward;  /* FSDP2: -1 None (root kept), 0 false, 1 true, k: ranks of the smaller group */
     int64_t root_reshard_after_forward; /* FSDP2, the root's own, or its head's unit's: -1 None (kept), 0, 1, or ranks */
     enum root_units root_units;         /* FSDP2 */
+    bool    keeps_last_unit;            /* FSDP2, where units are resharded after forward: the last one is not (NeMo Automodel) */
+    bool    ignores_experts;            /* FSDP2: experts that a rank has alone are no parameters of its units (ignored_params; NeMo Automodel) */
     enum prefetch backward_prefetch;    /* FSDP1 */
     bool    forward_prefetch;           /* FSDP1 */
     bool    limit_all_gathers;          /* FSDP1 */
@@ -213,6 +216,7 @@ struct megatron_options {
     bool    ddp_average_in_collective, ddp_pad_buckets_for_high_nccl_busbw;
     bool    gradient_accumulation_fusion;   /* products add weights' gradients to main_grad; else each is a tensor, which a kernel adds */
     bool    apply_rope_fusion;      /* of latent attention: rotary positions are one kernel of queries and one of keys, values; else single operations */
+    int64_t logprob_chunk_size;     /* LOSS_DISTRIBUTED_LATE: positions of a sequence at once; 0: all */
     bool    scale_logits;           /* logits are multiplied by a number before the loss (MuP) */
     bool    bias_swiglu_fusion;     /* of a gated MLP: activation and product are one kernel, which keeps its input alone */
     bool    check_for_nan_in_loss_and_grad;

@@ -96,6 +96,9 @@ static int check_base(const struct plan *p, const char *where)
     if (p->strategy == STRAT_DDP && p->precision != DT_FP32 && !plan_recipe(p).autocast && !p->train.dora)
         return fail("%s: base_dtype: weights in %s beside tensors that train in %s are not supported yet: leave ddp.model_dtype out",
                     where, base, dtype_name(p->precision));
+    if (p->train.base_head && (p->kernels == KERNELS_DPX || (p->train.base != BASE_NF4 && p->train.base != BASE_NF4_DOUBLE) || !plan_is_data_parallel(p) ||
+                               p->loss == LOSS_CHUNKED || p->loss == LOSS_LINEAR_CHUNKS))
+        return fail("%s: base_head: a head in 4 bits is planned as nf4 and nf4-double, with PyTorch's kernels, data parallelism and a loss of whole logits", where);
     if (p->train.base == BASE_INT8 && p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL
         && p->recompute != RECOMPUTE_REENTRANT)
         return fail("%s: recompute: bitsandbytes' int8 layers keep their input beside autograd, hence beside checkpoints: beside "

@@ -5,6 +5,7 @@
 #include "model/program/tape_collective.h"
 #include "model/program/tape_internal.h"
 #include "model/program/tape_te_cast.h"
+#include "model/program/tape_te_loss.h"
 
 static int64_t bytes_of(const struct tape *t, var v) { return tape_var_numel(t, v) * dtype_bytes(tape_var_dtype(t, v)); }
 
@@ -585,87 +586,6 @@ var te_embedding(struct tape *t, const char *name, var ids, int64_t width, var w
     return x;
 }
 
-/* ---- the loss ---- */
-
-static void sum_over_ranks(struct tape *t, enum red_op red, int64_t elems, int64_t ranks)
-{
-    if (ranks > 1)
-        tape_issue(t, "all-reduce", COLL_ALL_REDUCE, red, DT_FP32, elems);
-}
-
-/* Passes over the fp32 copy of the logits: in bytes an element, those that have a kernel of their own in core/tensor_parallel/cross_entropy.py,
- * or what inductor makes of core/fusions/fused_cross_entropy.py. */
-static int softmax(struct tape *t, enum te_loss kind, int64_t numel, int64_t rows, int64_t ranks)
-{
-    bool plain = kind == TE_LOSS_PLAIN;
-
-    tape_pass(t, "logits to fp32", KC_LOSS, (2 + 4) * numel);
-    int all = tape_new(t, numel, DT_FP32);
-    if (plain)
-        tape_pass(t, "maximum", KC_LOSS, 4 * numel);
-    int most = tape_new(t, rows, DT_FP32);
-    sum_over_ranks(t, RED_MAX, rows, ranks);
-    if (plain) {
-        tape_pass(t, "subtract maximum", KC_LOSS, 8 * numel);
-        tape_pass(t, "exp", KC_LOSS, 8 * numel);
-        tape_pass(t, "sum of exp", KC_LOSS, 4 * numel);
-        sum_over_ranks(t, RED_SUM, rows, ranks);
-        sum_over_ranks(t, RED_SUM, rows, ranks);
-    } else {
-        tape_pass(t, "exp and its sum", KC_LOSS, 8 * numel);
-        sum_over_ranks(t, RED_SUM, 2 * rows, ranks);
-    }
-    tape_pass(t, "softmax", KC_LOSS, 8 * numel);
-    tape_unref(t, most);
-    return all;
-}
-
-var te_parallel_loss(struct tape *t, enum te_loss kind, var logits, var labels, int64_t ranks)
-{
-    int64_t numel = tape_var_numel(t, logits), rows = tape_var_numel(t, labels), size = dtype_bytes(tape_var_dtype(t, logits));
-    struct node *n = tape_node_of(t, NODE_TE_LOSS, "loss", KC_LOSS, logits);
-    int node = t->nnodes - 1, kept[3] = { 0 };
-
-    n->m = kind;
-    n->dt = DT_FP32;
-    if (kind == TE_LOSS_TE) {           /* the gradient is made in forward */
-        tape_pass(t, "online softmax", KC_LOSS, size * numel);
-        int numbers = tape_new(t, 3 * rows, DT_FP32), all = 0;
-        if (ranks > 1) {
-            tape_issue(t, "all-gather", COLL_ALL_GATHER, RED_NONE, DT_FP32, 3 * rows * ranks);
-            all = tape_new(t, 3 * rows * ranks, DT_FP32);
-        }
-        tape_pass(t, "cross-entropy", KC_LOSS, (size + 4) * numel);
-        kept[0] = tape_new(t, numel, DT_FP32);
-        tape_unref(t, numbers);
-        tape_unref(t, all);
-    } else {
-        kept[0] = softmax(t, kind, numel, rows, ranks);
-        kept[1] = tape_new(t, rows, DT_UINT8);
-        kept[2] = tape_new(t, rows, DT_INT64);
-    }
-    for (int i = 0; i < 3; i++) {
-        tape_save(t, &t->nodes[node], kept[i]);
-        tape_unref(t, kept[i]);
-    }
-    return fresh(t, node, rows, DT_FP32);
-}
-
-/* In place of what forward kept. */
-static void loss_back(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dtype got[TAPE_EDGES])
-{
-    const struct edge *e = &n->edges[0];
-
-    if (n->m == TE_LOSS_NATIVE) {
-        tape_pass(t, "loss backward", KC_LOSS, e->numel * (4 + dtype_bytes(e->dt)));
-        out[0] = tape_new(t, e->numel, e->dt);
-        return;
-    }
-    tape_pass(t, "loss backward", KC_LOSS, 8 * e->numel);
-    out[0] = tape_share(t, n->saved[0]);
-    got[0] = DT_FP32;
-}
-
 void tape_run_te(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dtype got[TAPE_EDGES])
 {
     t->module = n->module;
@@ -677,7 +597,7 @@ void tape_run_te(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum
     case NODE_TE_ADD:        add_back(t, n, out); break;
     case NODE_TE_ACTIVATION: activation_back(t, n, out); break;
     case NODE_TE_MOVE:       move_back(t, n, out); break;
-    case NODE_TE_LOSS:       loss_back(t, n, out, got); break;
+    case NODE_TE_LOSS:       te_loss_back(t, n, out, got); break;
     default:                 break;
     }
 }

@@ -74,10 +74,6 @@ var te_move(struct tape *t, enum te_moved how, var x, int64_t ranks);
 /* Rows of this rank's part of the vocabulary. */
 var te_embedding(struct tape *t, const char *name, var ids, int64_t width, var w, int64_t ranks);
 
-/* Cross-entropy of logits that lie cut by vocabulary: Megatron's own operations; its fusion "native"; Transformer Engine's kernel. */
-enum te_loss { TE_LOSS_PLAIN, TE_LOSS_NATIVE, TE_LOSS_TE };
-var te_parallel_loss(struct tape *t, enum te_loss kind, var logits, var labels, int64_t ranks);
-
 /* Backward of the nodes that these make. */
 void tape_run_te(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dtype got[TAPE_EDGES]);
 

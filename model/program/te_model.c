@@ -4,12 +4,14 @@
 #include "model/program/te_model.h"
 
 #include "model/arch/training.h"
+#include "model/plan/loss_check.h"
 #include "model/plan/plan_groups.h"
 #include "model/program/tape_actor.h"
 #include "model/program/tape_loss.h"
 #include "model/program/torch_number.h"
 #include "model/program/torch_parts.h"
 #include "model/program/tape_te_cast.h"
+#include "model/program/tape_te_loss.h"
 #include "model/program/tape_te_context.h"
 #include "model/program/tape_te_ring.h"
 #include "model/program/te_adapter.h"
@@ -507,6 +509,29 @@ static var actor_losses(struct torch_model *b, const struct te_linear *l, var x,
     return loss;
 }
 
+/* NeMo-RL: Megatron-LM's Float16Module hands out logits in fp32 (fp32_output), or the loss makes them so while the loop has those of 16 bits. */
+static var distributed_losses(struct torch_model *b, var logits, var labels)
+{
+    struct tape *t = b->t;
+    bool late = b->p->loss == LOSS_DISTRIBUTED_LATE;
+    int64_t at_once = b->p->megatron.logprob_chunk_size;
+    var losses;
+
+    if (at_once > 0) {
+        losses = te_chunked_loss(t, logits, labels, at_once * (tape_var_numel(t, logits) / plan_rank_seq(b->p)), b->ranks);
+        tape_drop(t, logits);
+        return losses;
+    }
+    var wide = op_cast(t, logits, DT_FP32);
+    if (!late)
+        tape_drop(t, logits);
+    losses = te_parallel_loss(t, TE_LOSS_DISTRIBUTED, wide, labels, b->ranks);
+    tape_drop(t, wide);
+    if (late)
+        tape_drop(t, logits);
+    return losses;
+}
+
 /* The output layer is tensor_parallel.ColumnParallelLinear with either set of kernels. */
 var te_losses(struct torch_model *b, const struct te_linear *l, var x, var labels)
 {
@@ -517,6 +542,8 @@ var te_losses(struct torch_model *b, const struct te_linear *l, var x, var label
     b->t->module = -1;
     if (b->p->megatron.scale_logits)        /* MuP: LanguageModule._scale_logits() */
         logits = tmp(b->t, logits, op_mul_const(b->t, "scale logits", logits, 0));
+    if (loss_is_distributed(b->p->loss))
+        return distributed_losses(b, logits, labels);
     var losses = te_parallel_loss(b->t, loss_kind(b->p), logits, labels, b->ranks);
     tape_drop(b->t, logits);
     return losses;

@@ -116,7 +116,7 @@ static void say_rest(const json_t *said)
 {
     static const char *const followed[] = { "loss_type is not given", "the plan is the", "GRPO has no reference model", "old log-probabilities", "use_kl_loss is not in the plan", "param_offload is not in the plan",
                                             "optimizer_offload is not in the plan", "gpu_memory_utilization is not in the plan", "critic.model.path is not in the plan",
-                                            "use_remove_padding" };
+                                            "use_remove_padding", "fsdp.root_units \"embed-head\"" };
     size_t i;
     json_t *line;
 
@@ -145,6 +145,7 @@ int import_plan(struct importing *in, json_t *doc, bool named, struct plan *out)
     f.launch = json_incref(in->f->launch);
     f.words = json_incref(in->f->words);                /* the program that a command runs: forms refuse those that they do not read */
     f.launcher = json_incref(in->f->launcher);
+    f.environment = json_incref(in->f->environment);    /* that the script sets, for each worker that it starts */
     json_t *said = json_array(), *before = notes_divert(said);
     int rc = convert_form(&args, &f, out) == EXIT_DONE ? 0 : -1;
     notes_divert(before);

@@ -1,6 +1,6 @@
 /* phases_nemo.c -- phase plans of NeMo-RL's configs (examples/configs, August 2026): grpo, ppo, dpo, sft and rm.
  *
- * A recipe says what differs from another file ("defaults"), and values may be other keys' ("${policy.model_name}"): both are followed here.
+ * A recipe says what differs from another file ("defaults"), and values may be other keys' ("${policy.model_name}"): phases_nemo_config.c follows both.
  *
  * The policy (models/automodel/setup.py) is NeMo Automodel's: FSDP2, weights in fp32, compute in bf16, gradients reduced in fp32, so that its form
  * reads the keys of policy.dtensor_cfg under its own names; or Megatron-LM's (phases_nemo_megatron.c).
@@ -32,103 +32,6 @@
 #define CFG    "policy.dtensor_cfg."
 #define GEN    "policy.generation."
 #define VLLM   "policy.generation.vllm_cfg."
-
-/* ---- the whole config ---- */
-
-enum { DEEPEST = 16 };
-
-/* `over` says more than `doc`: sections key by key, all else whole. */
-static void merge(json_t *doc, const json_t *over)
-{
-    const char *key;
-    json_t *v;
-
-    json_object_foreach((json_t *)(uintptr_t)over, key, v) {
-        json_t *mine = json_object_get(doc, key);
-        if (json_is_object(mine) && json_is_object(v))
-            merge(mine, v);
-        else
-            json_object_set(doc, key, v);
-    }
-}
-
-/* The file of "defaults", whose path is from the one that names it. */
-static json_t *with_defaults(const json_t *doc, const char *path, int depth)
-{
-    const char *name = json_string_value(json_object_get(doc, "defaults")), *slash = strrchr(path, '/');
-    char from[1024];
-    struct form_file f;
-
-    if (!json_object_get(doc, "defaults"))
-        return json_deep_copy(doc);
-    snprintf(from, sizeof from, "%.*s%.400s", name && *name != '/' && slash ? (int)(slash - path) + 1 : 0, path, name ? name : "");
-    if (!name || depth == DEEPEST) {
-        fail("%s: defaults: the name of another config", path);
-        return NULL;
-    }
-    if (form_open(from, &f) < 0) {
-        fail("%s: defaults: %s: it has what this file leaves out: put it there", path, from);
-        return NULL;
-    }
-    json_t *whole = f.doc ? with_defaults(f.doc, from, depth + 1) : NULL;
-    form_close(&f);
-    if (whole)
-        merge(whole, doc);
-    json_object_del(whole, "defaults");
-    return whole;
-}
-
-static json_t *resolved(const json_t *root, const char *text, int depth);
-
-/* "a, b" of ${mul:a, b}. */
-static json_t *product(const json_t *root, const char *of, size_t n, int depth)
-{
-    const char *comma = memchr(of, ',', n);
-    char part[2][160];
-    json_t *v[2];
-
-    if (!comma || n >= sizeof part[0])
-        return NULL;
-    snprintf(part[0], sizeof part[0], "%.*s", (int)(comma - of), of);
-    snprintf(part[1], sizeof part[1], "%.*s", (int)(n - (size_t)(comma + 1 - of)), comma + 1);
-    for (int i = 0; i < 2; i++)
-        v[i] = resolved(root, part[i] + strspn(part[i], " "), depth + 1);
-    double x[2] = { v[0] ? json_number_value(v[0]) : atof(part[0]), v[1] ? json_number_value(v[1]) : atof(part[1]) };
-    json_decref(v[0]);
-    json_decref(v[1]);
-    return json_integer((json_int_t)(x[0] * x[1]));
-}
-
-/* What "${a.b}" stands for (new reference); NULL: the text is as it is. */
-static json_t *resolved(const json_t *root, const char *text, int depth)
-{
-    size_t n = strlen(text);
-    char path[200];
-
-    if (depth == DEEPEST || n < 4 || n >= sizeof path || strncmp(text, "${", 2) != 0 || text[n - 1] != '}')
-        return NULL;
-    snprintf(path, sizeof path, "%.*s", (int)n - 3, text + 2);
-    if (!strncmp(path, "mul:", 4))
-        return product(root, path + 4, strlen(path + 4), depth);
-    const json_t *v = form_value(root, path);
-    json_t *deeper = json_is_string(v) ? resolved(root, json_string_value(v), depth + 1) : NULL;
-    return deeper ? deeper : json_deep_copy(v);
-}
-
-static void resolve(json_t *root, json_t *in, int depth)
-{
-    const char *key;
-    json_t *v;
-    void *next;
-
-    json_object_foreach_safe(in, next, key, v) {
-        json_t *is = json_is_string(v) ? resolved(root, json_string_value(v), 0) : NULL;
-        if (is)
-            json_object_set_new(in, key, is);
-        else if (json_is_object(v) && depth < DEEPEST)
-            resolve(root, v, depth + 1);
-    }
-}
 
 /* ---- what it is ---- */
 
@@ -278,7 +181,10 @@ static json_t *as_automodel(struct importing *in, int64_t sequences)
     /* Its loop calls loss.backward() of each micro-batch and nothing that puts the reduction off (models/automodel/train.py): Automodel's recipes do. */
     json_object_set_new(distributed, "defer_fsdp_grad_sync", json_false());
     if (import_flag(in, CFG "cpu_offload", false))
-        json_object_set_new(distributed, "offload_policy", json_pack("{s:s}", "_target_", "torch.distributed.fsdp.CPUOffloadPolicy"));
+        json_object_set_new(distributed, "offload_policy", json_pack("{s:s, s:b}", "_target_", "torch.distributed.fsdp.CPUOffloadPolicy", "pin_memory", 0));
+    /* The older worker, without experts over ranks, frees all blocks after forward (models/dtensor/parallelize.py). */
+    if (!import_flag(in, CFG "_v2", false) && import_count(in, CFG "expert_parallel_size", 1, 1) == 1)
+        json_object_set_new(distributed, "reshard_after_forward", json_true());
     put(distributed, "moe", doc, CFG "moe_parallelizer");
     json_object_update(optimizer, (json_t *)(uintptr_t)form_value(doc, POLICY "optimizer.kwargs"));
     put(optimizer, "_target_", doc, POLICY "optimizer.name");
@@ -320,14 +226,20 @@ static void note_log_probs(struct importing *in, const struct plan *p)
                   "%.2g GB", 4e-9 * (double)(p->micro_batch * p->seq) * (double)p->model.vocab / (double)p->parallel.tensor);
 }
 
-/* As the worker builds it; blocks' modules are checkpoints of their own whatever the class (the Automodel of April 2026 that NeMo-RL pins). */
+/* The older worker, of policies alone (models/dtensor/parallelize.py): transformers' classes, of which it checkpoints MLP, attention and norms each by itself. */
+static bool is_older(struct importing *in, bool critic) { return !critic && !import_flag(in, CFG "_v2", false); }
+
+/* As the worker builds it.  The newer one checkpoints as Automodel does: whole layers of transformers' classes. */
 static int import_worker(struct importing *in, json_t *doc, bool named, struct plan *p)
 {
+    bool older = is_older(in, named), again;
     json_t *model = json_object_get(doc, "model"), *said = json_array(), *before = notes_divert(said), *line;
-    int rc = import_plan(in, doc, named, p);
-    bool again = rc == 0 && is_handed_over_whole(&p->model) && !json_object_get(model, "force_hf");
     size_t i;
 
+    if (older)
+        json_object_set_new(model, "force_hf", json_true());
+    int rc = import_plan(in, doc, named, p);
+    again = rc == 0 && is_handed_over_whole(&p->model) && !json_object_get(model, "force_hf");
     notes_divert(before);
     json_array_foreach(said, i, line)
         if (!again)
@@ -340,7 +252,12 @@ static int import_worker(struct importing *in, json_t *doc, bool named, struct p
         rc = import_plan(in, doc, named, p);
     }
     if (rc == 0) {
-        automodel_recompute_modules(p);
+        p->fsdp.root_units = ROOT_TOGETHER;             /* so has the Automodel of 1 May 2026, which NeMo-RL pins, and the older worker */
+        if (older)
+            automodel_recompute_modules(p);
+        if (older && p->recompute == RECOMPUTE_FULL)
+            notes_add(in->notes, CFG "activation_checkpointing: MLP, attention and norms of %s are checkpoints of their own: planned as one of the block: a lower bound",
+                      p->model.family);
         p->loss = p->loss == LOSS_LIGER ? LOSS_FP32 : p->loss;         /* log-probabilities are its own */
         p->parallel.loss_parallel = p->parallel.tensor > 1 && keeps_logits_cut(&p->model);
         if (!named)
@@ -602,6 +519,9 @@ static json_t *rl(struct importing *in, enum algorithm a, const struct cluster *
         import_refuse(in, "async_rl.sampler", "none that generates ahead where " GEN "colocated.enabled is true");
     if (count_of(in, a, "max_rollout_turns", 1, 1) > 1)
         notes_add(in->notes, "%s.max_rollout_turns: responses are planned as written at once: the time of environments between turns is not in it", algorithms[a]);
+    if (import_flag(in, "env.should_use_nemo_gym", false))      /* experience/rollouts.py, run_async_nemo_gym_rollout() */
+        notes_add(in->notes, "env.should_use_nemo_gym: agents take turns and call tools: responses are planned as written at once, and the time of tools and of "
+                  "prompts that come again with each turn is not in it");
     add_policy(in, apart && a == GRPO);
     if (a == PPO && read_critic(in, &values) < 0) {
         json_decref(response);
@@ -679,12 +599,11 @@ static json_t *planned(struct importing *in)
 
 json_t *phases_nemo(struct importing *in)
 {
-    json_t *whole = with_defaults(in->f->doc, in->f->path, 0), *doc = NULL;
+    json_t *whole = nemo_config(in->f->doc, in->f->path), *doc = NULL;
     struct form_file f = *in->f;
 
     if (!whole)
         return NULL;
-    resolve(whole, whole, 0);
     f.doc = whole;
     in->f = &f;
     doc = planned(in);

@@ -1,8 +1,11 @@
-/* phases_nemo.h -- what the pages of NeMo-RL share (phases_nemo.c, phases_nemo_ahead.c, phases_nemo_known.c, phases_nemo_megatron.c). */
+/* phases_nemo.h -- what the pages of NeMo-RL share (phases_nemo.c, phases_nemo_ahead.c, phases_nemo_config.c, phases_nemo_known.c, phases_nemo_megatron.c). */
 #ifndef DPX_PHASES_NEMO_H
 #define DPX_PHASES_NEMO_H
 
 #include "sim/plan/phases_import.h"
+
+/* The file with what it is over, references followed (new reference); NULL: reported. */
+json_t *nemo_config(const json_t *doc, const char *path);
 
 /* Notes of keys that NeMo-RL has not, and of those that it has and no plan. */
 void nemo_tell_unknown(struct importing *in);

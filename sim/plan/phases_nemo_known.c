@@ -44,13 +44,13 @@ static const struct { const char *section, *keys; } known[] = {
                              "!num_layers_at_end_in_bf16 !transformer_impl !use_fused_weighted_squared_relu !freeze_config !moe_router_num_groups !moe_router_group_topk "
                              "-moe_grouped_gemm -calculate_per_token_loss -moe_aux_loss_coeff -moe_router_enable_expert_bias "           /* NeMo-RL reads none of these */
                              "-_override_ -checkpoint -clear_memory_caches_before_refit -converter_type -cp_normalize -cuda_graph_modules -cuda_graph_warmup_steps defer_fp32_logits "
-                             "-do_not_average_loss -empty_unused_memory_level -force_reconvert_from_hf -freeze_sound_encoder -freeze_sound_projection -freeze_vision_model "
+                             "-do_not_average_loss empty_unused_memory_level -force_reconvert_from_hf -freeze_sound_encoder -freeze_sound_projection -freeze_vision_model "
                              "-freeze_vision_projection -fused_linear_logprobs_chunk_size -moe_per_layer_logging -moe_router_bias_update_rate -mtp_detach_heads "
-                             "-mtp_loss_scaling_factor -mtp_use_repeated_layer -offload_modules -pipeline_dtype -radio_force_cpe_eval_mode -scale_loss_by_dp_cp_size -scheduler "
+                             "-mtp_loss_scaling_factor -mtp_use_repeated_layer -offload_modules pipeline_dtype -radio_force_cpe_eval_mode -scale_loss_by_dp_cp_size -scheduler "
                              "-track_moe_metrics -train_iters -use_gloo_process_groups -inference_moe_token_dispatcher_type -inference_grouped_gemm_backend "
                              "-moe_pad_experts_for_cuda_graph_inference -hybridep_num_ranks_per_nvlink_domain -hybridep_use_mnnvl " },
     { "policy.megatron_cfg.peft", " enabled target_modules exclude_modules dim alpha dropout dropout_position a2a_experimental -lora_A_init_method -lora_B_init_method !lora_dtype " },
-    { "policy.megatron_cfg.optimizer", " optimizer use_distributed_optimizer use_precision_aware_optimizer clip_grad optimizer_cpu_offload -lr -min_lr -weight_decay -bf16 -fp16 -params_dtype "
+    { "policy.megatron_cfg.optimizer", " optimizer use_distributed_optimizer use_precision_aware_optimizer clip_grad optimizer_cpu_offload -lr -min_lr -weight_decay bf16 fp16 params_dtype "
                                        "-adam_beta1 -adam_beta2 -adam_eps -sgd_momentum -optimizer_offload_fraction -overlap_cpu_optimizer_d2h_h2d " },
     { "policy.megatron_cfg.distributed_data_parallel_config", " grad_reduce_in_fp32 overlap_grad_reduce overlap_param_gather use_custom_fsdp -data_parallel_sharding_strategy "
                                                               "-average_in_collective " },                      /* false whatever it says */
@@ -171,7 +171,20 @@ static void tell_section(struct importing *in, struct unread *left, const char *
     }
 }
 
-/* Arguments of vLLM's engine that are its own business: kernels, buffers of pictures, compilation. */
+/* Arguments of vLLM's engine that are its own business, and what some of them do. */
+static const struct { const char *key, *what; } of_vllm[] = {
+    { "compilation_config", "the plan has vLLM's usual CUDA graphs: with others, or none, tokens of small batches take longer, and graphs another share of memory" },
+    { "attention_backend", "attention by other kernels takes another time" }, { "moe_backend", "experts' products by other kernels take another time" },
+};
+
+static const char *does(const char *key)
+{
+    for (size_t i = 0; i < sizeof of_vllm / sizeof *of_vllm; i++)
+        if (!strcmp(key, of_vllm[i].key))
+            return of_vllm[i].what;
+    return NULL;
+}
+
 static void tell_engine(struct importing *in)
 {
     static const char read[] = " max_num_seqs max_num_batched_tokens ";
@@ -181,9 +194,14 @@ static void tell_engine(struct importing *in)
     size_t n = 0;
     json_t *v;
 
-    json_object_foreach((json_t *)(uintptr_t)given, key, v)
-        if (!stands_in(read, key) && !json_is_null(v) && n + strlen(key) + 3 < sizeof some)
+    json_object_foreach((json_t *)(uintptr_t)given, key, v) {
+        if (stands_in(read, key) || json_is_null(v))
+            continue;
+        if (does(key))
+            notes_add(in->notes, GEN "vllm_kwargs.%s: %s", key, does(key));
+        else if (n + strlen(key) + 3 < sizeof some)
             n += (size_t)snprintf(some + n, sizeof some - n, "%s%s", n ? ", " : "", key);
+    }
     if (n)
         notes_add(in->notes, GEN "vllm_kwargs: given to vLLM and not in the plan: %s", some);
 }
@@ -198,10 +216,10 @@ void nemo_tell_unknown(struct importing *in)
     for (int i = 0; i < given.n && i < (int)(sizeof given.text / sizeof *given.text); i++)
         notes_add(in->notes, "NeMo-RL has it, and no plan: %s", strstr(given.text[i], ": ") + 2);
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
-        if (form_value(in->f->doc, beside[i].path))
+        if (form_value(in->f->doc, beside[i].path) && !json_is_null(form_value(in->f->doc, beside[i].path)) && !(i == 0 && nemo_is_megatron(in)))
             notes_add(in->notes, "%s: %s", beside[i].path, beside[i].what);
     if (import_flag(in, "policy.dtensor_cfg.enabled", false) && !import_flag(in, "policy.dtensor_cfg._v2", false))
-        notes_add(in->notes, "policy.dtensor_cfg._v2: the older worker is planned as the newer one: both shard with FSDP2 from weights in fp32");
+        notes_add(in->notes, "policy.dtensor_cfg._v2: the older worker: transformers' class, whose MLP, attention and norms are checkpoints of their own");
     tell_engine(in);
 }
 

@@ -1,7 +1,7 @@
 /* phases_nemo_megatron.c -- NeMo-RL's policy on Megatron-LM: the sections that a config of Megatron-Bridge would have, for the import of those
  * (nemo_rl/models/megatron/setup.py: _apply_parallelism_config() to _create_megatron_config(), August 2026).
  *
- * Log-probabilities are taken from the logits by its own code (note_loss()), and no loss of Megatron-LM's is fused.  Gradient buffers are freed, not moved,
+ * Log-probabilities are taken from the logits by its own code (put_loss()), and no loss of Megatron-LM's is fused.  Gradient buffers are freed, not moved,
  * outside of updates (models/policy/workers/megatron_policy_worker.py: offload_before_refit(), prepare_for_lp_inference()).  What
  * move_optimizer() moves is the optimizer's state: with use_precision_aware_optimizer weights in fp32 are in it, else they stay on the GPU. */
 #include "sim/plan/phases_nemo.h"
@@ -41,6 +41,33 @@ static int refuses(struct importing *in)
     if (together && !import_flag(in, CFG "optimizer.use_precision_aware_optimizer", true))
         return fail("%s: " CFG "optimizer.use_precision_aware_optimizer: false leaves weights in fp32 on the GPU when the engine has its turn, which is not planned",
                     in->f->path);
+    return in->failed ? -1 : 0;
+}
+
+/* A policy in bfloat16 (_validate_dtype_config(), _apply_performance_config()), whose caches are given back between phases. */
+static int check_values(struct importing *in)
+{
+    static const char *const dtypes[] = { "float32", "bfloat16", "float16" };
+    static const char level[] = CFG "empty_unused_memory_level", between[] = CFG "pipeline_dtype", weights[] = CFG "optimizer.params_dtype";
+    const char *handed = import_text(in, between, "bfloat16"), *word = import_text(in, weights, "float32");
+    bool stages = import_count(in, CFG "pipeline_model_parallel_size", 1, 1) > 1, known = false;
+    int64_t empties = import_count(in, level, 0, 1);
+
+    for (size_t i = 0; i < 3; i++)
+        known |= !strcmp(handed, dtypes[i]);
+    if (!known || (stages && strcmp(handed, dtypes[1]) != 0))
+        return fail("%s: %s: %.20s: what stages hand on is planned in bfloat16, as the policy's precision is", in->f->path, between, handed);
+    if (strcmp(word, dtypes[0]) != 0 && strcmp(word, dtypes[1]) != 0)
+        return fail("%s: %s: %.20s: float32 and bfloat16 are known", in->f->path, weights, word);
+    if (!import_flag(in, CFG "optimizer.bf16", true) || import_flag(in, CFG "optimizer.fp16", false))
+        return fail("%s: " CFG "optimizer.%s: NeMo-RL asks for bf16: true of a policy in bfloat16", in->f->path,
+                    import_flag(in, CFG "optimizer.bf16", true) ? "fp16" : "bf16");
+    if (empties > 2)
+        return fail("%s: %s: expected 0, 1 or 2", in->f->path, level);
+    if (empties == 2)
+        notes_add(in->notes, "%s: 2: PyTorch's cache is given back before and behind each optimizer step, which then takes longer and reserves less than planned", level);
+    if (!import_flag(in, CFG "apply_rope_fusion", true))
+        notes_add(in->notes, CFG "apply_rope_fusion: false: rotary positions are planned as one kernel: by single operations they take longer, and keep more");
     return in->failed ? -1 : 0;
 }
 
@@ -169,18 +196,49 @@ static json_t *sections_of(struct importing *in, const struct model *is, int64_t
     return all;
 }
 
-/* DistributedLogprob.forward() (distributed/model_utils.py) has logits, their log-softmax and its exponentials in fp32 at once, and with defer_fp32_logits
- * those of 16 bits too; the plan has Megatron-LM's, which makes its one copy in fp32 beside the logits of 16 bits and works in it. */
+/* DistributedLogprob and ChunkedDistributedLogprob (distributed/model_utils.py) of logits that Float16Module hands out in fp32, unless that is put off. */
+static int put_loss(struct importing *in, struct plan *p)
+{
+    static const char chunk[] = "policy.logprob_chunk_size", late[] = CFG "defer_fp32_logits", fused[] = CFG "use_fused_linear_logprobs";
+    int64_t at_once = import_count(in, chunk, 1, 0);
+    bool deferred = import_flag(in, late, false);
+
+    if (import_flag(in, fused, false)) {
+        notes_add(in->notes, "%s: log-probabilities in chunks of hidden states have no whole logits: the loss is planned as Megatron-LM's own, which keeps more", fused);
+        return in->failed ? -1 : 0;
+    }
+    if (at_once > 0 && !deferred)
+        return fail("%s: %s: NeMo-RL asks for %s: true beside it", in->f->path, chunk, late);
+    p->loss = deferred ? LOSS_DISTRIBUTED_LATE : LOSS_DISTRIBUTED;
+    p->megatron.logprob_chunk_size = at_once;           /* of a row; packed samples are one */
+    if (at_once > 0 && import_flag(in, "policy.sequence_packing.enabled", false))
+        p->megatron.logprob_chunk_size = ceil_div(at_once, p->micro_batch);
+    return in->failed ? -1 : plan_check(p, in->f->path);
+}
+
+/* Of samples that are packed into a row the loss takes one after the other (SequencePackingLossWrapper), unless they are taken at once (fuse_loss).  Bytes of each
+ * logit of the row, at its largest moment, less what is planned.  Of logits in 16 bits whole: the logits, what is kept of each sample, and three tensors of one
+ * in fp32; or kept ones and two gradients of the row, as each sample's is made as wide.  In chunks: the logits, these two, and a sample's gradient. */
+static double beside_plan(const struct plan *p)
+{
+    double n = (double)p->micro_batch, share = (double)p->megatron.logprob_chunk_size / (double)p->seq, slices = 2 + 2 / n - 24 * share;
+
+    if (p->loss == LOSS_DISTRIBUTED_LATE && share > 0)
+        return slices > 2 / n ? slices : 2 / n;
+    return p->loss == LOSS_DISTRIBUTED_LATE ? (8 > 6 + 8 / n ? 8 : 6 + 8 / n) - 14 : 0;
+}
+
 static void note_loss(struct importing *in, const struct plan *p)
 {
-    double copy = 4e-9 * (double)(p->micro_batch * plan_rank_seq(p)) * (double)p->model.vocab / (double)p->parallel.tensor;
-    bool chunks = import_count(in, "policy.logprob_chunk_size", 1, 0) > 0 || import_flag(in, CFG "use_fused_linear_logprobs", false);
-    char more[160] = "";
+    bool packs = import_flag(in, "policy.sequence_packing.enabled", false) && !import_flag(in, "policy.sequence_packing.fuse_loss", false);
+    bool own = p->loss == LOSS_DISTRIBUTED || p->loss == LOSS_DISTRIBUTED_LATE;
+    double gb = packs && own && p->micro_batch > 1 ? 1e-9 * beside_plan(p) * (double)(p->micro_batch * plan_rank_seq(p)) * (double)p->model.vocab / (double)p->parallel.tensor : 0;
+    char more[120] = "";
 
-    if (!chunks)
-        snprintf(more, sizeof more, "; NeMo-RL's log-probabilities have up to %.2g GB more on the last stage at their largest moment, in further copies of logits",
-                 (import_flag(in, CFG "defer_fp32_logits", false) ? 2.0 : 1.5) * copy);
-    notes_add(in->notes, "policy.megatron_cfg: read are the keys that Megatron-LM's step depends on; the loss is planned as Megatron-LM's own, from logits in fp32%s", more);
+    if (gb > 0 || gb < 0)
+        snprintf(more, sizeof more, "; of packed samples it takes one after the other, and holds up to %.2g GB %s on the last stage", gb < 0 ? -gb : gb, gb < 0 ? "less" : "more");
+    notes_add(in->notes, "policy.megatron_cfg: read are the keys that Megatron-LM's step depends on; the loss is planned as %s%s",
+              own ? "NeMo-RL's own, of whole logits" : "Megatron-LM's own, from logits in fp32", more);
 }
 
 /* `own`: the model is the one that the section names, whatever --model says. */
@@ -206,7 +264,7 @@ int nemo_megatron(struct importing *in, int64_t samples, int64_t micro, bool own
     int64_t seq = import_count(in, "policy.max_total_sequence_length", 1, 1);
     int rc = -1;
 
-    if (refuses(in) < 0 || open_on(in, own, &p) < 0) {
+    if (refuses(in) < 0 || check_values(in) < 0 || open_on(in, own, &p) < 0) {
         json_decref(said);
         return -1;
     }
@@ -223,10 +281,12 @@ int nemo_megatron(struct importing *in, int64_t samples, int64_t micro, bool own
         plan_free(&p);
         return -1;
     }
+    if (!own && p.model.head == HEAD_LOGITS && put_loss(in, &p) < 0) {
+        plan_free(&p);
+        return -1;
+    }
     *out = p;
     if (!own)
         note_loss(in, out);
-    if (import_flag(in, CFG "use_fused_linear_logprobs", false))
-        notes_add(in->notes, CFG "use_fused_linear_logprobs: log-probabilities in chunks keep less than the plan counts");
     return 0;
 }

@@ -209,6 +209,8 @@ static int read_plan(struct importing *in, const char *model, const json_t *gpus
     json_t *doc = as_sft(in, &out->cluster, seq, adapts);
     form_from_doc(doc, in->f->path, &f);
     int rc = form_openrlhf.read(&f, out, &ignored);
+    if (rc == 0)                                /* of the script, whose command starts all of them */
+        rc = form_read_environment(&form_openrlhf, in->f, out, in->notes);
     out->logits_kept = LOGITS_DROPPED;          /* training_step() (trainer/ray/ppo_actor.py) names them, and returns */
     form_close(&f);
     json_decref(doc);

@@ -37,6 +37,9 @@ static bool is_none(const struct importing *in, const char *path)
     return !v || json_is_null(v) || (s && (!strcmp(s, "None") || !strcmp(s, "none") || !strcmp(s, "null")));
 }
 
+/* Where nothing is said weights go by NCCL, and adapters, of which no other way is there, through files (configs/rl.py, auto_setup_weight_broadcast()). */
+static const char *broadcast(struct importing *in) { return import_text(in, TYPE("weight_broadcast"), is_none(in, "trainer.model.lora") ? "nccl" : "filesystem"); }
+
 static int refuses(struct importing *in)
 {
     static const struct { const char *path, *why; } set[] = {
@@ -48,7 +51,7 @@ static int refuses(struct importing *in)
     static const struct { const char *path, *why; } on[] = {
         { "weight_broadcast.quantize_in_weight_transfer", "quantised weights in an engine are not planned" },
     };
-    const char *deployed = import_text(in, TYPE("inference.deployment"), "single_node"), *way = import_text(in, TYPE("weight_broadcast"), "filesystem");
+    const char *deployed = import_text(in, TYPE("inference.deployment"), "single_node"), *way = broadcast(in);
 
     for (size_t i = 0; i < sizeof set / sizeof *set; i++)
         if (!is_none(in, set[i].path))
@@ -65,6 +68,8 @@ static int refuses(struct importing *in)
         return fail("%s: " VLLM "quantization: %.20s: fp8, awq and gptq are planned", in->f->path, codes);
     if (strcmp(way, "filesystem") != 0 && strcmp(way, "nccl") != 0)
         return fail("%s: weight_broadcast.type: %.20s: filesystem and nccl are planned", in->f->path, way);
+    if (!strcmp(way, "nccl") && !is_none(in, "trainer.model.lora"))
+        return fail("%s: weight_broadcast.type: nccl: prime-rl refuses it of adapters: filesystem", in->f->path);
     return in->failed ? -1 : 0;
 }
 
@@ -253,7 +258,7 @@ static int add_engine(struct importing *in, const struct split *s, const struct 
 
 static void add_phases(struct importing *in, int64_t rows)
 {
-    bool files = !strcmp(import_text(in, TYPE("weight_broadcast"), "filesystem"), "filesystem");
+    bool files = !strcmp(broadcast(in), "filesystem");
 
     if (!is_none(in, "trainer.model.lora"))
         notes_add(in->notes, "weight_broadcast: adapters alone go to the engine, through files: their time is not counted");

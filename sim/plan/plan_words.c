@@ -231,6 +231,7 @@ static const char *const losses[] = {
     "head and loss in chunks", "flash-attn's loss kernel in place", "flash-attn's loss kernel, and the logits' entropy",
     "verl's loss of 512 rows at a time", "verl's loss kernel without logits", "TRL's loss of tiles of logits",
     "flash-attn's loss kernel, and the logits' entropy by single operations",
+    "NeMo-RL's loss of logits in fp32", "NeMo-RL's loss of logits in 16 bits",
 };
 _Static_assert(sizeof losses / sizeof *losses == NLOSS, "each loss has words");
 static const char *const kept[] = { "", "logits kept through backward", "logits kept in fp32 through backward" };
@@ -296,6 +297,8 @@ static const struct part parts[] = {
     { "", "qat", true, .of = fakes },
     { "", "activation_offload", true, .of = activations },
     { "fsdp", "cpu_offload", true, .format = "parameters and optimizer states in host memory" },
+    { "fsdp", "keeps_last_unit", true, .format = "last unit kept after forward" },
+    { "fsdp", "ignores_experts", true, .format = "experts outside of FSDP's units" },
     { "fsdp", "reads_positions", true, .format = "positions read back one by one" },
     { "fsdp", "optimizer_offload", true, .format = "optimizer states in host memory between steps" },
     { "deepspeed.offload_optimizer", "device", true, .say = say_states },
@@ -305,6 +308,7 @@ static const struct part parts[] = {
     { "", "attention", false, .of = attentions },
     { "", "optimizer_form", false, .say = say_form },
     { "", "loss", false, .of = losses },
+    { "megatron", "logprob_chunk_size", false, .format = "log-probabilities of %g positions at once" },
     { "", "logits_kept", false, .of = kept },
     { "liger", "rope", false, .format = "Liger rotary embedding" },
     { "liger", "rms_norm", false, .format = "Liger norms" },
@@ -317,6 +321,7 @@ static const struct part parts[] = {
     { "lora", "a2a_experimental", false, .format = "adapters exchange columns for positions" },
     { "lora", "qkv_parts", false, .say = say_parts },
     { "lora", "use_dora", false, .format = "DoRA" },
+    { "", "base_head", false, .format = "head in 4 bits" },
     { "lora", "narrow", false, .format = "adapters in 16 bits" },
     { "parallel", "loss_parallel", false, .format = "whole logits for the loss" },
     { "parallel", "async_tensor", false, .format = "products overlap their collectives" },

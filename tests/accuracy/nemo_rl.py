@@ -68,7 +68,7 @@ def phases(row: dict) -> dict:
     if large:                       # 3 layers on the first stage, 2 on the last; every block recomputed
         parallel.update({"first_stage_less_layers": 1, "last_stage_less_layers": 2})
     plan = {"model": row["model"], "strategy": "zero1", "dialect": "megatron", "kernels": "te", "seq": int(row["longest"]), "micro_batch": 1,
-            "accumulation": int(row["batch"]) * tensor * pipeline // trainers, "precision": "bf16", "reduce_dtype": "bf16", "loss": "fp32", "recompute": "full" if large else "none", "parallel": parallel,
+            "accumulation": int(row["batch"]) * tensor * pipeline // trainers, "precision": "bf16", "reduce_dtype": "bf16", "loss": "distributed-logprob", "recompute": "full" if large else "none", "parallel": parallel,
             "megatron": {"gradient_accumulation_fusion": False, "moe_permute_fusion": large or row["version"] == "main", "use_precision_aware_optimizer": True}}
     engine = {"engine": "vllm", "version": VLLM[row["version"]], "tensor": int(row["engine_tensor"]), "gpu_memory_utilization": 0.8 if apart else 0.6,
               "sleep": 1, "driven": "async" if apart or large else "within"}

@@ -276,6 +276,10 @@ static void for_training(const struct knob *k, int s, int d, struct plan *plain)
     }
     if (k->offset == offsetof(struct plan, train.base) && s == STRAT_FSDP)
         plain->fsdp.model_dtype = plain->precision = DT_BF16;
+    if (k->offset == offsetof(struct plan, train.base_head)) {
+        plain->fsdp.model_dtype = plain->precision = DT_BF16;
+        plain->train.base = BASE_NF4;
+    }
     if (of_training(k) && d == DIALECT_TORCH_FSDP1)
         plain->fsdp.use_orig_params = true;
     if (k->offset == offsetof(struct plan, train.target_parameters)) {
@@ -334,6 +338,12 @@ static void for_framework(const struct knob *k, int d, struct plan *plain)
         plain->parallel.last_stage_less = 0;
     if (!strncmp(k->name, "expert", 6) && !strcmp(k->object, "parallel"))
         with_experts(plain, k);
+    if (k->offset == offsetof(struct plan, fsdp.ignores_experts)) {
+        with_experts(plain, k);
+        plain->cluster = node;
+        plain->shard_group = plain->parallel.expert = 8;
+        plain->fsdp.model_dtype = DT_BF16;
+    }
     if (!strncmp(k->name, "moe_", 4)) {
         with_experts(plain, k);
         plain->parallel.expert = d == DIALECT_DEEPSPEED ? 2 : 1;
@@ -352,6 +362,11 @@ static void for_framework(const struct knob *k, int d, struct plan *plain)
     if (k->offset == offsetof(struct plan, megatron.apply_rope_fusion)) {
         plain->model = latent;
         plain->kernels = KERNELS_TE;
+    }
+    if (k->offset == offsetof(struct plan, megatron.logprob_chunk_size)) {
+        plain->loss = LOSS_DISTRIBUTED_LATE;
+        plain->kernels = KERNELS_TE;
+        plain->precision = DT_BF16;
     }
     plain->parallel.sequence |= k->offset == offsetof(struct plan, megatron.tp_comm_overlap);
     plain->megatron.overlap_grad_reduce = k->offset == offsetof(struct plan, megatron.overlap_param_gather);

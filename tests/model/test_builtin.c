@@ -353,10 +353,23 @@ static void a_model_of_the_hubs_cache_is_read(void **state)
     assert_int_equal(system(command), 0);
 }
 
+/* What a model's own config says of dropout is that of its name: a tenth everywhere in StarCoder2 15B. */
+static void a_name_brings_its_configs_dropout(void **state)
+{
+    struct model m;
+
+    (void)state;
+    assert_int_equal(model_load("starcoder2-15b", &m), 0);
+    assert_close(m.dropout, 0.1, 1e-9);
+    assert_close(m.attn_dropout, 0.1, 1e-9);
+    assert_close(m.embed_dropout, 0.1, 1e-9);
+    model_free(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_model_of_the_hubs_cache_is_read),
+        cmocka_unit_test(a_model_of_the_hubs_cache_is_read), cmocka_unit_test(a_name_brings_its_configs_dropout),
         cmocka_unit_test(ids_that_say_what_is_not_planned_are_refused_so),
         cmocka_unit_test(ids_of_the_hub_name_models_in_any_case),
         cmocka_unit_test(released_models_have_their_published_totals),

@@ -148,17 +148,23 @@ static void gradients_of_experts_find_their_own_buffer(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
-        for (int again = 0; again < 2; again++) {
+        for (int again = 0; again < 8; again++) {
+            bool ignored = again / 4, sync = again / 2 % 2;         /* by FSDP; of several micro-steps, gradients of all of them are reduced */
             struct schedules s = { 0 };
             struct reserved_left r;
             struct plan p;
+            if (ignored && of[i].expert < of[i].world)
+                continue;
             plan_of_torch(&p, of[i].model, 3, of[i].world, of[i].expert);
+            p.fsdp.model_dtype = ignored ? DT_BF16 : -1;
+            p.fsdp.ignores_experts = ignored;
+            p.sync_every_micro_step = sync;
             if (!strcmp(of[i].model, "gpt-oss-20b"))
                 p.kernels = KERNELS_TORCH_EAGER;
             p.seq = 512;
             p.micro_batch = 1;
-            p.accumulation = 1 + again;
-            p.recompute = again ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+            p.accumulation = 1 + 2 * (again % 2);
+            p.recompute = again % 2 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
             assert_int_equal(plan_check(&p, "plan"), 0);
             assert_int_equal(lower(&p, 0, &s), 0);
             assert_int_equal(reserved_left_of(&p, &s, NULL, &r), 0);     /* which counts what is freed and was never made */

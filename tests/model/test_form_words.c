@@ -86,7 +86,7 @@ static bool reads(const struct form *form, const char *path)
         return titan_keys_reads(path);
     name_of(dot ? dot + 1 : path, name);
     if (form == &form_megatron)
-        return megatron_knows(name) && !megatron_is_beside(name);
+        return megatron_knows(name) && (!megatron_is_beside(name) || megatron_is_bare(name));
     return row && row->says == ROW_READ;
 }
 

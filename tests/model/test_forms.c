@@ -596,6 +596,33 @@ static void liger_in_verl_leaves_the_loss(void **state)
     }
 }
 
+/* prime-rl's own function has `theirs` bytes at most in backward beside hidden states, weight and labels (counted on the meta device; prime_rl/trainer/models/layers/lm_head.py
+ * of August 2026).  verl's, which is planned: of 512 rows 20 bytes of each of V logits and two gradients of the weight, or 14 and three, and the gradient of n x H
+ * hidden states; of a frozen weight one gradient less. */
+static void a_heads_passes_are_told_by_how_much_they_differ(void **state)
+{
+    static const struct { const char *model, *more; int64_t n, v, h, theirs; } files[] = {
+        { "llama-3.1-8b", "", 8192, 128256, 4096, 2594349064 }, { "llama-3.1-8b", "fused_lm_head_token_chunk_size = 4096\n", 16384, 128256, 4096, 1923321864 },
+        { "qwen3-0.6b", "", 4096, 151936, 1024, 1057837064 }, { "qwen3-0.6b", "[model.lora]\nrank = 8\ntarget_modules = [\"q_proj\"]\n", 4096, 151936, 1024, 746672136 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct notes notes = { 0 };
+        struct plan p;
+        char text[400], why[1024], said[120];
+        int64_t logits = 512 * files[i].v, weight = 2 * files[i].v * files[i].h, n = strstr(files[i].more, "lora") ? 1 : 2;
+        int64_t few = 20 * logits + n * weight, wide = 14 * logits + (n + 1) * weight, ours = (few > wide ? few : wide) + 2 * files[i].n * files[i].h;
+        snprintf(text, sizeof text, "# its own_length\n[data]\nseq_len = %d\nbatch_size = 8\n[deployment]\nnum_train_gpus = 8\n[model]\nname = \"a/b\"\n%s", (int)files[i].n, files[i].more);
+        if (read_text_of(files[i].model, "sft.toml", text, "8xh100", &p, &notes, why) < 0)
+            fail_msg("%s: %s", text, why);
+        snprintf(said, sizeof said, "at their largest moment %.2g GB more", (double)(ours - files[i].theirs) * 1e-9);
+        if (!notes_say_that(&notes, said))
+            fail_msg("%s: not said: %s", text, said);
+        plan_free(&p);
+    }
+}
+
 /* What a plan lacks and has a known bound is a note, 3 x 4 bytes x 16 x 512 x 151936 here, unless the verdict would depend on it. */
 static void a_verdict_that_depends_on_what_is_missing_is_refused(void **state)
 {
@@ -628,7 +655,7 @@ int main(void)
         cmocka_unit_test(options_outside_of_the_command_are_named),
         cmocka_unit_test(other_sections_name_what_no_option_is), cmocka_unit_test(a_misspelt_false_is_told), cmocka_unit_test(meshes_larger_than_the_cluster_are_refused),
         cmocka_unit_test(a_verdict_that_depends_on_what_is_missing_is_refused),
-        cmocka_unit_test(silent_sections_hold_no_key_that_is_read),
+        cmocka_unit_test(silent_sections_hold_no_key_that_is_read), cmocka_unit_test(a_heads_passes_are_told_by_how_much_they_differ),
     };
     read_rows();
     return cmocka_run_group_tests_name("model/form", tests, NULL, NULL);

@@ -61,12 +61,16 @@ static void layers_keep_what_bitsandbytes_keeps(void **state)
 }
 
 /* A plan of one GPU, Llama-2-7B, LoRA of rank 8 on q and v. */
+static bool with_head;
+
 static void plan_of(struct plan *p, const char *base, const char *model_dtype, const char *optimizer)
 {
     json_t *j = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-2-7b", "cluster",
                           "1xa100-80gb", "strategy", "ddp", "dialect", "torch", "kernels", "torch-sdpa", "seq", 512, "precision", "bf16",
                           "train", "lora", "base_dtype", base, "optimizer", optimizer);
 
+    if (with_head)
+        json_object_set_new(j, "base_head", json_true());
     if (model_dtype)
         json_object_set_new(j, "ddp", json_pack("{s:s}", "model_dtype", model_dtype));
     assert_int_equal(plan_from_json(j, "plan", p), 0);
@@ -110,6 +114,31 @@ static void models_are_the_sums_of_their_layers(void **state)
     /* Of what trains: AdamW's two states; paged, those of 8 x 4096 = 32768 elements are below 1e5 and stay. */
     assert_int_equal(persistent("nf4", NULL, "adamw", CAT_OPTIMIZER), 8 * adapters);
     assert_int_equal(persistent("nf4", NULL, "paged_adamw_32bit", CAT_OPTIMIZER), 8 * adapters);
+}
+
+/* A head of 32000 x 4096 in 4 bits (NeMo Automodel's loader): n/2 + 4 n/64 + 512 bytes in the place of 2 n, and its weight is made for its product and again for
+ * that of its input's gradient. */
+static void a_head_is_packed_where_a_loader_leaves_none_out(void **state)
+{
+    const int64_t n = 32000 * 4096;
+    int64_t whole = persistent("nf4", "bf16", "adamw", CAT_PARAMS);
+    struct program g = { 0 };
+    struct plan p;
+
+    (void)state;
+    with_head = true;
+    assert_int_equal(persistent("nf4", "bf16", "adamw", CAT_PARAMS) - whole, n / 2 + 4 * n / 64 + 512 - 2 * n);
+    plan_of(&p, "nf4", "bf16", "adamw");
+    with_head = false;
+    assert_int_equal(program_build(&p, &g), 0);
+    for (int pass = 0; pass < NPASS; pass++) {
+        int made = 0;
+        for (int k = 0; k < g.piece[PIECE_HEAD].nkernels[pass]; k++)
+            made += strstr(g.piece[PIECE_HEAD].kernels[pass][k].name, "dequantise") != NULL;
+        assert_int_equal(made, 1);
+    }
+    program_free(&g);
+    plan_free(&p);
 }
 
 /* Adapters of rank 64 have 262,144 elements: all of their states are paged. */
@@ -258,6 +287,7 @@ static void what_is_not_there_is_refused(void **state)
     refuses("train", json_pack("[s]", "*.q_proj.weight"), "weights in int8 do not train");
     refuses("lora", json_pack("{s:[s]}", "modules_to_save", "o_proj"), "do not train");
     refuses("base_dtype", json_string("int4"), "\"nf4-double\"");
+    refuses("base_head", json_true(), "base_head: a head in 4 bits is planned as nf4 and nf4-double");
     refuses("base_dtype", json_string("int8-torchao"), "ddp.model_dtype to bf16");
 }
 
@@ -266,6 +296,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_keep_what_bitsandbytes_keeps),
         cmocka_unit_test(models_are_the_sums_of_their_layers),
+        cmocka_unit_test(a_head_is_packed_where_a_loader_leaves_none_out),
         cmocka_unit_test(paged_states_are_the_hosts),
         cmocka_unit_test(weights_are_made_in_both_passes),
         cmocka_unit_test(torchaos_weights_are_kept_as_they_are_made),

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "model/lower/lower.h"
+#include "model/plan/loss_check.h"
 #include "model/schedule/ledger.h"
 
 static const struct { enum strategy s; enum dialect d; enum dtype t; } cells[] = {
@@ -382,6 +383,45 @@ static void torch_2_9_keeps_receive_buffers_and_logits(void **state)
     plan_free(&p);
 }
 
+/* A loop whose schedule.step() leaves return_outputs as it is (NeMo Automodel's): 2.15 keeps every micro-step's logits of a run, 2 bytes of each of 64 x 32,000,
+ * on the last stage alone, until the next run begins, and makes one tensor of them behind the last backward; a step of two runs has half of its
+ * micro-steps in each.  Two ranks that share the vocabulary have half of it, also where the loss gathers them (inputs_apart).  Receive buffers are as without. */
+static void outputs_that_a_schedule_returns_are_kept(void **state)
+{
+    static const struct { enum pipeline_kind kind; int chunks, steps, runs, tensor; bool gathers; } of[] = {
+        { PIPELINE_1F1B, 1, 5, 1, 1, false }, { PIPELINE_1F1B, 1, 8, 2, 1, false }, { PIPELINE_GPIPE, 1, 4, 1, 1, false },
+        { PIPELINE_INTERLEAVED, 2, 6, 1, 1, false }, { PIPELINE_1F1B, 1, 5, 1, 2, false }, { PIPELINE_1F1B, 1, 5, 1, 2, true },
+    };
+    int64_t logits = 64 * 32000 * 2;
+    char why[512];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct schedules s = { 0 };
+        struct plan p;
+        piped(&p, 0, 6, 3, of[i].kind, of[i].chunks, of[i].steps, of[i].tensor);
+        p.shard_group = 1;
+        p.parallel.tensor = of[i].tensor;
+        if (of[i].tensor > 1)
+            p.parallel.sequence = true, p.parallel.loss_parallel = !of[i].gathers, p.parallel.inputs_apart = of[i].gathers;
+        p.parallel.pipeline_flushes = of[i].runs;
+        p.logits_kept = LOGITS_AS_MADE;
+        assert_int_equal(plan_check(&p, "kept"), 0);
+        assert_int_equal(loss_kept_bytes(&p), 0);
+        for (int stage = 0; stage < 3; stage++) {
+            int64_t bytes = stage == 2 ? of[i].steps / of[i].runs * logits / of[i].tensor : 0;
+            assert_int_equal(lower(&p, stage * of[i].tensor, &s), 0);
+            if (!schedules_check(&s, why, sizeof why))
+                fail_msg("%d: %s", (int)i, why);
+            assert_int_equal(family_bytes(&s, "output that is kept"), bytes);
+            assert_int_equal(family_bytes(&s, "merged outputs"), bytes);
+            assert_int_equal(family_bytes(&s, "receive buffer"), 0);
+        }
+        schedules_free(&s);
+        plan_free(&p);
+    }
+}
+
 /* Vector 38: 405B in 16 stages, 8 tensor-parallel ranks.  A stage between has 8 blocks, of which a rank has 3,187,933,184 parameters: whole in
  * bf16, and their gradients in fp32, 19,127,599,104 bytes (each of 72 tensors in whole units of 512). */
 static void a_stage_of_405b_holds_six_bytes_a_parameter_unsharded(void **state)
@@ -614,7 +654,7 @@ int main(void)
         cmocka_unit_test(units_are_gathered_once_or_as_micro_steps_pass),
         cmocka_unit_test(a_boundary_tensor_is_what_a_block_hands_on),
         cmocka_unit_test(activations_are_those_of_micro_steps_in_flight),
-        cmocka_unit_test(torch_2_9_keeps_receive_buffers_and_logits),
+        cmocka_unit_test(torch_2_9_keeps_receive_buffers_and_logits), cmocka_unit_test(outputs_that_a_schedule_returns_are_kept),
         cmocka_unit_test(in_lock_step_schedules_are_sound),
         cmocka_unit_test(a_stage_of_405b_holds_six_bytes_a_parameter_unsharded),
         cmocka_unit_test(halves_of_backward_add_up),

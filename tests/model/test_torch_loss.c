@@ -377,6 +377,49 @@ static void the_actors_kernel_joins_what_ranks_have(void **state)
     drop(&p, &g);
 }
 
+/* NeMo-RL's log-probabilities (tests/golden/memory/torch_logprob.py), from the head's product to the gradient of its result.  Of numbers a row, and of what
+ * backward's indices are made of, those that live for some kernels are not counted: at most 48 bytes a row. */
+static void log_probabilities_hold_what_nemo_rls_do(void **state)
+{
+    FILE *in = fopen("tests/golden/memory/torch_logprob.jsonl", "r");
+    char line[512], text[1024];
+    int seen = 0;
+
+    (void)state;
+    assert_non_null(in);
+    while (fgets(line, sizeof line, in)) {
+        json_t *of = json_loads(line, 0, NULL);
+        int64_t samples = json_integer_value(json_object_get(of, "samples")), rows = samples * json_integer_value(json_object_get(of, "positions")), left;
+        if (rows > 0) {
+            bool late = json_is_true(json_object_get(of, "late"));
+            snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": { \"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 128, \"intermediate_size\": "
+                     "256, \"num_attention_heads\": 2, \"num_key_value_heads\": 2, \"vocab_size\": %d, \"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-5, "
+                     "\"hidden_act\": \"silu\", \"tie_word_embeddings\": false }, \"cluster\": \"2xh100\", \"strategy\": \"ddp\", \"dialect\": \"megatron\", \"kernels\": \"te\", "
+                     "\"precision\": \"bf16\", \"seq\": %d, \"micro_batch\": %d, \"loss\": \"distributed-logprob%s\", \"megatron\": { \"make_vocab_size_divisible_by\": 1%s%.0d } }",
+                     (int)json_integer_value(json_object_get(of, "vocab")), (int)(rows / samples), (int)samples, late ? "-late" : "",
+                     json_integer_value(json_object_get(of, "chunk")) > 0 ? ", \"logprob_chunk_size\": " : "", (int)json_integer_value(json_object_get(of, "chunk")));
+            json_t *plan = json_loads(text, 0, NULL);
+            struct program g = { 0 };
+            struct plan p;
+            assert_int_equal(plan_from_json(plan, text, &p), 0);
+            json_decref(plan);
+            assert_int_equal(program_build(&p, &g), 0);
+            const struct piece *head = &g.piece[PIECE_HEAD];
+            int64_t most = most_of(head, PASS_FORWARD, named(head, PASS_FORWARD, "logits", false), named(head, PASS_FORWARD, "mean loss", false), &left);
+            assert_in_range(json_integer_value(json_object_get(of, "forward")) - most + 16 * rows, 0, 64 * rows);
+            assert_in_range(json_integer_value(json_object_get(of, "kept")) - left + 16 * rows, 0, 32 * rows);
+            int first = named(head, PASS_BACKWARD, late && json_integer_value(json_object_get(of, "chunk")) > 0 ? "zeros" : "loss backward", false);
+            most = most_of(head, PASS_BACKWARD, first, named(head, PASS_BACKWARD, "logits dX", false), &left);
+            assert_in_range(json_integer_value(json_object_get(of, "backward")) - most + 16 * rows, 0, 64 * rows);
+            drop(&p, &g);
+            seen++;
+        }
+        json_decref(of);
+    }
+    fclose(in);
+    assert_int_equal(seen, 12);
+}
+
 /* Of T - 1 positions once in forward; once more in backward, beside both products.  Tiles of 32768 columns: four, the last of 29952. */
 static void tiles_of_logits_come_again_in_backward(void **state)
 {
@@ -401,7 +444,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tiles_of_logits_come_again_in_backward), cmocka_unit_test(an_actors_losses_hold_what_verls_make), cmocka_unit_test(the_actors_kernel_joins_what_ranks_have),
-        cmocka_unit_test(an_entropy_in_steps_holds_what_pythons_does),
+        cmocka_unit_test(an_entropy_in_steps_holds_what_pythons_does), cmocka_unit_test(log_probabilities_hold_what_nemo_rls_do),
         cmocka_unit_test(fused_linear_has_its_gradients_in_forward),
         cmocka_unit_test(chunked_upcasts_one_chunk_at_a_time),
         cmocka_unit_test(the_weights_gradient_is_handed_out_once),

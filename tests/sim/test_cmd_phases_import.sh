@@ -28,6 +28,32 @@ says() {
     grep -q -e "$words" "$tmp/err" || { echo "not said: $words"; cat "$tmp/err"; }
 }
 
+# ---- variables that a script sets are those of all models that it starts ----
+
+for of in dpo ppo grpo; do printf 'export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\nexport CUBLAS_WORKSPACE_CONFIG=:4096:8\nexport NCCL_MIN_NCHANNELS=4\n' >"$tmp/set-$of.sh"; done
+cat >>"$tmp/set-dpo.sh" <<'END'
+accelerate launch --num_processes 8 examples/scripts/dpo.py --model_name_or_path Qwen/Qwen2-0.5B-Instruct --per_device_train_batch_size 4 --max_length 1024 --bf16
+END
+cat >>"$tmp/set-ppo.sh" <<'END'
+python3 -m openrlhf.cli.train_ppo_ray --ref_num_nodes 1 --ref_num_gpus_per_node 8 --actor_num_nodes 1 --actor_num_gpus_per_node 8 --vllm_num_engines 8 \
+    --colocate_all_models --pretrain Qwen/Qwen2.5-1.5B --micro_train_batch_size 4 --train_batch_size 64 --micro_rollout_batch_size 8 --rollout_batch_size 64 \
+    --n_samples_per_prompt 8 --prompt_max_len 512 --generate_max_len 512 --zero_stage 3 --bf16 --advantage_estimator group_norm --vllm_enable_sleep \
+    --deepspeed_enable_sleep --vllm_gpu_memory_utilization 0.5
+END
+cat >>"$tmp/set-grpo.sh" <<'END'
+python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=256 data.max_prompt_length=512 data.max_response_length=1024 \
+    actor_rollout_ref.model.path=Qwen/Qwen2.5-1.5B actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 \
+    actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8 actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=8
+END
+environment() {
+    for of in dpo ppo grpo; do
+        ask "$tmp/set-$of.sh" 0
+        holds "[r['train']['environment'] for r in plan.values() if 'train' in r] == [{'PYTORCH_ALLOC_CONF': 'expandable_segments:True', 'CUBLAS_WORKSPACE_CONFIG': ':4096:8'}]"
+        grep -q 'NCCL_MIN_NCHANNELS' "$tmp/err" || echo "$of: a variable that is not followed is not told"
+    done
+}
+check "a script's variables are those of the models that it starts" "$(environment)"
+
 # ---- a command of a program that is not TRL's, with names of TRL's among its options (open-instruct's grpo.py and dpo.py) ----
 
 cat >"$tmp/grpo.sh" <<'END'
@@ -290,6 +316,22 @@ nemo() {
     ask "$tmp/base.yaml" 0 --response 200,400
     # attention, MLP and norms each in a checkpoint_wrapper (nemo_rl/models/dtensor/parallelize.py)
     holds "plan['policy']['train']['recompute'] == 'modules' and plan['policy']['train']['accumulation'] == 8 and plan['engine']['sleep'] == 1"
+    # the newer worker: whole layers of transformers' classes, of any family (Automodel's parallelizer.py), its own classes' modules; the Automodel that NeMo-RL
+    # pins, and the older worker, have one root
+    for model in Qwen/Qwen2.5-1.5B Qwen/Qwen3-8B meta-llama/Llama-3.1-8B mistralai/Mistral-7B-v0.1; do
+        for worker in false:modules true:full; do
+            ask "$tmp/base.yaml" 0 --response 200,400 --set "policy.model_name=$model" "policy.dtensor_cfg._v2=${worker%:*}"
+            holds "plan['policy']['train']['recompute'] == '${worker#*:}' and plan['policy']['train']['fsdp']['root_units'] == 'together'"
+            ! grep -q 'fsdp.root_units' "$tmp/err" || echo "$model, $worker: units of embedding and head are told"
+        done
+    done
+    ask "$tmp/base.yaml" 0 --response 200,400 --set policy.model_name=google/gemma-2-2b       # four norms a block
+    grep -q 'activation_checkpointing: MLP, .* a lower bound' "$tmp/err" || echo 'checkpoints of modules that are planned as one are not told'
+    ask "$tmp/base.yaml" 0 --response 200,400 --set policy.model_name=mistralai/Ministral-3-8B-Base-2512 policy.dtensor_cfg._v2=true
+    holds "plan['policy']['train']['recompute'] == 'modules'"
+    ask "$tmp/base.yaml" 0 --response 200,400 --set policy.model_name=mistralai/Ministral-3-8B-Base-2512 'policy.dtensor_cfg={"_v2":true,"enabled":true,"activation_checkpointing":true,"automodel_kwargs":{"force_hf":true}}'
+    holds "plan['policy']['train']['recompute'] == 'full'"
+    ask "$tmp/base.yaml" 0 --response 200,400
     # flash attention of packed samples alone; transformers' own Qwen2, without Liger-Kernel (nemo_rl/models/automodel/setup.py)
     holds "plan['policy']['train']['attention'] == 'flash-2' and not any(plan['policy']['train']['liger'].values())"
     ask "$tmp/base.yaml" 0 --response 200,400 --set policy.sequence_packing.enabled=false policy.dtensor_cfg.activation_checkpointing=false
@@ -389,14 +431,30 @@ nemo() {
         grep -c 'no plan: .*moe_router_load_balancing_type' "$tmp/err"
     done >"$tmp/counts"
     [ "$(tr '\n' ' ' <"$tmp/counts")" = '0 1 ' ] || { echo 'moe_router_load_balancing_type of a dense model and a mixture:'; cat "$tmp/counts"; }
-    # 4 x 512 x 151,936 logits of 4 bytes: three copies, with defer_fp32_logits one of 16 bits more, where Megatron-LM's loss has one and the 16 bits
-    # (distributed/model_utils.py: DistributedLogprob); in chunks none of them
+    # 4 x 512 x 151,936 logits: log-probabilities from logits in fp32 hold three copies of 4 bytes, with defer_fp32_logits those of 16 bits besides
+    # (distributed/model_utils.py: DistributedLogprob); in chunks of 128 positions the logits, their gradient and 24 bytes of 128 x 151,936.
+    # Samples that are packed come one after the other: 8 bytes a logit where 14 are planned; with chunks 2 and a half more
     ask "$tmp/megatron.yaml" 0 --response 200,400
-    grep -q 'up to 1.9 GB more on the last stage' "$tmp/err" || echo 'copies of logits are not told'
+    holds "plan['policy']['train']['loss'] == 'distributed-logprob'"
+    python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(*(p["needed_bytes"] for p in d["phases"] if p["name"] in ("update", "log-probs")))' "$tmp/doc" >"$tmp/whole"
     ask "$tmp/megatron.yaml" 0 --response 200,400 --set policy.megatron_cfg.defer_fp32_logits=true
-    grep -q 'up to 2.5 GB more on the last stage' "$tmp/err" || echo 'copies of logits beside those of 16 bits are not told'
+    holds "plan['policy']['train']['loss'] == 'distributed-logprob-late' and abs(phase['update']['needed_bytes'] - $(cut -d' ' -f2 "$tmp/whole") - 2 * 311164928) < 1 << 20"
+    holds "abs(phase['log-probs']['needed_bytes'] - $(cut -d' ' -f1 "$tmp/whole") - 2 * 311164928) < 1 << 20"
+    grep -q 'holds up to 1.9 GB less on the last stage' "$tmp/err" || echo 'packed samples of logits in 16 bits are not told'
     ask "$tmp/megatron.yaml" 0 --response 200,400 --set policy.megatron_cfg.defer_fp32_logits=true policy.logprob_chunk_size=128
-    grep -q 'further copies' "$tmp/err" && echo 'chunks have copies of all logits'
+    holds "plan['policy']['train']['megatron']['logprob_chunk_size'] == 32"
+    grep -q 'holds up to 0.31 GB more on the last stage' "$tmp/err" || echo 'packed samples of logits in chunks are not told'
+    ask "$tmp/megatron.yaml" 0 --response 200,400 --set policy.megatron_cfg.defer_fp32_logits=true policy.logprob_chunk_size=128 policy.sequence_packing.enabled=false
+    holds "plan['policy']['train']['megatron']['logprob_chunk_size'] == 128"
+    grep -q 'packed samples' "$tmp/err" && echo 'samples that are not packed are told as packed'
+    says 'NeMo-RL asks for policy.megatron_cfg.defer_fp32_logits: true beside it' "$tmp/megatron.yaml" --set policy.logprob_chunk_size=128
+    # the forward of log-probabilities is of logprob_batch_size samples, whatever the update's are
+    ask "$tmp/megatron.yaml" 0 --response 200,400 --set policy.sequence_packing.enabled=false policy.logprob_batch_size=8
+    holds "phase['log-probs']['times'] == 8 and phase['log-probs']['needed_bytes'] > $(cut -d' ' -f1 "$tmp/whole") + 12 * 311164928"
+    # environments that take turns and call tools; vLLM's compilation
+    ask "$tmp/base.yaml" 0 --response 200,400 --set env.should_use_nemo_gym=true 'policy.generation.vllm_kwargs={"compilation_config": {"cudagraph_mode": "PIECEWISE"}}'
+    grep -q 'env.should_use_nemo_gym: agents take turns and call tools' "$tmp/err" || echo 'turns of NeMo-Gym are not told'
+    grep -q "vllm_kwargs.compilation_config: the plan has vLLM's usual CUDA graphs" "$tmp/err" || echo 'what compilation_config does is not told'
     "$dpxplan" phases "$tmp/base.yaml" --cluster 8xh100 --set policy.train_micro_batchsize=2 2>&1 >"$tmp/out" | grep -q 'policy.train_micro_batchsize: not known' || echo 'a misspelt key is not told'
     says 'one of them must be true' "$tmp/base.yaml" --set policy.megatron_cfg.enabled=true
     says 'one of them must be true' "$tmp/base.yaml" --set policy.dtensor_cfg.enabled=false
@@ -408,6 +466,15 @@ nemo() {
     ask "$tmp/megatron.yaml" 0 --response 200,400 --set policy.megatron_cfg.pipeline_model_parallel_size=2 policy.megatron_cfg.tensor_model_parallel_size=2
     holds "phase['log-probs']['times'] == 40 and role['policy']['params_bytes'] < 1543714304"
     # adapters of rank 16 in all blocks' layers: 28 x 16 x (1536 + 2048 + 1536 + 1536 + 1536 + 17920 + 8960 + 1536), which have all states, gradients of two bytes
+    # what decides and has one value here, or another effect
+    for given in optimizer.bf16=false optimizer.fp16=true optimizer.params_dtype=qqq pipeline_dtype=qqq empty_unused_memory_level=3; do
+        says "policy.megatron_cfg.${given%%=*}: " "$tmp/megatron.yaml" --set "policy.megatron_cfg.$given"
+    done
+    says 'pipeline_dtype: float32: what stages hand on' "$tmp/megatron.yaml" --set policy.megatron_cfg.pipeline_dtype=float32 policy.megatron_cfg.pipeline_model_parallel_size=2
+    for given in empty_unused_memory_level=2 apply_rope_fusion=false; do
+        ask "$tmp/megatron.yaml" 0 --response 200,400 --set "policy.megatron_cfg.$given"
+        grep -q "policy.megatron_cfg.${given%%=*}: " "$tmp/err" || echo "not told: $given"
+    done
     says 'peft.target_modules: .*output layer' "$tmp/megatron.yaml" --set 'policy.megatron_cfg.peft={"enabled":true,"dim":16,"alpha":32,"target_modules":[]}'
     ask "$tmp/megatron.yaml" 0 --response 200,400 --set 'policy.megatron_cfg.peft={"enabled":true,"dim":16,"alpha":32,"dropout":0.0,"target_modules":[],"exclude_modules":["output_layer"],"lora_dtype":null}'
     holds "plan['policy']['train']['train'] == 'lora' and plan['policy']['train']['lora']['rank'] == 16"
@@ -560,6 +627,12 @@ primerl() {
     done
     prime math 8xh100 0 --response 2000,8192
     holds "plan['policy']['train']['seq'] == 16384 and d['plan']['prompt'] == 8192 and plan['policy']['train']['accumulation'] == -(-512 * 10192 // (16384 * 2))"
+    # where nothing is said weights go by NCCL, and adapters through files (configs/rl.py)
+    ! grep -q 'through files' "$tmp/err" || echo 'weights that go by NCCL are said to go through files'
+    prime math 8xh100 0 --response 2000,8192 --set weight_broadcast.type=filesystem
+    grep -q 'type filesystem: weights go through files' "$tmp/err" || echo 'weights through files are not told'
+    refuses 'nccl: prime-rl refuses it of adapters' alphabet --cluster 8xh100 --set weight_broadcast.type=nccl
+    prime math 8xh100 0 --response 2000,8192
     # an engine apart: other numbers of GPUs for it, as many samples in as many rows
     prime math 8xh100 0 --response 2000,8192 --search
     holds "len(d['search']['fit']) > 3 and all(l['layout'] == 'apart' for l in d['search']['fit'])"

@@ -43,8 +43,11 @@ static struct at gathered_before(const struct fsdp2 *f, struct at u)
     return u.position == 0 ? fsdp2_embeds(f) : walk_root;
 }
 
+/* Is the unit freed after forward?  The last one may stay, as backward begins with it. */
 static bool reshards(const struct fsdp2 *f, struct at u)
 {
+    if (u.position == f->walk.map.n - 1 && u.position >= 0 && f->p->fsdp.keeps_last_unit)
+        return false;
     return u.c == UC_ROOT && fsdp2_has_tail(f) ? false : fsdp2_has_head(u.c) ? f->root_reshard : f->reshard;
 }
 
@@ -77,21 +80,21 @@ static void post_forward(void *fsdp2, struct at u)
     struct at last = fsdp2_heads(f);
 
     last = last.c == NUC ? walk_at(&f->walk, f->walk.map.n - 1, 0) : last;
-    last = fsdp2_with_experts(f, last) ? fsdp2_experts(last) : last;
+    last = fsdp2_shards_experts(f, last) ? fsdp2_experts(last) : last;
     if (u.c == UC_ROOT && fsdp2_ranks(f, last.c) > 1)
         fsdp2_release(f, last);
     if (reshards(f, u))
         fsdp2_reshard(f, u);
-    if (fsdp2_with_experts(f, u) && f->reshard)
+    if (fsdp2_shards_experts(f, u) && reshards(f, u))
         fsdp2_reshard(f, fsdp2_experts(u));
 }
 
 /* One unit of backward prefetch: the root's, or a head's that is apart from it, prefetches the last one. */
 static void prefetch(struct fsdp2 *f, struct at next)
 {
-    if (f->reshard && fsdp2_has_experts(f))
+    if (reshards(f, next) && fsdp2_has_experts(f))
         fsdp2_prefetch_with_experts(f, next, PHASE_BACKWARD);
-    else if (f->reshard)
+    else if (reshards(f, next))
         fsdp2_unshard(f, next, PHASE_BACKWARD, false, true);
 }
 
@@ -109,7 +112,7 @@ static void pre_backward(void *fsdp2, struct at u)
         fsdp2_unshard(f, u, PHASE_BACKWARD, false, true);
     if (reshards(f, u) && (!both || u.c == UC_MLP))
         fsdp2_regather(f, u);
-    if (f->reshard && fsdp2_with_experts(f, u))
+    if (reshards(f, u) && fsdp2_shards_experts(f, u))
         fsdp2_regather(f, fsdp2_experts(u));
     if (!fsdp2_has_head(next.c))
         prefetch(f, next);
@@ -125,7 +128,7 @@ static void final_callback(struct fsdp2 *f, const struct at *reduced)
         sched_act(f->s, ACT_FREE, f->fam[reduced->c].rs_in, reduced->i, 0);
     if (f->hybrid && (f->cast_grads || f->has_sharded || f->offload))
         for (int c = 0; c < NUC; c++)       /* AllReduceState holds these until now */
-            if (f->walk.map.of_class[c] > 0 && f->size[c].trained > 0)
+            if (f->walk.map.of_class[c] > 0 && f->size[c].trained > 0 && !fsdp2_ignores(f, (enum unit_class)c))
                 sched_act_all(f->s, ACT_FREE, f->fam[c].rs_out);
 }
 
@@ -207,6 +210,10 @@ void fsdp2_compute(void *fsdp2, const struct walk_run *r)
         return;
     if (r->opens && !f->has_unsharded && f->size[r->u.c].trained > 0)
         sched_act(f->s, ACT_ALLOC, f->fam[r->u.c].grads_full, r->u.i, r->u.by);
+    if (experts && fsdp2_ignores(f, UC_EXPERTS)) {
+        fsdp2_leave_ignored(f, r->u);
+        experts = false;
+    }
     if (experts && !f->has_unsharded && f->size[UC_EXPERTS].trained > 0)
         sched_act(f->s, ACT_ALLOC, f->fam[UC_EXPERTS].grads_full, r->u.i, r->u.by);
     fsdp2_leave_grads(f, r->u);
@@ -241,6 +248,7 @@ static void begin_pass(void *fsdp2)
     f->reduce = every || f->walk.last;
     fsdp2_finds_unsharded(f, !every && !f->walk.first);
     f->has_sharded = every && !f->walk.first;
+    f->has_ignored = !f->walk.first;
 }
 
 /* ---- the optimizer, and whole steps ---- */
@@ -339,7 +347,7 @@ static void setup(struct fsdp2 *f)
             fsdp2_measure(f, (enum unit_class)c);
             fsdp2_declare(f, (enum unit_class)c);
             fsdp2_parts(f, (enum unit_class)c);
-            if (f->s->detailed)
+            if (f->s->detailed && !fsdp2_ignores(f, (enum unit_class)c))
                 fsdp2_describe(f, (enum unit_class)c);
             if (f->offload)
                 fsdp2_offload_declare(f, (enum unit_class)c);

@@ -79,6 +79,7 @@ struct fsdp2 {
     /* The micro-step being emitted: does it reduce, do unsharded gradients of an
      * earlier one exist, and sharded ones? */
     bool               reduce, has_unsharded, has_sharded;
+    bool               has_ignored;         /* of experts that FSDP ignores: gradients of an earlier micro-step */
     enum stream        copy_in;
     struct fsdp2_stage stage;
 };
@@ -133,6 +134,13 @@ static inline struct at fsdp2_experts(struct at u)
     u.c = UC_EXPERTS;
     return u;
 }
+/* Are they parameters of FSDP's, which it gathers, reshards and reduces?  Those that a rank has alone may not be (ignored_params). */
+static inline bool fsdp2_ignores(const struct fsdp2 *f, enum unit_class c) { return c == UC_EXPERTS && f->p->fsdp.ignores_experts; }
+static inline bool fsdp2_shards_experts(const struct fsdp2 *f, struct at u) { return fsdp2_with_experts(f, u) && !fsdp2_ignores(f, UC_EXPERTS); }
+/* Families of experts that FSDP ignores; the last entry leaves their gradients, or adds to those of earlier micro-steps; behind a unit's backward. */
+void fsdp2_declare_ignored(struct fsdp2 *f);
+void fsdp2_leave_ignored(struct fsdp2 *f, struct at u);
+void fsdp2_add_ignored(struct fsdp2 *f, struct at u);
 /* Dimension on which a class's tensors are cut. */
 int  fsdp2_dim(const struct fsdp2 *f, enum unit_class c);
 /* Tensors of experts that are a unit of their own. */

@@ -206,7 +206,7 @@ void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
         o->wait[0] = f->ev_reduce;
         walk_name(&f->walk, *prev);
         sched_act(s, ACT_FREE, f->fam[prev->c].rs_in, prev->i, prev->by);
-        if (fsdp2_with_experts(f, *prev) && f->size[UC_EXPERTS].trained > 0)
+        if (fsdp2_shards_experts(f, *prev) && f->size[UC_EXPERTS].trained > 0)
             sched_act(s, ACT_FREE, f->fam[UC_EXPERTS].rs_in, prev->i, prev->by);
     }
     o = sched_copy(s, STREAM_COMPUTE, PHASE_REDUCE, "copy-in grads", z->trained * dtype_bytes(f->r.used),

@@ -203,6 +203,10 @@ void fsdp2_declare(struct fsdp2 *f, enum unit_class c)
     int64_t grads = round512(reduced * dtype_bytes(f->r.kept));
     bool cast = f->r.used != f->r.kept && !f->offload, alone = fsdp2_casts_alone(f, c), all = z->cast == z->used;
 
+    if (fsdp2_ignores(f, c)) {
+        fsdp2_declare_ignored(f);
+        return;
+    }
     m->shard      = sched_buf_in(s, f->home, CAT_PARAMS, "sharded params", of, 0, n, z->shard_bytes);
     m->optimizer  = sched_buf_in(s, f->offload ? SPACE_HOST : SPACE_DEVICE, CAT_OPTIMIZER, optimizer_states_title(f->p), of,
                                  0, n, z->optimizer_bytes);
@@ -282,6 +286,8 @@ void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
         for (int i = 0, t; (t = unit_tensor(&f->walk.map, c, i)) >= 0; i++)
             state_parts(f, c, t);
     }
+    if (fsdp2_ignores(f, c))
+        return;
     if (!fsdp2_brings_alone(f))
         parts_of(f, c, m->unsharded, 1, padded_bytes, &used);
     if (again.rank)

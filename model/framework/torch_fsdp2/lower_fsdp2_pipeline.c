@@ -28,7 +28,7 @@ static void with_event_of(struct fsdp2 *f, struct at u)
     if (!*gathered)
         *gathered = sched_event(f->s);
     f->ev_gather = *gathered;
-    if (!fsdp2_with_experts(f, u))
+    if (!fsdp2_shards_experts(f, u))
         return;
     gathered = &f->stage.unit[u.position + 1].experts;
     if (!*gathered)
@@ -59,7 +59,7 @@ static void gather(struct fsdp2 *f, struct at u)
 {
     with_event_of(f, u);
     fsdp2_unshard(f, u, PHASE_FORWARD, f->stage.first_gather, false);
-    if (fsdp2_with_experts(f, u))
+    if (fsdp2_shards_experts(f, u))
         fsdp2_unshard(f, fsdp2_experts(u), PHASE_FORWARD, false, false);
     f->stage.first_gather = false;
     f->stage.unit[u.position + 1].coming = true;
@@ -73,7 +73,7 @@ static void ask(struct fsdp2 *f, struct at u)
     if (there(f, u) || coming(f, u))
         return;
     with_event_of(f, u);
-    if (own && fsdp2_with_experts(f, u)) {
+    if (own && fsdp2_shards_experts(f, u)) {
         fsdp2_unshard(f, u, PHASE_BACKWARD, false, true);
         fsdp2_unshard(f, fsdp2_experts(u), PHASE_BACKWARD, false, true);
     } else {
@@ -89,7 +89,7 @@ static void gather_again(struct fsdp2 *f, struct at u)
     ask(f, u);
     with_event_of(f, u);
     fsdp2_regather(f, u);
-    if (fsdp2_with_experts(f, u))
+    if (fsdp2_shards_experts(f, u))
         fsdp2_regather(f, fsdp2_experts(u));
     now(f, u, true);
 }
@@ -109,7 +109,7 @@ static struct at copy_out(struct fsdp2 *f, struct at u)
 {
     with_event_of(f, u);
     fsdp2_copy_out(f, u, PHASE_FORWARD, false);
-    if (!fsdp2_with_experts(f, u))
+    if (!fsdp2_shards_experts(f, u))
         return u;
     release(f, u);
     fsdp2_copy_out(f, fsdp2_experts(u), PHASE_FORWARD, false);
@@ -144,7 +144,7 @@ static void drop(struct fsdp2 *f, struct at u)
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "reshard");
     walk_name(&f->walk, u);
     sched_act(f->s, ACT_FREE, f->fam[u.c].unsharded, u.i, u.by);
-    if (fsdp2_with_experts(f, u))
+    if (fsdp2_shards_experts(f, u))
         sched_act(f->s, ACT_FREE, f->fam[UC_EXPERTS].unsharded, u.i, u.by);
     f->stage.unit[u.position + 1].there = false;
 }
@@ -154,6 +154,13 @@ static void drop(struct fsdp2 *f, struct at u)
 /* Are gradients those of all runs of the schedule? */
 static bool once(const struct fsdp2 *f) { return f->p->parallel.pipeline_reduce_last; }
 
+/* `passed`: a micro-step of this run of the schedule. */
+static void finds_gradients(struct fsdp2 *f, bool passed)
+{
+    f->has_ignored = f->walk.flush > 0 || passed;
+    fsdp2_finds_unsharded(f, passed || (once(f) && f->walk.flush > 0));
+}
+
 static void begin_pass(void *fsdp2)
 {
     struct fsdp2 *f = fsdp2;
@@ -162,7 +169,7 @@ static void begin_pass(void *fsdp2)
     each_unit(f, await_for_stage);
     f->stage.first_gather = true;       /* _root_pre_forward: the gather streams wait for the current one */
     if (!f->walk.forward)
-        fsdp2_finds_unsharded(f, (once(f) && f->walk.flush > 0) || stage_ports_passed(o, PIPE_BACKWARD, f->walk.chunk) + stage_ports_passed(o, PIPE_WEIGHT, f->walk.chunk) > 0);
+        finds_gradients(f, stage_ports_passed(o, PIPE_BACKWARD, f->walk.chunk) + stage_ports_passed(o, PIPE_WEIGHT, f->walk.chunk) > 0);
 }
 
 static void pre_forward(void *fsdp2, struct at u)
@@ -192,7 +199,7 @@ static void post_forward(void *fsdp2, struct at u)
     if (u.c == NUC || !(root ? f->root_reshard : f->reshard))
         return;
     fsdp2_reshard(f, u);
-    if (fsdp2_with_experts(f, u))
+    if (fsdp2_shards_experts(f, u))
         fsdp2_reshard(f, fsdp2_experts(u));
     f->stage.unit[u.position + 1].there = false;
 }
@@ -218,7 +225,9 @@ static void post_backward(void *fsdp2, struct at u)
 
     if (u.c == NUC || f->walk.part == INPUT_PART)
         return;
-    if (fsdp2_with_experts(f, u))
+    if (fsdp2_with_experts(f, u) && fsdp2_ignores(f, UC_EXPERTS))
+        fsdp2_add_ignored(f, u);
+    if (fsdp2_shards_experts(f, u))
         fsdp2_accumulate(f, fsdp2_experts(u));
     fsdp2_accumulate(f, u);
 }
@@ -232,7 +241,7 @@ static void reduce_one(struct fsdp2 *f, struct at u, struct at *prev)
     const struct at *before = prev->c != NUC ? prev : NULL;
 
     fsdp2_finds_unsharded(f, true);
-    if (fsdp2_with_experts(f, u)) {
+    if (fsdp2_shards_experts(f, u)) {
         fsdp2_post_backward(f, fsdp2_experts(u), before);
         before = NULL;
     }
@@ -263,7 +272,7 @@ static void free_reduced(struct fsdp2 *f, struct at u)
 {
     if (f->size[u.c].trained > 0)
         sched_act(f->s, ACT_FREE, f->fam[u.c].rs_out, u.i, 0);
-    if (fsdp2_with_experts(f, u))
+    if (fsdp2_shards_experts(f, u))
         sched_act(f->s, ACT_FREE, f->fam[UC_EXPERTS].rs_out, u.i, 0);
 }
 
@@ -276,7 +285,7 @@ static void await_reduction(struct fsdp2 *f)
         AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
     if (held.c != NUC)
         sched_act(f->s, ACT_FREE, f->fam[held.c].rs_in, held.i, 0);
-    if (held.c != NUC && fsdp2_with_experts(f, held))
+    if (held.c != NUC && fsdp2_shards_experts(f, held))
         sched_act(f->s, ACT_FREE, f->fam[UC_EXPERTS].rs_in, held.i, 0);
     if (f->hybrid && (f->cast_grads || f->has_sharded))
         each_unit(f, free_reduced);

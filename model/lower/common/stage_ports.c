@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/room.h"
+#include "model/plan/loss_check.h"
 #include "model/plan/recorded_check.h"
 #include "model/schedule/schedule_fold.h"
 
@@ -56,18 +57,16 @@ void stage_memory_declare(struct stage_memory *m, const struct local_model *loca
     const struct plan *p = local->plan;
     struct pipeline pipe = stage_pipeline(p, local->rank);
     bool old = p->dialect == DIALECT_TORCH && plan_version(p) < 2015;
-    int64_t logits = p->micro_batch * (p->seq / p->parallel.context) * local->model->vocab * dtype_bytes(plan_recipe(p).used);
+    int64_t logits = p->micro_batch * plan_rank_seq(p) * (loss_cuts_logits(p) ? local->model : local->whole)->vocab * dtype_bytes(plan_recipe(p).used);
     int64_t boundary = round_up(s->program.boundary, 512);
 
     *m = (struct stage_memory){ -1, -1, -1, -1 };
-    if (!old)
-        return;
-    int receives = pipe.chunks - local->share.embeds, returns = pipe.chunks - local->share.heads;
+    int receives = old ? pipe.chunks - local->share.embeds : 0, returns = old ? pipe.chunks - local->share.heads : 0;
     if (receives > 0)
         m->received = sched_buf(s, CAT_BUCKET, "receive buffer", "micro-step", 0, receives * pipe.steps, boundary);
     if (returns > 0)
         m->gradients = sched_buf(s, CAT_BUCKET, "receive buffer of gradients", "micro-step", 0, returns * pipe.steps, boundary);
-    if (local->share.heads) {
+    if (local->share.heads && (old || p->logits_kept != LOGITS_DROPPED)) {
         m->outputs = sched_buf(s, CAT_BUCKET, "output that is kept", "micro-step", 0, pipe.steps, round_up(logits, 512));
         m->merged = sched_buf(s, CAT_BUCKET, "merged outputs", NULL, 0, 1, round_up(pipe.steps * logits, 512));
     }

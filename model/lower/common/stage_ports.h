@@ -23,9 +23,10 @@
 #include "model/lower/common/lower_internal.h"
 #include "model/lower/common/pipeline_fold.h"
 
-/* Families that PyTorch before 2.15 keeps beside; -1: not here.  Every stage has a receive buffer for each micro-step,
- * made in the first step and kept (_prepare_forward_infra(), _create_grad_recv_info()); the last one keeps every micro-step's
- * output, the logits, until the next step begins, and makes one tensor of them (output_chunks, _merge_outputs()). */
+/* Families that PyTorch keeps beside; -1: not here.  Before 2.15 every stage has a receive buffer for each micro-step,
+ * made in the first step and kept (_prepare_forward_infra(), _create_grad_recv_info()).  The last one keeps every micro-step's
+ * output, the logits, until the next step begins, and makes one tensor of them (output_chunks, _merge_outputs()): with 2.15
+ * where the loop leaves return_outputs as it is ("logits_kept"). */
 struct stage_memory { int received, gradients, outputs, merged; };
 
 void stage_memory_declare(struct stage_memory *m, const struct local_model *local, struct schedules *s);

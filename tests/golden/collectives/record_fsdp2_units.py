@@ -73,8 +73,10 @@ def by_hand(case, model):
     else:
         fully_shard(embed, mesh=mesh, **units)
         fully_shard(ends, mesh=mesh, **last)
-    for block in block_list(model):
-        fully_shard(block, mesh=mesh, **units)
+    blocks = block_list(model)
+    for i, block in enumerate(blocks):
+        stays = {"reshard_after_forward": False} if options.get("keeps_last_unit") and i + 1 == len(blocks) else {}
+        fully_shard(block, mesh=mesh, **(units | stays))
     return fully_shard(model, mesh=mesh)
 
 
@@ -125,6 +127,13 @@ def cases():
         add(name + "-always-hsdp-acc2", "torchtitan's units, all freed after forward, HSDP, 2 micro-steps, all reduced", config, fsdp=always,
             accumulation=2, sync=True, by_hand=True, **hsdp)
     add("llama-head-w4", "Automodel's units: the last norm is the root's", LLAMA_TINY, units="embed-head", by_hand=True)
+    last = {"keeps_last_unit": True}
+    add("llama-last-w4", "Automodel's units, whose last block is not freed after forward", LLAMA_TINY, units="embed-head", fsdp=last, by_hand=True)
+    add("llama-last-recompute-acc3-nosync-w4", "likewise, checkpointed, no_sync() in 2 of 3", LLAMA_TINY, units="embed-head", fsdp=last, by_hand=True,
+        recompute="full", accumulation=3)
+    add("llama-last-reshard-2-w4", "likewise, the others to 2 ranks", LLAMA_TINY, fsdp=last | {"reshard_after_forward": 2}, by_hand=True)
+    add("llama-tied-last-hsdp-acc2", "likewise, tied, HSDP, 2 micro-steps, all reduced", LLAMA_TIED, fsdp=last, accumulation=2, sync=True, by_hand=True,
+        **hsdp)
     add("gpt2-lora-w4", "accelerate's units of PEFT's model", GPT2_TINY, lora=LORA_GPT2)
     add("opt-w4", "accelerate's units: the last norm is not found in OPT's decoder", FAMILIES["opt"], units="embed-head")
     for family in ("bloom", "gpt_neox", "qwen3", "olmo2", "gemma2", "phi", "falcon", "gptj"):

@@ -24,6 +24,7 @@ def name_of(p):
     reshard = p.get("fsdp", {}).get("reshard_after_forward", True)
     if reshard is not True:
         parts.append("reshard%d" % reshard if reshard else "keep")
+    parts += ["last kept"] if p.get("fsdp", {}).get("keeps_last_unit") else []
     if not p.get("sync_every_micro_step", True):
         parts.append("nosync")
     if p.get("clip"):

@@ -375,10 +375,9 @@ def shard(model, plan, mesh):
     blocks, each = list(blocks_of(model)), int(plan.get("unit", "1 block").split()[0])
     for i in range(0, len(blocks), each):
         unit = blocks[i:i + each] if each > 1 else blocks[i]
-        fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
-    # The root is left at its default, which keeps it gathered.
-    fully_shard(model, mesh=mesh, mp_policy=policy)
-    return model
+        stays = plan["fsdp"].get("keeps_last_unit") and i + each >= len(blocks)
+        fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=not stays and reshard)
+    return fully_shard(model, mesh=mesh, mp_policy=policy)      # the root is left at its default, which keeps it gathered
 
 
 def wrap_ddp(model, plan):

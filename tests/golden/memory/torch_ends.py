@@ -42,3 +42,9 @@ def end_cases(plan_of):
         yield case(model, batch=1, seq=512, loss="bf16", optimizer_form="loop")
     for model in ("ends-qwen2-50304", "ends-qwen2-1009"):
         yield case(model, units="embed-head", batch=1, seq=96, accumulation=2)
+    for model in ("ends-llama-1009", "ends-qwen2-50304", "ends-gpt2-1009"):        # NeMo Automodel's last block
+        for units in ("together", "embed-head") if "gpt2" not in model else ("together",):
+            for options in ({"batch": 1, "seq": 96}, {"batch": 2, "seq": 333, "recompute": "full", "accumulation": 2, "sync": False}):
+                plan = case(model, units=units, **options)
+                plan["fsdp"]["keeps_last_unit"] = True
+                yield plan
