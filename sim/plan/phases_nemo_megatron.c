@@ -238,7 +238,7 @@ static void note_loss(struct importing *in, const struct plan *p)
     if (gb > 0 || gb < 0)
         snprintf(more, sizeof more, "; of packed samples it takes one after the other, and holds up to %.2g GB %s on the last stage", gb < 0 ? -gb : gb, gb < 0 ? "less" : "more");
     notes_add(in->notes, "policy.megatron_cfg: read are the keys that Megatron-LM's step depends on; the loss is planned as %s%s",
-              own ? "NeMo-RL's own, of whole logits" : "Megatron-LM's own, from logits in fp32", more);
+              own ? "NeMo-RL's own" : "Megatron-LM's own, from logits in fp32", more);
 }
 
 /* `own`: the model is the one that the section names, whatever --model says. */
