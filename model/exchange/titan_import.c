@@ -14,6 +14,7 @@
 #include "model/exchange/titan_keys.h"
 #include "model/exchange/titan_registry.h"
 #include "model/exchange/titan_text.h"
+#include "model/family/family.h"
 #include "model/plan/knob.h"
 #include "model/plan/root_units.h"
 
@@ -304,7 +305,7 @@ static void tell_rotation(const struct import *in)
     double turned = tokens * (double)((p->model.heads + p->model.kv_heads) * p->model.head_dim * p->model.layers);
     double bytes = 16 * passes * turned / (double)(p->parallel.tensor * p->parallel.pipeline * p->parallel.context);
 
-    if (p->kernels == KERNELS_TORCH_COMPILE && p->cluster.gpu.hbm > 0 && !strcmp(p->model.family, "llama"))
+    if (p->kernels == KERNELS_TORCH_COMPILE && p->cluster.gpu.hbm > 0 && family_for(&p->model)->engine_titan)
         notes_add(in->notes, "compile: torchtitan's Llama turns q and k as complex numbers, which inductor does not fuse: %.3g GB of memory traffic a step "
                   "beside the plan's, %.3g ms or more", bytes / 1e9, 1e3 * bytes / p->cluster.gpu.hbm);
 }
