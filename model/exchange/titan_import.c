@@ -296,6 +296,20 @@ static int read_compute(const struct import *in)
     return 0;
 }
 
+/* apply_rotary_emb() of its Llama: a cast to fp32, a product of complex numbers, which inductor leaves to PyTorch's own kernel, and a cast back: 20 bytes an
+ * element, where the planned rotation, fused, moves 4 (tests/accuracy/public_rows.c adds the same to published steps). */
+static void tell_rotation(const struct import *in)
+{
+    const struct plan *p = in->p;
+    double tokens = (double)(p->micro_batch * p->accumulation * p->seq), passes = p->recompute == RECOMPUTE_NONE ? 2 : 3;
+    double turned = tokens * (double)((p->model.heads + p->model.kv_heads) * p->model.head_dim * p->model.layers);
+    double bytes = 16 * passes * turned / (double)(p->parallel.tensor * p->parallel.pipeline * p->parallel.context);
+
+    if (p->kernels == KERNELS_TORCH_COMPILE && p->cluster.gpu.hbm > 0 && family_for(&p->model)->engine_titan)
+        notes_add(in->notes, "compile: torchtitan's Llama turns q and k as complex numbers, which inductor does not fuse: %.3g GB of memory traffic a step "
+                  "beside the plan's, %.3g ms or more", bytes / 1e9, 1e3 * bytes / p->cluster.gpu.hbm);
+}
+
 /* ---- the config ---- */
 
 static const struct { const char *name, *flavor, *config, *model; } models[] = {
@@ -431,6 +445,7 @@ static int read_whole(const json_t *config, const char *where, struct plan *p, s
     }
     if (p->model.experts > 0 && p->parallel.expert == 1)
         notes_add(notes, "parallelism.expert_parallel_degree 1: routers and experts are planned as transformers computes them; torchtitan pads each expert's rows");
+    tell_rotation(&in);
     titan_keys_list_rest(config, notes);
     plan_resolve(p);
     return plan_check(p, where);

@@ -264,6 +264,26 @@ static void what_autocast_casts_in_a_graph_can_be_counted(void **state)
     assert_close(2 * bytes[0] - bytes[1], 12 * matrices, 1e-4);
 }
 
+/* Recomputed blocks under autocast keep no weight: their input in fp32; by operator also q's, v's and gate's products, attention's output, its log-sum-exp and
+ * the generator's seed and offset.  A checkpoint is one operation of the graph, which nothing cuts. */
+static void recomputed_blocks_keep_no_cast(void **state)
+{
+    const int64_t T = 512, h = 4096, r = 1024, f = 14336, heads = 32;
+
+    (void)state;
+    for (int op = 0; op < 2; op++) {
+        struct plan p;
+        struct program g = { 0 };
+        load_ddp("llama-8b", 1, (int)T, "float32", 25, &p);
+        p.recompute = op ? RECOMPUTE_OP : RECOMPUTE_FULL;
+        assert_int_equal(plan_check(&p, "test"), 0);
+        assert_int_equal(program_build(&p, &g), 0);
+        assert_int_equal(g.piece[PIECE_BLOCK_RECOMPUTED].saved, 4 * T * h + (op ? 2 * T * (2 * h + r + f) + 4 * T * heads + 2 * 512 : 0));
+        program_free(&g);
+        plan_free(&p);
+    }
+}
+
 /* Gradients of a graph come together, when its backward has run: each in the last kernels of one, all of them, and no more than one bucket's and the
  * tensor that fills it, but for the first graph. */
 static void gradients_of_a_graph_come_when_it_ends(void **state)
@@ -475,6 +495,7 @@ int main(void)
         cmocka_unit_test(what_forward_saves_is_the_partitioners_cut),
         cmocka_unit_test(what_graphs_that_ddp_cuts_save_is_the_partitioners_cut),
         cmocka_unit_test(what_autocast_casts_in_a_graph_can_be_counted),
+        cmocka_unit_test(recomputed_blocks_keep_no_cast),
         cmocka_unit_test(gradients_of_a_graph_come_when_it_ends),
         cmocka_unit_test(buckets_are_in_the_order_of_the_engines_heap),
         cmocka_unit_test(adapters_leave_what_the_partitioner_cuts),
