@@ -65,6 +65,9 @@ struct pending_queue { struct pending *at; int first, n, cap; int64_t recorded, 
 /* Where a request's block is. */
 struct caching_place { int64_t addr, size; int32_t segment; };
 
+/* Of a segment its twin of the first time, and whose twin it is; blocks of it that are handed out, and that were then of it. */
+struct caching_twin { int32_t twin, twin_of, live, lived; };
+
 /* Of caching_follow.c, which says what it is. */
 struct caching_follow {
     bool unknown;                       /* no answer is to be expected any more */
@@ -76,9 +79,7 @@ struct caching_follow {
     int64_t moved;
     struct caching_place *held; int nheld;      /* the caller's blocks before the first time */
     int64_t allocated, device_allocs, device_frees;
-    /* The second time: of each segment its twin of the first time, and the other way round; blocks of it that are handed out, and of the
-     * twin's then. */
-    int32_t *twin, *twin_of, *live, *lived;
+    struct caching_twin *seg;           /* the second time: of each segment */
     int64_t patience;                   /* the ties are not gone through before this request */
 };
 

@@ -13,7 +13,6 @@
  *
  * Ages of free blocks (garbage collection) and events are more state than that: with them the answer is no. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/room.h"
 #include "model/allocator/caching_allocator_internal.h"
@@ -34,10 +33,7 @@ void caching_follow_free(struct caching_follow *f)
     free(f->ties);
     free(f->others);
     free(f->held);
-    free(f->twin);
-    free(f->twin_of);
-    free(f->live);
-    free(f->lived);
+    free(f->seg);
     free(f);
 }
 
@@ -115,12 +111,12 @@ static void write_down(struct caching_allocator *a, struct caching_follow *f, in
 /* s becomes the twin of t; the one of t before is that of the twin of s before.  All are of one size. */
 static void make_twins(struct caching_follow *f, int32_t s, int32_t t)
 {
-    int32_t before = f->twin[s], other = f->twin_of[t];
+    int32_t before = f->seg[s].twin, other = f->seg[t].twin_of;
 
-    f->twin[other] = before;
-    f->twin_of[before] = other;
-    f->twin[s] = t;
-    f->twin_of[t] = s;
+    f->seg[other].twin = before;
+    f->seg[before].twin_of = other;
+    f->seg[s].twin = t;
+    f->seg[t].twin_of = s;
 }
 
 static void hand_out(struct caching_allocator *a, struct caching_follow *f, int block, struct caching_place was)
@@ -132,11 +128,11 @@ static void hand_out(struct caching_allocator *a, struct caching_follow *f, int 
     if (s == NO_SEGMENT || t == NO_SEGMENT) {        /* of an expandable segment, which is its own twin */
         b->moved = b->addr != was.addr || b->size != was.size;
     } else {
-        if (f->live[s] == 0 && f->lived[t] == 0 && a->segments[s].size == a->segments[t].size)
+        const struct segment *now = &a->segments[s], *then = &a->segments[t];
+        if (f->seg[s].live++ == 0 && f->seg[t].lived == 0 && now->size == then->size)
             make_twins(f, s, t);
-        f->live[s]++;
-        f->lived[t]++;
-        b->moved = f->twin[s] != t || b->size != was.size || b->addr - a->segments[s].addr != was.addr - a->segments[t].addr;
+        f->seg[t].lived++;
+        b->moved = f->seg[s].twin != t || b->size != was.size || b->addr - now->addr != was.addr - then->addr;
     }
     f->moved += b->moved;
 }
@@ -158,12 +154,9 @@ bool caching_allocator_follow(struct caching_allocator *a, const int *held, int 
     if (!f || f->unknown || has_events(a) || n != f->nheld || n != handed_out(a) || a->stats.allocated.now != f->allocated ||
         a->stats.device_frees != f->device_frees)
         return false;
-    f->twin = room_new(segments, sizeof *f->twin);
-    f->twin_of = room_new(segments, sizeof *f->twin_of);
-    f->live = room_new(segments, sizeof *f->live);
-    f->lived = room_new(segments, sizeof *f->lived);
+    f->seg = room_new(segments, sizeof *f->seg);
     for (int32_t s = 0; s < a->nsegments; s++)
-        f->twin[s] = f->twin_of[s] = s;
+        f->seg[s].twin = f->seg[s].twin_of = s;
     for (int i = 0; i < n; i++)
         hand_out(a, f, held[i], f->held[i]);
     f->second = true;
@@ -219,7 +212,8 @@ static bool take_same(const struct caching_allocator *a, struct caching_follow *
     int64_t i = f->nties;
     bool same = true;
 
-    memcpy(x.of, f->twin_of, (size_t)a->nsegments * sizeof *x.of);
+    for (int32_t s = 0; s < a->nsegments; s++)
+        x.of[s] = f->seg[s].twin_of;
     for (int32_t s = 0; s < a->nsegments; s++)
         *moved_beside(&x, s) += x.of[s] != s;
     while (i > 0 && f->ties[i - 1].request >= f->at)
@@ -268,7 +262,7 @@ void caching_follow_taken_back(struct caching_allocator *a, int block)
         return;
     f->moved -= b->moved;
     if (a->aside[block].twin != NO_SEGMENT) {
-        f->live[b->segment]--;
-        f->lived[a->aside[block].twin]--;
+        f->seg[b->segment].live--;
+        f->seg[a->aside[block].twin].lived--;
     }
 }

@@ -161,9 +161,8 @@ void requests_free_instance(struct walk *w, int instance)
     struct instance *x = &w->instances[instance];
 
     for (int i = 0; i < x->n; i++) {
-        for (int s = 0; w->records && s < NSTREAM; s++)
-            if (x->uses >> s & 1 && !w->over)
-                w->t->record(w->t->of, x->block[i], s);
+        for (unsigned uses = w->records && !w->over ? x->uses : 0; uses; uses &= uses - 1)
+            w->t->record(w->t->of, x->block[i], __builtin_ctz(uses));
         requests_give_back(w, x->block[i]);
     }
     x->n = 0;

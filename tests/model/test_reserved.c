@@ -231,10 +231,13 @@ static void a_gradient_outlives_the_entry_that_made_it(void **state)
 /* ---- the same requests through PyTorch's allocator ---- */
 
 /* Takes requests for a replay, as lines too: a hash of them, and a file if one is wanted. */
+/* Blocks are called by how many requests came before theirs: what numbers the replay gives them is its own affair. */
+enum { LISTED_BLOCKS = 1 << 16 };
 struct listed {
     struct request_target replay;
     uint64_t hash;
     FILE    *to;
+    int     n, name[LISTED_BLOCKS];
 };
 
 static void list(struct listed *l, const char *line)
@@ -257,7 +260,10 @@ static int listed_allocate(void *of, int64_t bytes, int stream)
     struct listed *l = of;
     int block = l->replay.allocate(l->replay.of, bytes, stream);
 
-    LIST(l, "a %d %" PRId64 " %d\n", block, bytes, stream);
+    assert_true(block < LISTED_BLOCKS);
+    LIST(l, "a %d %" PRId64 " %d\n", block < 0 ? -1 : l->n, bytes, stream);
+    if (block >= 0)
+        l->name[block] = l->n++;
     return block;
 }
 
@@ -265,7 +271,7 @@ static void listed_release(void *of, int block)
 {
     struct listed *l = of;
 
-    LIST(l, "f %d\n", block);
+    LIST(l, "f %d\n", l->name[block]);
     l->replay.release(l->replay.of, block);
 }
 
@@ -273,7 +279,7 @@ static void listed_record(void *of, int block, int stream)
 {
     struct listed *l = of;
 
-    LIST(l, "r %d %d\n", block, stream);
+    LIST(l, "r %d %d\n", l->name[block], stream);
     l->replay.record(l->replay.of, block, stream);
 }
 
