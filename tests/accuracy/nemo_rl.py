@@ -61,7 +61,7 @@ def phases(row: dict) -> dict:
     tensor, _, expert, pipeline = (int(n) for n in row["training"].split("/")[:4])
     parallel = {"tensor": tensor, "sequence": not row["model"].startswith("llama")} if tensor > 1 else {}
     if expert > 1:
-        parallel["expert"] = expert
+        parallel.update({"expert": expert, **({"expert_tensor": 1} if tensor > 1 else {})})
     if pipeline > 1:
         parallel["pipeline"] = pipeline
     large = row["model"].startswith("deepseek")
