@@ -34,7 +34,7 @@ import sys
 
 DPXPLAN = os.path.join(os.environ.get("B", "build"), "dpxplan")
 PROMPT = 106                                    # see above
-GPUS_A_NODE = {"h100": 8, "gb200": 72}          # that NVLink joins: "System: GB200-NVL72"
+GPUS_A_NODE = {"h100": 8, "b200": 8, "gb200": 72}   # that NVLink joins: "System: GB200-NVL72"
 DECIDED = 1                                     # pairs whose cheaper policy is said, and rightly
 AHEAD = {"8off": 8}                             # max_trajectory_age_steps
 # Seconds on a CPU (AMD, 30 November 2026), on policy behind generation: a log-probability of a token that an engine's process puts where it belongs
@@ -69,13 +69,14 @@ def phases(row: dict) -> dict:
         parallel.update({"first_stage_less_layers": 1, "last_stage_less_layers": 2})
     plan = {"model": row["model"], "strategy": "zero1", "dialect": "megatron", "kernels": "te", "seq": int(row["longest"]), "micro_batch": 1,
             "accumulation": int(row["batch"]) * tensor * pipeline // trainers, "precision": "bf16", "reduce_dtype": "bf16", "loss": "fp32", "recompute": "full" if large else "none", "parallel": parallel,
-            "megatron": {"gradient_accumulation_fusion": False, "moe_permute_fusion": large or row["version"] == "main", "use_precision_aware_optimizer": True}}
+            "megatron": {"gradient_accumulation_fusion": False, "moe_permute_fusion": expert > 1 and (large or row["version"] in ("v0.3", "main")),
+                         "bias_swiglu_fusion": expert > 1 or row["version"] != "v0.3" or "Qwen" not in row["model"], "use_precision_aware_optimizer": True}}
     engine = {"engine": "vllm", "version": VLLM[row["version"]], "tensor": int(row["engine_tensor"]), "gpu_memory_utilization": 0.8 if apart else 0.6,
               "sleep": 1, "driven": "async" if apart or large else "within"}
     if engine["tensor"] > 1:
         engine["async_scheduling"] = False      # Ray's executor
-    # logprob_batch_size: of DeepSeek-V3 1, apart 2; else 4, but since 0.6 on GB200 2
-    rows = 1 + apart if large else 2 if row["version"] in ("v0.6", "main") and row["gpu"] == "gb200" else 4
+    # logprob_batch_size: of DeepSeek-V3 1, apart 2; else 4, but of 0.6 on GB200 and of main 2
+    rows = 1 + apart if large else 2 if row["version"] == "main" or (row["version"], row["gpu"]) == ("v0.6", "gb200") else 4
     forwards = [{"name": "log-probs", "forward": "policy", "micro_batch": rows}, {"name": "reference", "forward": "policy", "micro_batch": rows, "swaps_weights": True}]
     if apart:
         engine["cluster"] = cluster(gpus - trainers, row["gpu"])
