@@ -376,6 +376,8 @@ nemo() {
         grep -c 'no plan: .*moe_router_load_balancing_type' "$tmp/err"
     done >"$tmp/counts"
     [ "$(tr '\n' ' ' <"$tmp/counts")" = '0 1 ' ] || { echo 'moe_router_load_balancing_type of a dense model and a mixture:'; cat "$tmp/counts"; }
+    # one product after the other (from 0.7 on; setup.py: _apply_moe_config())
+    says 'moe_grouped_gemm: missing: experts that run one after the other' "$tmp/megatron.yaml" --cluster 4x8xh100 --set policy.model_name=Qwen/Qwen3-30B-A3B policy.megatron_cfg.moe_grouped_gemm=false
     # 4 x 512 x 151,936 logits of 4 bytes: three copies, with defer_fp32_logits one of 16 bits more, where Megatron-LM's loss has one and the 16 bits
     # (distributed/model_utils.py: DistributedLogprob); in chunks none of them
     ask "$tmp/megatron.yaml" 0 --response 200,400
