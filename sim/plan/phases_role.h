@@ -23,6 +23,9 @@ struct phases_rows { int64_t rows, seq; };
 struct phases_rows phases_rows_of(const struct phases *p, int i, int64_t micro, int64_t samples);
 /* Is a sample shorter than what role i is planned for, and not padded? */
 bool phases_is_short(const struct phases *p, int i);
+/* Seconds of a forward of such micro-steps.  0, or -1 reported. */
+int phases_short_forward(const struct phases *p, int i, int64_t micro, int64_t seq, const char *db, struct cost *first, struct cost *next);
+
 /* ---- routers that nothing balances ----
  *
  * A router sends what it learned to send, and no framework of post-training balances it (moe_router_load_balancing_type "none", aux losses off).  The
@@ -31,9 +34,6 @@ bool phases_is_short(const struct phases *p, int i);
  * 1.30 and 4.01.  Another rank is the busiest in each layer, and they wait for each other there, while over all layers each holds about the
  * mean: bytes stay those of the plan. */
 bool phases_is_uneven(const struct phases *p, int i);
-
-/* Seconds of a forward of such micro-steps.  0, or -1 reported. */
-int phases_short_forward(const struct phases *p, int i, int64_t micro, int64_t seq, const char *db, struct cost *first, struct cost *next);
 
 /* Frees an evaluation, and its plan where that is not NULL; *e may be NULL. */
 void phases_drop(struct plan *p, struct evaluation **e);
