@@ -26,8 +26,8 @@ off (pull 1560), at v0.5 198 and 154; and one recipe took 14 to 16 % longer in a
 experiments/perf_test/v07_tier1/report): of ten pairs four are nearer than that.  dpxplan says which of two layouts is faster only where no end of its intervals has it the other way round.
 What the page does not state its recipes do (examples/configs/recipes/llm/performance at v0.5.0 and v0.6.0): 64 prompts of
 32 responses, no recomputation, rows of 4096 tokens for updates and up to four times as many for log-probabilities of policy and reference, no padding,
-vLLM's share 0.6 or apart 0.8; one off the policy half of the GPUs generate, eight off a third; of 16 GB200 8 train, with 8 expert ranks, where the page
-prints 16.  "G-Average Seq len" is of what is generated (mean_gen_tokens_per_sample): tokens/s/GPU times GPUs and seconds are all tokens of a step, and
+vLLM's share 0.6 or apart 0.8; one off the policy half of the GPUs generate, eight off a third; of 16 GB200 8 train, with 8 expert ranks, and of
+DeepSeek-V3 on policy 512 with 32, where the page prints 16.  "G-Average Seq len" is of what is generated (mean_gen_tokens_per_sample): tokens/s/GPU times GPUs and seconds are all tokens of a step, and
 98 to 112 a sample more than it in 16 of the 18 rows of GRPO, which are the prompts (in the other two, asynchronous, the mean of rates is not the rate of
 means: 146 and 157); 106 are taken.
 """
