@@ -128,10 +128,17 @@ static int check_framework(const struct plan *p, const char *where)
 }
 
 /* A token sends at most one row to an expert: a rank with `here` experts gets min(used, here) of the `used` rows of every token of all ranks. */
-static int check_imbalance(const struct plan *p, const char *where)
+double experts_most_uneven(const struct plan *p)
 {
     int64_t here = p->model.experts / p->parallel.expert, used = p->model.experts_used, rows = here < used ? here : used;
-    double most = (double)(rows * p->parallel.expert) / (double)used;
+
+    return (double)(rows * p->parallel.expert) / (double)used;
+}
+
+static int check_imbalance(const struct plan *p, const char *where)
+{
+    int64_t here = p->model.experts / p->parallel.expert, used = p->model.experts_used;
+    double most = experts_most_uneven(p);
 
     if (p->parallel.expert_imbalance <= most)
         return 0;

@@ -17,6 +17,9 @@ const char *experts_optimizer_refused(const struct model *m, enum optimizer o);
 const char *experts_routing_of(const struct plan *p);
 const char *experts_routing(const struct model *m);
 
+/* parallel.expert_imbalance at most, of a plan with expert parallelism. */
+double experts_most_uneven(const struct plan *p);
+
 /* What the ranks of parallel.expert have and compute, one line; empty without expert parallelism. */
 void experts_ranks_words(const struct plan *p, char *to, size_t size);
 

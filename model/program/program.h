@@ -127,8 +127,9 @@ struct move { int64_t bytes; int32_t tensor; uint8_t kind, mem, pass, left; bool
 /* Which scores a fused attention is after: half of a square, behind the causal mask; or all, of other context ranks' keys. */
 enum attends { ATTENDS_BEFORE, ATTENDS_ALL, ATTENDS_ALL_BACK };
 
-/* Modules of Transformer Engine, whose Python the issuing thread runs. */
-enum te_python { TE_PYTHON_NONE, TE_PYTHON_LINEAR, TE_PYTHON_NORM, TE_PYTHON_ATTENTION };
+/* Modules of Transformer Engine, whose Python the issuing thread runs; gradients of weights that a hook adds to main_grad one by one; and Megatron-core's
+ * router and dispatcher of a mixture, with gradients and without. */
+enum te_python { TE_PYTHON_NONE, TE_PYTHON_LINEAR, TE_PYTHON_NORM, TE_PYTHON_ATTENTION, TE_PYTHON_GRADS, TE_PYTHON_DISPATCH, TE_PYTHON_DISPATCH_BARE };
 
 struct kernel {
     const char       *name;         /* "qkv", "attention", "mlp down dW" ... */

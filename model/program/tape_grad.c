@@ -195,6 +195,8 @@ static void run_linear(struct tape *t, const struct node *n, int out[])
                 t->out[t->nout - 1].sums = n->edges[1].numel * 2 * t->main_grad;
                 t->out[t->nout - 1].bytes += n->edges[1].numel * (2 * t->main_grad - dtype_bytes(dt_of(n, 1)));
             }
+            if (n->te.weights && t->grads_apart && t->out[t->nout - 1].apart)
+                t->out[t->nout - 1].te_module = TE_PYTHON_GRADS;
             out[1] = into ? tape_alloc(t, 0, 1, MEM_GRADS) : grad(t, n, 1, dt_of(n, 1));
         } else if (!weight && tape_wants(n, 0)) {
             gemm(tape_back(t, n, n->names.dx), n, n->m, n->k, n->n, dt_of(n, 0));

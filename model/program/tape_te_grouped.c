@@ -59,7 +59,7 @@ static void grouped_back(struct tape *t, const struct node *n, int out[TAPE_EDGE
     int64_t sums = t->grads_apart ? 0 : 2 * n->edges[1].numel * t->main_grad;
     products(t, n->names.dw, (enum scaled)f->format, n->batch, n->k, n->n, n->m, t->grads_apart ? n->edges[1].numel * dtype_bytes(n->edges[1].dt) : sums);
     t->out[t->nout - 1].sums = sums;
-    t->out[t->nout - 1].te_module = TE_PYTHON_NONE;
+    t->out[t->nout - 1].te_module = t->grads_apart ? TE_PYTHON_GRADS : TE_PYTHON_NONE;
     out[1] = !tape_wants(n, 1) ? 0 : t->grads_apart ? tape_new(t, n->edges[1].numel, n->edges[1].dt) : tape_alloc(t, 0, 1, MEM_GRADS);
     if (tape_wants(n, 2))                    /* made beside the cast ("grad_biases") */
         out[2] = tape_new(t, n->edges[2].numel, n->edges[2].dt);

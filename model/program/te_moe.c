@@ -91,6 +91,8 @@ static var route(struct torch_model *b, var x, const struct moe *s, var *probs, 
     int64_t e = b->m->experts, h = b->m->hidden, all = s->tokens * e;
     var w = torch_param_of(b, ROLE_ROUTER, e * h), logits = op_linear(t, GEMM("router"), x, e, h, w, bias(b, ROLE_ROUTER, e), true), index;
 
+    if (t->nout > 0)
+        t->out[t->nout - 1].te_module = t->forget ? TE_PYTHON_DISPATCH_BARE : TE_PYTHON_DISPATCH;
     tape_drop(t, w);
     var scores = b->m->route_groups > 0 ? by_sigmoid(b, logits, s, &index) : by_softmax(b, logits, s, &index);
     *probs = tape_pick(t, "probabilities by expert", scores, index, all);

@@ -223,7 +223,7 @@ static int read_anew(const struct reading *r, enum role_anew *to)
 static int read_model(const struct reading *r, const struct phase_plan *p, struct phase_role *to)
 {
     static const char *const known[] = { "train", "infer", "between", "empties_cache", "frees_gradients", "shares_weights", "own_process", "place", "unpadded",
-                                         "packed", "pageable", NULL };
+                                         "packed", "pageable", "even_experts", NULL };
     const json_t *train = json_object_get(r->j, "train"), *infer = json_object_get(r->j, "infer"), *between = json_object_get(r->j, "between");
     int where = WHERE_DEVICE;
 
@@ -238,7 +238,7 @@ static int read_model(const struct reading *r, const struct phase_plan *p, struc
     to->between = (enum role_where)where;
     if (read_flag(r, "shares_weights", &to->shares) < 0 || read_flag(r, "own_process", &to->own_process) < 0 ||
         read_flag(r, "frees_gradients", &to->frees) < 0 || read_flag(r, "unpadded", &to->unpadded) < 0 ||
-        read_flag(r, "packed", &to->packed) < 0)
+        read_flag(r, "packed", &to->packed) < 0 || read_flag(r, "even_experts", &to->even) < 0)
         return -1;
     if (read_anew(r, &to->anew) < 0)
         return -1;

@@ -42,6 +42,7 @@ struct phase_role {
     bool own_process;               /* of a role that trains or infers: an allocator, communicators and a CUDA context of its own */
     bool unpadded;                  /* of a role that trains or infers: samples are as long as they are, without padding */
     bool packed;                    /* and as many share a micro-step as find room in its tokens */
+    bool even;                      /* of a role that trains or infers: all ranks' experts get as many tokens (phases_role.h) */
     bool frees;                     /* of a role that trains: gradient buffers are there in its updates alone */
     enum role_anew anew;            /* of a role that trains or infers */
     bool shares;                    /* of a role that infers: its weights are another role's (adapters switched off) */

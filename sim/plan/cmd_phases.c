@@ -11,6 +11,7 @@
 #include "sim/plan/commands.h"
 #include "sim/plan/phases.h"
 #include "sim/plan/plan_words.h"
+#include "sim/plan/phases_role.h"
 #include "sim/plan/progress.h"
 
 /* ---- who ---- */
@@ -22,6 +23,12 @@ static const char *between_words(enum role_where w)
                                          [WHERE_HOST] = "it is in host memory", [WHERE_WEIGHTS_AWAY] = "its weights are in host memory" };
 
     return words[w];
+}
+
+/* Routers that nothing balances: of roles in whose plan ranks share experts. */
+static const char *uneven_words(const struct phases *p, int i)
+{
+    return phases_is_uneven(p, i) ? "    Nothing balances its routers: times are of the busiest rank, with 2.28 times the mean of tokens (1.30 to 4.01).\n" : "";
 }
 
 static void print_model(const struct phases *p, int i, FILE *to)
@@ -36,11 +43,13 @@ static void print_model(const struct phases *p, int i, FILE *to)
     if (r->kind == ROLE_INFERS) {
         fprintf(to, "  %s%s: %s without gradients, %s of weights on a GPU. Between phases %s%s.\n", r->name, where, plan->model.name, size_text(b->params).s,
                 between_words(r->between), r->own_process ? ", in a process of its own" : "");
+        fputs(uneven_words(p, i), to);
         return;
     }
     fprintf(to, "  %s%s: %s, %s.\n    %s of weights and %s of optimizer states on a GPU. Between phases %s, and PyTorch's cache %s%s.\n", r->name, where, plan->model.name, words,
             size_text(b->params).s, size_text(b->states).s, between_words(r->between), r->empties ? "is emptied" : "stays",
             r->own_process ? "; it is a process of its own" : "");
+    fputs(uneven_words(p, i), to);
 }
 
 static void print_engine(const struct phases *p, FILE *to)

@@ -21,7 +21,8 @@ static const char engine[] =
 
 static const char model[] =
     "{\"type\":\"object\"," NOTES ",\"properties\":{\"train\":" NAMED ",\"infer\":" NAMED ",\"between\":" PLACE ",\"empties_cache\":" FLAG ",\"frees_gradients\":" FLAG
-    ",\"pageable\":{\"enum\":[\"none\",\"states\",\"all\"]},\"shares_weights\":" FLAG ",\"own_process\":" FLAG ",\"place\":" NAME ",\"unpadded\":" FLAG ",\"packed\":" FLAG "}}";
+    ",\"pageable\":{\"enum\":[\"none\",\"states\",\"all\"]},\"shares_weights\":" FLAG ",\"own_process\":" FLAG ",\"place\":" NAME ",\"unpadded\":" FLAG ",\"packed\":" FLAG
+    ",\"even_experts\":" FLAG "}}";
 
 static const char step[] =
     "{\"type\":\"object\"," NOTES ",\"properties\":{\"name\":" NAME ",\"generate\":" NAME ",\"forward\":" NAME ",\"update\":" NAME ",\"hand_over\":" NAME ",\"to\":" NAME

@@ -38,11 +38,11 @@ static const struct { const char *section, *keys; } known[] = {
     { "policy.megatron_cfg", " enabled activation_checkpointing recompute_granularity recompute_modules tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size "
                              "expert_model_parallel_size expert_tensor_parallel_size num_layers_in_first_pipeline_stage num_layers_in_last_pipeline_stage sequence_parallel "
                              "apply_rope_fusion bias_activation_fusion gradient_accumulation_fusion attention_backend moe_token_dispatcher_type moe_shared_expert_overlap moe_permute_fusion "
-                             "moe_router_dtype freeze_moe_router cuda_graph_impl mtp_num_layers fine_grained_activation_offloading use_fused_linear_logprobs peft optimizer "
+                             "moe_grouped_gemm moe_router_dtype freeze_moe_router cuda_graph_impl mtp_num_layers fine_grained_activation_offloading use_fused_linear_logprobs peft optimizer "
                              "distributed_data_parallel_config fp8_cfg env_vars model_overrides "
                              "!moe_enable_deepep !moe_flex_dispatcher_backend !moe_hybridep_num_sms !moe_router_load_balancing_type !first_last_layers_bf16 !num_layers_at_start_in_bf16 "
                              "!num_layers_at_end_in_bf16 !transformer_impl !use_fused_weighted_squared_relu !freeze_config !moe_router_num_groups !moe_router_group_topk "
-                             "-moe_grouped_gemm -calculate_per_token_loss -moe_aux_loss_coeff -moe_router_enable_expert_bias "           /* NeMo-RL reads none of these */
+                             "-calculate_per_token_loss -moe_aux_loss_coeff -moe_router_enable_expert_bias "           /* NeMo-RL reads none of these */
                              "-_override_ -checkpoint -clear_memory_caches_before_refit -converter_type -cp_normalize -cuda_graph_modules -cuda_graph_warmup_steps defer_fp32_logits "
                              "-do_not_average_loss empty_unused_memory_level -force_reconvert_from_hf -freeze_sound_encoder -freeze_sound_projection -freeze_vision_model "
                              "-freeze_vision_projection -fused_linear_logprobs_chunk_size -moe_per_layer_logging -moe_router_bias_update_rate -mtp_detach_heads "

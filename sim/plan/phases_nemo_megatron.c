@@ -140,10 +140,11 @@ static json_t *peft_of(struct importing *in)
 static void set_experts(struct importing *in, json_t *model)
 {
     static const char *const keys[] = { "expert_model_parallel_size", "expert_tensor_parallel_size", "moe_token_dispatcher_type", "moe_shared_expert_overlap",
-                                        "moe_permute_fusion" };
+                                        "moe_permute_fusion", "moe_grouped_gemm" };
     json_t *own = section(in, CFG, keys, sizeof keys / sizeof *keys);
 
-    /* As Megatron-Bridge's providers of mixtures have it (models/qwen/qwen3_moe_bridge.py, models/deepseek): NeMo-RL 0.5 names no dispatcher. */
+    /* As Megatron-Bridge's providers of mixtures have it (models/qwen/qwen3_moe_bridge.py, models/deepseek): NeMo-RL 0.5 names no dispatcher, and reads
+     * moe_grouped_gemm from 0.7 on. */
     json_object_set_new(model, "moe_token_dispatcher_type", json_string("alltoall"));
     json_object_set_new(model, "moe_grouped_gemm", json_true());
     json_object_update(model, own);

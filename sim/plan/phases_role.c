@@ -11,6 +11,7 @@
 #include "base/room.h"
 #include "base/size.h"
 #include "model/memory/evaluate.h"
+#include "model/plan/experts_check.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
 
@@ -126,13 +127,15 @@ struct phases_rows phases_rows_of(const struct phases *p, int i, int64_t micro, 
     return (struct phases_rows){ rows, seq < plan->seq ? seq : plan->seq };
 }
 
-/* The same plan with other samples, evaluated; plan and evaluation are the caller's.  NULL: reported. */
-static struct evaluation *with_samples(const struct phases *p, const struct plan *of, const char *const pairs[], int npairs, const char *db, struct plan *as)
+/* ---- the same plan with other keys ---- */
+
+/* Evaluated; plan and evaluation are the caller's.  NULL: reported. */
+static struct evaluation *with_keys(const struct phases *p, const struct plan *of, const char *const pairs[], int npairs, const char *db, struct plan *as)
 {
     struct evaluation *e = NULL;
 
     if (plan_source_with(of, pairs, npairs, as) < 0) {
-        fail("%s: phases: \"unpadded\": the plan does not take shorter samples", p->where);
+        fail("%s: phases: \"unpadded\" or \"even_experts\": the plan does not take shorter samples, or ranks with more tokens than others", p->where);
         return NULL;
     }
     if (measured_load(db, as->precision, as->kernels, &as->cluster) == 0)
@@ -144,10 +147,62 @@ static struct evaluation *with_samples(const struct phases *p, const struct plan
     return e;
 }
 
-static void drop_samples(struct plan *as, struct evaluation *e)
+enum { PAIRS = 8 };
+
+/* Seconds with these keys: of a step, or of a forward's first micro-step and of each one behind it. */
+static int time_once(const struct phases *p, int i, const char *const pairs[], int n, const char *db, struct cost *first, struct cost *next)
 {
-    measured_unload(&as->cluster);
-    phases_drop(as, &e);
+    struct forward f = { .params = 0 };
+    struct plan as;
+    struct evaluation *e = with_keys(p, &p->role[i].plan, pairs, n, db, &as);
+
+    if (!e)
+        return -1;
+    int rc = next ? forward_of(&as, e, &f) : step_of(&as, e, first);
+    if (next) {
+        *first = f.time;
+        *next = f.next;
+    }
+    measured_unload(&as.cluster);
+    phases_drop(&as, &e);
+    return rc;
+}
+
+bool phases_is_uneven(const struct phases *p, int i)
+{
+    const struct plan *plan = &p->role[i].plan;
+    bool padded = plan->megatron.moe_pad_expert_input_to_capacity || plan->ds.moe_drop_tokens;
+
+    return !p->plan.role[i].even && plan->model.experts > 0 && plan->parallel.expert > 1 && plan->parallel.expert_imbalance <= 1 && !padded;
+}
+
+static struct cost spread_of(const struct cost c[3])
+{
+    return (struct cost){ .s = c[1].s, .low_s = c[0].low_s, .high_s = c[2].high_s, .basis = basis_worst(c[1].basis, BASIS_PUBLISHED) };
+}
+
+/* The same, of a mixture's ranks with the middle and the ends of what the busiest one gets. */
+static int time_with(const struct phases *p, int i, const char *const pairs[], int n, const char *db, struct cost *first, struct cost *next)
+{
+    static const double uneven[] = { 1.30, 2.28, 4.01 };
+    const char *all[PAIRS];
+    struct cost firsts[3], nexts[3];
+    char busiest[64];
+
+    if (!phases_is_uneven(p, i))
+        return time_once(p, i, pairs, n, db, first, next);
+    for (int k = 0; k < n; k++)
+        all[k] = pairs[k];
+    all[n] = busiest;
+    for (int k = 0; k < 3; k++) {
+        snprintf(busiest, sizeof busiest, "parallel.expert_imbalance=%.17g", fmin(uneven[k], experts_most_uneven(&p->role[i].plan)));
+        if (time_once(p, i, all, n + 1, db, &firsts[k], next ? &nexts[k] : NULL) < 0)
+            return -1;
+    }
+    *first = spread_of(firsts);
+    if (next)
+        *next = spread_of(nexts);
+    return 0;
 }
 
 static int short_step(struct phases *p, int i, const char *db)
@@ -156,16 +211,11 @@ static int short_step(struct phases *p, int i, const char *db)
     struct phases_rows of = phases_rows_of(p, i, r->plan.micro_batch, plan_global_batch(&r->plan));
     char seq[40], steps[48];
     const char *pairs[] = { seq, steps };
-    struct plan as;
 
     snprintf(seq, sizeof seq, "seq=%" PRId64, of.seq);
     snprintf(steps, sizeof steps, "accumulation=%" PRId64, ceil_div(of.rows, plan_batch_ranks(&r->plan)));
-    struct evaluation *e = with_samples(p, &r->plan, pairs, 2, db, &as);
-    if (!e)
-        return -1;
-    int rc = step_of(&as, e, &r->short_step);
+    int rc = time_with(p, i, pairs, 2, db, &r->short_step, NULL);
     r->short_step.high_s = fmax(r->short_step.high_s, r->step.high_s);
-    drop_samples(&as, e);
     return rc;
 }
 
@@ -175,23 +225,21 @@ static int of_forward(const struct plan *p) { return p->parallel.virtual_stages 
 
 int phases_short_forward(const struct phases *p, int i, int64_t micro, int64_t seq, const char *db, struct cost *first, struct cost *next)
 {
-    const struct plan *of = &p->role[i].plan;
     char batch[48], tokens[40];
     const char *pairs[6] = { batch, tokens };
-    struct forward f;
-    struct plan as;
 
     snprintf(batch, sizeof batch, "micro_batch=%" PRId64, micro);
     snprintf(tokens, sizeof tokens, "seq=%" PRId64, seq);
     memcpy(pairs + 2, forward_pairs, sizeof forward_pairs);
-    struct evaluation *e = with_samples(p, of, pairs, 2 + of_forward(of), db, &as);
-    if (!e)
+    return time_with(p, i, pairs, 2 + of_forward(&p->role[i].plan), db, first, next);
+}
+
+/* What becomes of its step without shorter samples, or with them. */
+static int other_steps(struct phases *p, int i, const char *db)
+{
+    if (phases_is_uneven(p, i) && time_with(p, i, NULL, 0, db, &p->role[i].step, NULL) < 0)
         return -1;
-    int rc = forward_of(&as, e, &f);
-    *first = f.time;
-    *next = f.next;
-    drop_samples(&as, e);
-    return rc;
+    return phases_is_short(p, i) ? short_step(p, i, db) : 0;
 }
 
 int phases_role_figures(struct phases *p, int i, const char *db, bool timed)
@@ -212,7 +260,7 @@ int phases_role_figures(struct phases *p, int i, const char *db, bool timed)
         rc = 0;
     }
     measured_unload(&r->plan.cluster);
-    return rc == 0 && timed && phases_is_short(p, i) ? short_step(p, i, db) : rc;
+    return rc == 0 && timed ? other_steps(p, i, db) : rc;
 }
 
 void phases_drop(struct plan *p, struct evaluation **e)
@@ -242,6 +290,8 @@ int phases_role_forward(struct phases *p, int k, int i, int64_t micro_batch, con
     measured_unload(&f->as.cluster);
     if (!f->is)
         plan_free(&f->as);
+    if (rc == 0 && phases_is_uneven(p, i))
+        rc = time_with(p, i, pairs, 1 + of_forward(&r->plan), db, &out->time, &out->next);
     struct role_bytes *b = &p->bytes[i];
     if (rc == 0 && p->plan.role[i].shares) {
         out->peak -= out->params;

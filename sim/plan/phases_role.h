@@ -26,6 +26,15 @@ bool phases_is_short(const struct phases *p, int i);
 /* Seconds of a forward of such micro-steps.  0, or -1 reported. */
 int phases_short_forward(const struct phases *p, int i, int64_t micro, int64_t seq, const char *db, struct cost *first, struct cost *next);
 
+/* ---- routers that nothing balances ----
+ *
+ * A router sends what it learned to send, and no framework of post-training balances it (moe_router_load_balancing_type "none", aux losses off).  The
+ * busiest of the ranks that share experts then gets 1.30 to 4.01 times the mean of tokens, in each micro-batch and layer (UltraEP, arXiv 2606.04101, its
+ * abstract: mixtures of 106B to 671B, training and prefill, before balancing).  Seconds are those of the geometric mean, 2.28; the interval's ends those of
+ * 1.30 and 4.01.  Another rank is the busiest in each layer, and they wait for each other there, while over all layers each holds about the
+ * mean: bytes stay those of the plan. */
+bool phases_is_uneven(const struct phases *p, int i);
+
 /* Frees an evaluation, and its plan where that is not NULL; *e may be NULL. */
 void phases_drop(struct plan *p, struct evaluation **e);
 

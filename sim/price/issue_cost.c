@@ -92,14 +92,22 @@ static const double replay_python[][NPASS] = { [GRAPHS_BY_COMPILER] = { 5.8, 3.9
  * than PyTorch's, its backward takes 0.76, RMSNorm (of te.ops) 0.8 and 0.5, DotProductAttention (cuDNN's, causal) 2.6 and 1.1: tests/bench/issue_te.py on
  * a CPU, Transformer Engine 2.9, torch 2.15, 30 November 2026, of the least times in six runs beside others' work; single runs are off by up to half. */
 #define ISSUE_TE_MODULE ((99.66 / 37.08 + 90.53 / 33.17) / 2 - 1)
-static const double te_python[][NPASS] = { [TE_PYTHON_LINEAR] = { 1, .76 }, [TE_PYTHON_NORM] = { .8, .5 }, [TE_PYTHON_ATTENTION] = { 2.6, 1.1 } };
+static const double te_python[][NPASS] = { [TE_PYTHON_LINEAR] = { 1, .76 }, [TE_PYTHON_NORM] = { .8, .5 }, [TE_PYTHON_ATTENTION] = { 2.6, 1.1 }, [TE_PYTHON_DISPATCH_BARE] = { 0 } };     /* of the rest below */
+/* What Megatron-core's router and dispatcher take beside the kernels, collectives and chunks that a plan prices of them: small operators that it does not
+ * (maps, numbers of rows by rank and expert, casts), and Python.  tests/bench/issue_cost.py `experts` on a CPU (torch 2.15,
+ * megatron-core 0.16.1, 128 experts over 8 ranks, 30 November 2026, beside others' work): of a layer without its experts 88 to 114 units in forward, 65 to 92
+ * without gradients, 62 to 99 in backward (middles 105, 77, 80); of these the plan prices 50, 50 and 56. */
+static const double dispatch_python[] = { [TE_PYTHON_DISPATCH] = 79, [TE_PYTHON_DISPATCH_BARE] = 27 };
 
 /* In units. */
 double op_issue_one_by_one(enum pass pass, const struct kernel *k)
 {
-    double products = k->apart ? (double)(k->batch - 1) * ISSUE_PRODUCT : 0, added = k->apart && k->sums > 0 ? (double)k->batch * ISSUE_ADDED : 0;
+    bool by_hook = k->te_module == TE_PYTHON_GRADS;     /* a kernel adds each, of which the plan has one */
+    double dispatch = k->te_module >= TE_PYTHON_DISPATCH ? dispatch_python[k->te_module] : 0;
+    double products = k->apart ? (double)(k->batch - 1) * ISSUE_PRODUCT : 0, added = k->apart && (k->sums > 0 || by_hook) ? (double)k->batch * ISSUE_ADDED : 0;
 
-    return te_python[k->te_module][pass] * ISSUE_TE_MODULE + products + added + k->chunks * (pass == PASS_FORWARD ? ISSUE_CHUNK_FORWARD : ISSUE_CHUNK_BACKWARD);
+    added += by_hook ? (double)(k->batch - 1) * ISSUE_BACKWARD : 0;
+    return te_python[k->te_module][pass] * ISSUE_TE_MODULE + dispatch + products + added + k->chunks * (pass == PASS_FORWARD ? ISSUE_CHUNK_FORWARD : ISSUE_CHUNK_BACKWARD);
 }
 
 double issue_unit_of(const struct cluster *c) { return c->node.issue > 0 ? c->node.issue : ISSUE_UNIT; }

@@ -117,11 +117,60 @@ if sys.argv[1:] == ["experts"]:
         x, rows, group = torch.zeros(16, 8, requires_grad=True), [2] * 8, dist.new_group(list(range(8)))
         return seconds(lambda: [all_to_all(group, x, rows, rows) for _ in range(50)]) / 50
 
+    def layer():
+        """A MoELayer whose experts do nothing: router in fp64, unfused permutation, all-to-alls of 8 ranks as copies."""
+        import megatron.core.tensor_parallel.mappings as mappings
+        import megatron.core.transformer.moe.moe_utils as utils
+        import megatron.core.transformer.moe.token_dispatcher as dispatcher
+        from megatron.core import parallel_state
+        from megatron.core.transformer.moe.moe_layer import MoELayer, MoESubmodules
+        from megatron.core.transformer.spec_utils import ModuleSpec
+        from megatron.core.transformer.transformer_config import TransformerConfig
+
+        class Nothing:
+            def __init__(self, *a, **k): pass
+            def __getattr__(self, name): return lambda *a, **k: Nothing()
+            def __enter__(self): return self
+            def __exit__(self, *a): return False
+
+        class Experts(torch.nn.Module):
+            def __init__(self, *a, **k): super().__init__()
+            def forward(self, rows, counts, probs): return rows * 1, None
+
+        def gathered(out, part, group=None, async_op=False):
+            out.view(out.shape[0] // part.shape[0], -1).copy_(part.reshape(1, -1).expand(out.shape[0] // part.shape[0], -1))
+
+        def exchanged(out, rows, *a, **k):
+            n = min(out.shape[0], rows.shape[0])
+            out[:n].copy_(rows[:n])
+
+        def to_host(t, as_numpy=False, record_stream=False):
+            return t.clone().numpy() if as_numpy and torch.is_tensor(t) else t
+
+        torch.cuda.Stream = torch.cuda.Event = torch.cuda.stream = Nothing
+        torch.cuda.current_stream, torch.cuda.is_current_stream_capturing = lambda *a: Nothing(), lambda: False
+        mappings.dist_all_gather_func, dist.all_to_all_single = gathered, exchanged
+        dispatcher.maybe_move_tensor_to_cpu, utils.te_general_gemm = to_host, None
+        parallel_state.initialize_model_parallel(expert_model_parallel_size=8, expert_tensor_parallel_size=1, create_gloo_process_groups=False)
+        config = TransformerConfig(num_layers=1, hidden_size=16, num_attention_heads=4, num_moe_experts=128, moe_router_topk=8, moe_ffn_hidden_size=16,
+                                   moe_token_dispatcher_type="alltoall", moe_router_load_balancing_type="none", moe_router_dtype="fp64", bf16=True,
+                                   expert_model_parallel_size=8, gated_linear_unit=True, activation_func=torch.nn.functional.silu, add_bias_linear=False,
+                                   moe_grouped_gemm=True, params_dtype=torch.bfloat16, use_cpu_initialization=True, moe_aux_loss_coeff=0)
+        made = MoELayer(config, MoESubmodules(experts=ModuleSpec(module=Experts)), layer_number=1).train()
+        x = torch.randn(16, 1, 16, dtype=torch.bfloat16, requires_grad=True)
+        come, once = torch.ones_like(x), lambda: made(x)[0]
+        once().backward(come)
+        fore = seconds(once)
+        with torch.no_grad():
+            bare = seconds(once)
+        return fore, bare, seconds(lambda: once().backward(come)) - fore
+
     (few, few_both), (many, many_both) = sorts(16), sorts(256)
     print("an all-to-all of a mixture, forward          %7.2f" % (exchanges() / f))
     print("a chunk of a sort, forward                   %7.3f" % ((many - few) / 240 / f))
     print("backward                                     %7.3f" % ((many_both - few_both - many + few) / 240 / f))
     print("a weight whose gradient is added by itself   %7.3f" % ((hooks(136) - hooks(8)) / 128 / f))
+    print("a mixture's layer without its experts: %.0f forward, %.0f without gradients, %.0f backward" % tuple(s / f for s in layer()))
     sys.exit()
 
 from torch.distributed.device_mesh import init_device_mesh

@@ -9,7 +9,7 @@
 
 const char *const fuzz_words[] = {
     "\"between\": \"host\"", "\"between\": \"weights on host\"", "\"empties_cache\": false", "\"own_process\": true", "\"shares_weights\": true",
-    "\"frees_gradients\": true", "\"unpadded\": true", "\"place\": \"other\"", "\"places\": {\"other\": \"2xh100\"}", "\"with_before\": true", "\"sleep\": 2",
+    "\"frees_gradients\": true", "\"unpadded\": true", "\"even_experts\": true", "\"place\": \"other\"", "\"places\": {\"other\": \"2xh100\"}", "\"with_before\": true", "\"sleep\": 2",
     "\"tensor\": 8", "\"gpu_memory_utilization\": 0.01", "\"mem_fraction_static\": 0.9", "\"engine\": \"sglang\"", "\"cluster\": \"4xh100\"", "\"epochs\": 3",
     "\"micro_batch\": 64", "\"samples\": 1", "\"beside\": \"reference\"", "\"held_bytes\": 1099511627776", "\"time\": \"5s\"", "\"asynchronous\": true",
     "\"prompt\": 1e300", "\"response\": {\"mean\": 1, \"longest\": 1e9}", "\"kv_cache_dtype\": \"fp8\"", "\"version\": \"0.6\"", "\"bucket_bytes\": 1",

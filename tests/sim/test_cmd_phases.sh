@@ -471,6 +471,32 @@ print(json.dumps(d))' >"$tmp/places.json"
 }
 check 'padding left out, and roles on GPUs of their own' "$(unpadded_and_places)"
 
+# Nothing balances a router: seconds of the busiest rank with 2.28 times the mean, the interval's ends with 1.30 and 4.01; bytes as the plan has them.
+uneven_experts() {
+    cat >"$tmp/uneven.json" <<'END'
+{ "dpx_phases": 1, "cluster": "8xh100", "samples": 64,
+  "roles": { "policy": { "train": { "model": "qwen3-30b-a3b", "strategy": "zero1", "dialect": "megatron", "kernels": "te", "seq": 2048, "micro_batch": 1, "accumulation": 8,
+             "precision": "bf16", "reduce_dtype": "bf16", "parallel": { "expert": 8 }, "megatron": { "use_precision_aware_optimizer": true } } } },
+  "phases": [ { "name": "log-probs", "forward": "policy" }, { "name": "update", "update": "policy" } ] }
+END
+    python3 -c 'import json, sys; p = json.load(open(sys.argv[1])); print(json.dumps(dict(p["roles"]["policy"]["train"], dpx_plan=1, cluster=p["cluster"])))' "$tmp/uneven.json" >"$tmp/one.json"
+    for uneven in 1 1.30 2.28 4.01; do
+        "$dpxplan" eval "$tmp/one.json" --set parallel.expert_imbalance=$uneven --json >"$tmp/of$uneven"
+    done
+    "$dpxplan" phases "$tmp/uneven.json" --set roles.policy.even_experts=true --json >"$tmp/even" 2>"$tmp/err"
+    ask "$tmp/uneven.json" 0
+    holds "[phase['update']['time'][k] for k in ('s', 'low_s', 'high_s')] == [json.load(open('$tmp/of' + n))['time'][k] for n, k in (('2.28', 'step_s'), ('1.30', 'low_s'), ('4.01', 'high_s'))]"
+    holds "json.load(open('$tmp/even'))['phases'][1]['time']['s'] == json.load(open('$tmp/of1'))['time']['step_s']"
+    holds "[p['needed_bytes'] for p in d['phases']] == [p['needed_bytes'] for p in json.load(open('$tmp/even'))['phases']]"
+    holds "phase['log-probs']['time']['low_s'] >= json.load(open('$tmp/even'))['phases'][0]['time']['low_s'] and phase['log-probs']['time']['s'] > json.load(open('$tmp/even'))['phases'][0]['time']['s']"
+    # a plan that states it keeps it; two ranks that each have half of the experts get twice the mean at most
+    ask "$tmp/uneven.json" 0 --set roles.policy.train.parallel.expert_imbalance=1.5
+    holds "phase['update']['time']['high_s'] < json.load(open('$tmp/of4.01'))['time']['high_s']"
+    ask "$tmp/uneven.json" 3 --set roles.policy.train.parallel.expert=2
+    says 'even_experts: must be true or false' "$tmp/uneven.json" --set roles.policy.even_experts=2
+}
+check "a mixture's ranks wait for the busiest" "$(uneven_experts)"
+
 # Six GPUs train, two have the reference (seven would not divide a step's 96 samples): all layouts are of eight GPUs and of the same samples a step, and a layout is what its plan is asked alone.
 places_searched() {
     sed 's/"cluster": "8xh100"/"cluster": "6xh100", "places": { "other": "2xh100" }/; s/"infer": "actor"/"infer": "actor", "place": "other"/

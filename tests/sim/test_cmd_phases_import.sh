@@ -431,6 +431,8 @@ nemo() {
         grep -c 'no plan: .*moe_router_load_balancing_type' "$tmp/err"
     done >"$tmp/counts"
     [ "$(tr '\n' ' ' <"$tmp/counts")" = '0 1 ' ] || { echo 'moe_router_load_balancing_type of a dense model and a mixture:'; cat "$tmp/counts"; }
+    # one product after the other (from 0.7 on; setup.py: _apply_moe_config())
+    says 'moe_grouped_gemm: missing: experts that run one after the other' "$tmp/megatron.yaml" --cluster 4x8xh100 --set policy.model_name=Qwen/Qwen3-30B-A3B policy.megatron_cfg.moe_grouped_gemm=false
     # 4 x 512 x 151,936 logits: log-probabilities from logits in fp32 hold three copies of 4 bytes, with defer_fp32_logits those of 16 bits besides
     # (distributed/model_utils.py: DistributedLogprob); in chunks of 128 positions the logits, their gradient and 24 bytes of 128 x 151,936.
     # Samples that are packed come one after the other: 8 bytes a logit where 14 are planned; with chunks 2 and a half more
