@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/hash.h"
@@ -169,8 +168,8 @@ int search_take(const struct plan *p, void *arg)
 
 /* ---- one candidate ---- */
 
-/* `from`: all from there on were assessed by this thread. */
-static int assess(struct work *w, int64_t from, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo)
+/* `from`: all from there on were assessed by this thread.  `desk`: NULL where none fits. */
+static int assess(struct work *w, int64_t from, int64_t i, struct schedules *s, struct desk *desk)
 {
     struct found *f = &w->found[i];
     struct memory_verdict m;
@@ -190,15 +189,15 @@ static int assess(struct work *w, int64_t from, int64_t i, struct schedules *s, 
     f->key = alike_key(s, f->program);
     if (!f->fits)
         return 0;
-    if (!cache)
+    if (!desk)
         return fail("a plan that fits was left out by a bound: it needs %" PRId64 " bytes", m.needed);
     const struct found *twin = found_twin(w->found, from, i);
     if (twin) {
         found_same_times(f, twin);
         return 0;
     }
-    cost_cache_use(cache, &f->plan);
-    if (simulate_price(&f->plan, s, SCHED_STEADY, cache, memo, &prices) < 0)
+    cost_cache_use(desk->cache, &f->plan);
+    if (simulate_price(&f->plan, s, SCHED_STEADY, desk->cache, &desk->memo, &prices) < 0)
         return -1;
     simulate_contention(&f->plan, s, &prices, &slow);
     clock_one(s, SCHED_STEADY, &prices.middle, &slow, &t, NULL);
@@ -228,7 +227,7 @@ static int need(struct work *w, int64_t from, struct schedules *s, double *least
             f->key = hash_mix(0, (uint64_t)f->order);
             continue;
         }
-        if (assess(w, i, i, s, NULL, NULL) < 0) {
+        if (assess(w, i, i, s, NULL) < 0) {
             cannot(w, i, why);
             continue;
         }
@@ -327,40 +326,32 @@ static void ask_on(struct work *w)
         w->stopped = 1;
 }
 
-static void one(struct work *w, int64_t from, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo,
-                const char why[256])
+static void one(struct work *w, int64_t from, int64_t i, struct desk *d, const char why[256])
 {
-    if (!w->found[i].at_least && !w->found[i].refused && !w->found[i].too_slow && assess(w, from, i, s, cache, memo) < 0)
+    if (!w->found[i].at_least && !w->found[i].refused && !w->found[i].too_slow && assess(w, from, i, &d->s, d) < 0)
         cannot(w, i, why);
     w->found[i].assessed = true;
     ask_on(w);
 }
 
-/* Candidates are taken in runs, so that neighbours with equal kernels meet the same
- * thread's cost cache. */
-static void *worker(void *arg)
+/* Candidates are taken in runs, so that neighbours with equal kernels meet the same prices. */
+static int some(void *of, int64_t run)
 {
-    struct work *w = arg;
-    struct schedules s = { 0 };
-    struct cost_cache *cache = NULL;
-    struct coll_memo memo = { 0 };
+    struct work *w = of;
     char why[256];
 
-    struct fail_sink before = fail_divert(why, sizeof why);
     ask_on(w);                              /* the others may leave this one nothing */
-    for (;;) {
-        int64_t from = atomic_fetch_add(&w->next, RUN);
-        if (from >= w->n || w->failed || w->stopped)
-            break;
-        if (!cache)
-            cache = cost_cache_new(&w->found[from].plan);
-        for (int64_t i = from; i < from + RUN && i < w->n && !w->stopped; i++)
-            one(w, from, i, &s, cache, &memo, why);
-    }
-    cost_cache_free(cache);
-    schedules_free(&s);
+    int64_t from = atomic_fetch_add(&w->next, RUN);
+    if (from >= w->n || w->failed || w->stopped)
+        return 0;
+    struct fail_sink before = fail_divert(why, sizeof why);
+    struct desk *d = desks_take(&w->desks, &w->found[from].plan);
+    for (int64_t i = from; i < from + RUN && i < w->n && !w->stopped; i++)
+        one(w, from, i, d, why);
+    desks_give(&w->desks, d);
     fail_restore(before);
-    return NULL;
+    (void)run;
+    return 0;
 }
 
 /* Is it the fastest so far?  It must not leave out others by its time where PyTorch's allocator refuses it, or where it waits: then it
@@ -382,7 +373,7 @@ static int learn_best(const struct work *w, struct found *f, double *best_s)
     return rc;
 }
 
-static int look(void *of, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo)
+static int look(void *of, int64_t i, struct desk *d)
 {
     struct work *w = of;
     char why[256];
@@ -390,7 +381,7 @@ static int look(void *of, int64_t i, struct schedules *s, struct cost_cache *cac
     if (w->failed || w->stopped)
         return 0;
     struct fail_sink before = fail_divert(why, sizeof why);
-    one(w, i, i, s, cache, memo, why);
+    one(w, i, i, d, why);
     fail_restore(before);
     return 0;
 }
@@ -406,7 +397,7 @@ static void run_by_time(struct work *w)
 {
     char why[256];
     struct fail_sink before = fail_divert(why, sizeof why);
-    int rc = by_time_run(&(struct by_time){ w, w->found, w->next, w->n, &w->programs, w->o->threads, look, learn, NULL }, &w->best_s);
+    int rc = by_time_run(&(struct by_time){ w, w->found, w->next, w->n, &w->programs, &w->desks, w->o->threads, look, learn, NULL }, &w->best_s);
 
     fail_restore(before);
     if (rc < 0 && !w->stopped && atomic_fetch_add(&w->failed, 1) == 0)
@@ -416,29 +407,14 @@ static void run_by_time(struct work *w)
 
 void search_run_all(struct work *w)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int n = w->o->threads > 0 ? w->o->threads : cores > 0 ? (int)cores : 1;
     int64_t left = w->n - w->next;
 
     if (left <= 0)
         return;
-    if (w->o->answer_only && !w->o->exhaustive) {
+    if (w->o->answer_only && !w->o->exhaustive)
         run_by_time(w);
-        return;
-    }
-    if (n > (left + RUN - 1) / RUN)             /* no more than there is work for */
-        n = (int)((left + RUN - 1) / RUN);
-    pthread_t *threads = calloc((size_t)n, sizeof *threads);
-    int started = 0;
-
-    if (!threads)
-        abort();
-    while (started < n - 1 && pthread_create(&threads[started], NULL, worker, w) == 0)
-        started++;
-    worker(w);                          /* this thread works too: fewer threads change nothing */
-    for (int i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
-    free(threads);
+    else
+        parallel_each((left + RUN - 1) / RUN, w->o->threads, some, w);
 }
 
 /* ---- the top of the ranking ---- */
@@ -522,14 +498,14 @@ static double limit(void *by_need)
     return b->shown && w->best_s == INFINITY ? INFINITY : fmax(SEARCH_NEAR * SEARCH_NEAR * best_s, shown_s);
 }
 
-static int look_needed(void *by_need, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo)
+static int look_needed(void *by_need, int64_t i, struct desk *d)
 {
-    return look(((struct by_need *)by_need)->w, i, s, cache, memo);
+    return look(((struct by_need *)by_need)->w, i, d);
 }
 
 static struct by_time by_need(struct by_need *b)
 {
-    return (struct by_time){ b, b->w->found, 0, b->w->n, &b->w->programs, b->w->o->threads, look_needed, NULL, limit };
+    return (struct by_time){ b, b->w->found, 0, b->w->n, &b->w->programs, &b->w->desks, b->w->o->threads, look_needed, NULL, limit };
 }
 
 static int64_t assessed(const struct work *w)
@@ -604,7 +580,7 @@ static int look_beside(struct work *w, struct grid **beside)
 /* Every rank has all of the model's blocks. */
 int search_data(const struct search_options *o, struct grid **beside, struct search_result *out)
 {
-    struct work w = { .o = o, .first_later = -1, .best_s = INFINITY, .slow_s = INFINITY, .caller = pthread_self(), .lock = PTHREAD_MUTEX_INITIALIZER };
+    struct work w = { .o = o, .first_later = -1, .best_s = INFINITY, .slow_s = INFINITY, .caller = pthread_self(), .lock = PTHREAD_MUTEX_INITIALIZER, .desks = DESKS };
     int64_t fit = 0;
     int rc = -1;
 
@@ -677,6 +653,7 @@ failed:
         fail("a candidate that passed the checks could not be planned: %s", w.why);
 out:
     cost_cache_free(w.bounding);
+    desks_free(&w.desks);
     unpriced_free(&w.unpriced);
     programs_free(&w.programs);
     free(w.full);

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "sim/search/desks.h"
 #include "sim/search/programs.h"
 #include "sim/search/search.h"
 #include "sim/search/unpriced.h"
@@ -32,6 +33,7 @@ struct work {
     pthread_mutex_t lock;               /* of reasons */
     struct unpriced unpriced;
     double       slow_s;                /* what moves data and takes longer is not looked at (saving.c) */
+    struct desks desks;
     struct cost_cache *bounding;        /* prices of bounds of time */
     struct { struct plan plan; int program; double s; } bounded;        /* the last of these bounds */
 };
