@@ -564,7 +564,10 @@ static int look_beside(struct work *w, struct grid **beside)
     if ((all && !w->o->answer_only && find_fastest(w) < 0) || (!all && look_for_fastest(&b) < 0))
         return -1;
     if (w->best_s < INFINITY && !w->failed && !w->stopped && beside) {
-        if (grid_beside(w->o, &w->best_s, beside) < 0)
+        *beside = w->beside ? w->beside : grid_new(w->o);
+        bool taken = w->beside;
+        w->beside = NULL;
+        if ((!taken && grid_take_cells(*beside) < 0) || grid_beside(*beside, &w->best_s) < 0)
             return -1;
         b.grid = grid_found(*beside, &b.ngrid);
         if (grid_stopped(*beside))
@@ -575,6 +578,32 @@ static int look_beside(struct work *w, struct grid **beside)
     if (w->best_s < INFINITY)
         saving_limit(w, b.grid, b.ngrid);
     return 0;
+}
+
+/* Plans of data parallelism alone, and beside them those of grids. */
+static int enumerate_one(void *of, int64_t i)
+{
+    struct work *w = of;
+
+    if (i == 0)
+        return enumerate_runs(w->o, take_run, search_take, w);
+    if (grid_take_cells(w->beside) < 0)         /* it is said where they are looked at */
+        w->no_grid = true;
+    return 0;
+}
+
+static int enumerate_all(struct work *w, bool grids)
+{
+    w->beside = grids ? grid_new(w->o) : NULL;
+    int rc = parallel_each(grids ? 2 : 1, w->o->threads, enumerate_one, w);
+
+    if (w->beside && grid_stopped(w->beside))
+        w->stopped = 1;
+    if (w->no_grid) {
+        grid_drop(w->beside);
+        w->beside = NULL;
+    }
+    return rc;
 }
 
 /* Every rank has all of the model's blocks. */
@@ -595,7 +624,7 @@ int search_data(const struct search_options *o, struct grid **beside, struct sea
     if (each > most * (o->micro_batch ? o->micro_batch : most))
         return fail("--global-batch %lld is more than %lld micro-batches on each of %lld ranks",
                     (long long)o->global_batch, (long long)most, (long long)o->cluster->world_size);
-    if (enumerate_runs(o, take_run, search_take, &w) < 0)
+    if (enumerate_all(&w, beside && !o->answer_only && !o->exhaustive) < 0)
         goto out;
     if (w.n == 0) {
         fail("nothing to search: no strategy of the chosen frameworks and dialects accepts this model, "
@@ -652,6 +681,7 @@ failed:
     if (w.failed)
         fail("a candidate that passed the checks could not be planned: %s", w.why);
 out:
+    grid_drop(w.beside);
     cost_cache_free(w.bounding);
     desks_free(&w.desks);
     unpriced_free(&w.unpriced);

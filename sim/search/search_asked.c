@@ -41,9 +41,13 @@ static int join(const struct search_options *o, struct grid *beside, struct sear
 {
     double best_s;
 
-    if (!beside && (incumbent(out, &best_s) < 0 || grid_beside(o, &best_s, &beside) < 0)) {
-        search_free(out);
-        return -1;
+    if (!beside) {
+        beside = grid_new(o);
+        if (incumbent(out, &best_s) < 0 || grid_take_cells(beside) < 0 || grid_beside(beside, &best_s) < 0) {
+            grid_drop(beside);
+            search_free(out);
+            return -1;
+        }
     }
     grid_join(beside, out);
     return 0;

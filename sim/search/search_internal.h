@@ -34,6 +34,8 @@ struct work {
     struct unpriced unpriced;
     double       slow_s;                /* what moves data and takes longer is not looked at (saving.c) */
     struct desks desks;
+    struct grid *beside;        /* whose candidates are known; NULL */
+    bool         no_grid;       /* they could not be enumerated */
     struct cost_cache *bounding;        /* prices of bounds of time */
     struct { struct plan plan; int program; double s; } bounded;        /* the last of these bounds */
 };
