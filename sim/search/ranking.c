@@ -12,6 +12,7 @@
 #include "model/memory/evaluate.h"
 #include "model/plan/knob.h"
 #include "sim/clock/step.h"
+#include "sim/search/desks.h"
 #include "sim/search/enumerate.h"
 #include "sim/search/ties.h"
 
@@ -80,8 +81,6 @@ struct stand { struct ranked r; struct look look; };
 /* An idea: the plan that stands for it; and where that one is tight or waits, the one with room that would (r.found NULL: there is none). */
 struct idea { struct stand is, roomy; };
 
-struct desk { struct cost_cache *cache; struct coll_memo memo; };
-
 static bool is_slower(const struct look *than, const struct look *l)
 {
     return l->step_s[0] - than->step_s[0] > ties_unsure_s(than->step_s, l->step_s);
@@ -133,8 +132,6 @@ static int look_at(struct desk *d, const struct found *f, const struct look *tha
     }
     if (evaluate_allocated(&f->plan, &e) < 0)
         return -1;
-    if (!d->cache)
-        d->cache = cost_cache_new(&f->plan);
     cost_cache_use(d->cache, &f->plan);
     if ((rc = step_open(&f->plan, of, evaluation_roles(&e, of), d->cache, &d->memo, &st)) == 0) {
         rc = ties_views_of(&st, out->step_s);
@@ -331,7 +328,7 @@ static int64_t tie(struct ideas *all)
     return tied;
 }
 
-/* Ideas that are settled at once; each has its own prices and its own place for what was found out. */
+/* Ideas that are settled at once; each has its own place for what was found out. */
 enum { AT_ONCE = 8 };
 
 struct settling {
@@ -339,14 +336,16 @@ struct settling {
     int64_t head[AT_ONCE];
     struct idea idea[AT_ONCE];
     int     settled[AT_ONCE];
-    struct desk desk[AT_ONCE];
+    struct desks desks;
 };
 
 static int settle_one(void *of, int64_t i)
 {
     struct settling *s = of;
 
-    s->settled[i] = settle(s->r, s->head[i], &s->desk[i], &s->idea[i]);
+    struct desk *d = desks_take(&s->desks, &s->r->found[s->head[i]].plan);
+    s->settled[i] = settle(s->r, s->head[i], d, &s->idea[i]);
+    desks_give(&s->desks, d);
     return s->settled[i] < 0 ? -1 : 0;
 }
 
@@ -385,7 +384,7 @@ static int collect(struct ideas *all)
     struct settling *s = room_new(1, sizeof *s);
     int rc = 0;
 
-    s->r = all->r;
+    *s = (struct settling){ .r = all->r, .desks = DESKS };
     for (int64_t at = 0, n; rc == 0 && (n = next_heads(all, &at, s->head)) > 0; ) {
         rc = parallel_each(n, 0, settle_one, s);
         for (int64_t i = 0; i < n && rc == 0 && !enough(all, &all->r->found[s->head[i]]); i++) {
@@ -398,8 +397,7 @@ static int collect(struct ideas *all)
             all->n++;
         }
     }
-    for (int i = 0; i < AT_ONCE; i++)
-        cost_cache_free(s->desk[i].cache);
+    desks_free(&s->desks);
     free(s);
     return rc;
 }
@@ -446,18 +444,30 @@ int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n, in
     return n;
 }
 
+struct asides { const struct ranked *first; const struct found *const *f; struct ranked *out; struct desks desks; };
+
+static int one_aside(void *of, int64_t i)
+{
+    struct asides *b = of;
+    struct look l;
+
+    if (b->out[i].found)
+        return 0;
+    struct desk *d = desks_take(&b->desks, &b->f[i]->plan);
+    int rc = look_at(d, b->f[i], NULL, &l);
+    desks_give(&b->desks, d);
+    if (rc == 0 && l.fits) {
+        fill(&b->out[i], b->f[i], &l, ranking_departures(&b->f[i]->plan));
+        b->out[i].unsure_s = ties_unsure_s(b->first->views, l.step_s);
+    }
+    return rc;
+}
+
 int ranking_beside(const struct ranked *first, const struct found *const *f, int64_t n, struct ranked *out)
 {
-    struct desk d = { 0 };
-    struct look l;
-    int rc = 0;
+    struct asides b = { first, f, out, DESKS };
+    int rc = parallel_each(n, 0, one_aside, &b);
 
-    for (int64_t i = 0; rc == 0 && i < n; i++) {
-        if (out[i].found || (rc = look_at(&d, f[i], NULL, &l)) < 0 || !l.fits)
-            continue;
-        fill(&out[i], f[i], &l, ranking_departures(&f[i]->plan));
-        out[i].unsure_s = ties_unsure_s(first->views, l.step_s);
-    }
-    cost_cache_free(d.cache);
+    desks_free(&b.desks);
     return rc;
 }
