@@ -152,6 +152,18 @@ int parallel_threads(void)
     return team ? team->most : usual_threads(0);
 }
 
+int parallel_idle(void)
+{
+    struct team *t = team;
+
+    if (!t)
+        return usual_threads(0) - 1;
+    pthread_mutex_lock(&t->lock);
+    int idle = t->idle + t->most - 1 - t->started;
+    pthread_mutex_unlock(&t->lock);
+    return idle;
+}
+
 /* This thread works at the pieces; then, while others are at the last ones, at what these share out. */
 static void share_out(struct team *t, struct pieces *p)
 {

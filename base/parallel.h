@@ -19,4 +19,7 @@ int parallel_each(int64_t n, int threads, int (*f)(void *of, int64_t i), void *o
 /* Threads where 0 is asked for; 1 inside of a piece that has others beside it. */
 int parallel_threads(void);
 
+/* Threads that have nothing to do, just now: so many pieces may be done ahead, in case they are wanted.  No answer may depend on it. */
+int parallel_idle(void);
+
 #endif

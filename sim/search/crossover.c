@@ -151,7 +151,8 @@ static void longer(struct crossover_plan *a, struct crossover_plan *b, const dou
         out[i] = s[2 * i] < 0 || s[2 * i + 1] < 0 ? NAN : s[2 * i] - s[2 * i + 1];
 }
 
-/* Between shares of which a takes longer at one and b at the other. */
+/* Between shares of which a takes longer at one and b at the other.  Guesses take as many runs: below some speed nothing of the wire is hidden,
+ * above another one all is, and a line through both ends is zero at neither. */
 static double halve(struct crossover_plan *a, struct crossover_plan *b, double low, double high, bool longer_low)
 {
     while (high / low > 1.001) {

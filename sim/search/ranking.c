@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/parallel.h"
 #include "base/room.h"
 #include "base/sort.h"
@@ -205,45 +206,130 @@ static void compare(struct idea *idea, const struct look *first, const struct st
         idea->roomy = *with;
 }
 
+/* ---- looks ahead ---- */
+
+enum { MOST_AHEAD = 8 };
+
+/* Plans of an idea that may be asked for next, looked at by threads that have nothing else to do.  A look is what it would be then. */
+struct ahead {
+    const struct search_result *r;
+    struct desks *desks;
+    int64_t at[MOST_AHEAD];
+    int n;
+    const struct look *than;
+    double than_s[TIES_VIEWS];          /* what they were compared with; unused: nothing */
+    bool any;
+    struct look look[MOST_AHEAD];
+    int rc[MOST_AHEAD];
+};
+
+static int look_with_desk(struct ahead *a, int64_t at, const struct look *than, struct look *out)
+{
+    struct desk *d = desks_take(a->desks, &a->r->found[at].plan);
+    int rc = look_at(d, &a->r->found[at], than, out);
+
+    desks_give(a->desks, d);
+    return rc;
+}
+
+static int look_one_ahead(void *of, int64_t i)
+{
+    struct ahead *a = of;
+    char why[1024];
+
+    struct fail_sink before = fail_divert(why, sizeof why);     /* it is said if it is asked for */
+    a->rc[i] = look_with_desk(a, a->at[i], a->than, &a->look[i]);
+    fail_restore(before);
+    return 0;
+}
+
+static int among(const struct ahead *a, int64_t at, const struct look *than)
+{
+    bool same = than ? a->any && !memcmp(a->than_s, than->step_s, sizeof a->than_s) : !a->any;
+
+    for (int i = 0; i < a->n && same; i++)
+        if (a->at[i] == at && a->rc[i] == 0)
+            return i;
+    return -1;
+}
+
+/* ---- one idea ---- */
+
+/* What is known of an idea while its variants are looked at. */
+struct settled { const struct search_result *r; int64_t head, variants; int tried; struct look first; };
+
+static bool is_its_variant(const struct settled *s, int64_t i)
+{
+    return ranking_same_idea(&s->r->found[i].plan, &s->r->found[s->head].plan);
+}
+
+/* Is it to be looked at, once so many were?  The first one always is. */
+static bool is_asked_for(const struct settled *s, const struct idea *idea, const struct found *f, int tried)
+{
+    return !idea->is.r.found ||
+           (f->step_s <= SEARCH_NEAR * s->first.step_s[0] && tried < VARIANTS && is_of_interest(idea, f, ranking_departures(&f->plan)));
+}
+
+/* Looks at plan i, which is asked for, and at those that are next if nothing changes. */
+static int look_on(struct ahead *a, const struct settled *s, const struct idea *idea, int64_t i, const struct look *than, struct look *out)
+{
+    int k = among(a, i, than), idle = k < 0 ? parallel_idle() : 0, most = idle < MOST_AHEAD ? idle + 1 : MOST_AHEAD;
+
+    if (most > 1) {
+        a->n = 0;
+        for (int64_t j = i; j < s->r->nfit && a->n < most; j++)
+            if (j == i || (idea->is.r.found && is_its_variant(s, j) && is_asked_for(s, idea, &s->r->found[j], s->tried + a->n)))
+                a->at[a->n++] = j;
+        a->than = than;
+        a->any = than != NULL;
+        if (than)
+            memcpy(a->than_s, than->step_s, sizeof a->than_s);
+        parallel_each(a->n, 0, look_one_ahead, a);
+        k = among(a, i, than);
+    }
+    if (k < 0)
+        return look_with_desk(a, i, than, out);
+    *out = a->look[k];
+    return 0;
+}
+
 /* The idea's fastest plan that fits, or a variant that is as fast for all that the clock can tell and preferred; beside a tight one
  * the same of those with room.  1, 0 when none fits after all, -1. */
-static int settle(const struct search_result *r, int64_t head, struct desk *d, struct idea *out)
+static int settle(const struct search_result *r, int64_t head, struct desks *desks, struct idea *out)
 {
-    struct look first = { 0 };
-    int64_t variants = 0;
-    int tried = 0;
+    struct settled s = { .r = r, .head = head };
+    struct ahead ahead = { .r = r, .desks = desks };
 
     *out = (struct idea){ 0 };
     for (int64_t i = head; i < r->nfit; i++) {
         const struct found *f = &r->found[i];
         bool any = out->is.r.found != NULL;
-        if (!ranking_same_idea(&f->plan, &r->found[head].plan))
+        if (!is_its_variant(&s, i))
             continue;
-        variants += any;
-        int departures = ranking_departures(&f->plan);
-        if (any && (f->step_s > SEARCH_NEAR * first.step_s[0] || tried == VARIANTS || !is_of_interest(out, f, departures)))
+        s.variants += any;
+        if (!is_asked_for(&s, out, f, s.tried))
             continue;
-        const struct look *than = !any ? NULL : has_room(&out->is.r) ? &first : out->roomy.r.found ? &out->roomy.look : NULL;
+        const struct look *than = !any ? NULL : has_room(&out->is.r) ? &s.first : out->roomy.r.found ? &out->roomy.look : NULL;
         struct stand with;
-        tried += any;
-        if (look_at(d, f, than, &with.look) < 0)
+        if (look_on(&ahead, &s, out, i, than, &with.look) < 0)
             return -1;
+        s.tried += any;
         if (with.look.slower)
             continue;
         if (!with.look.fits) {
-            variants -= any;
+            s.variants -= any;
             continue;
         }
         with.r = (struct ranked){ 0 };
-        fill(&with.r, f, &with.look, departures);
+        fill(&with.r, f, &with.look, ranking_departures(&f->plan));
         if (any)
-            compare(out, &first, &with);
+            compare(out, &s.first, &with);
         else {
             out->is = with;
-            first = with.look;
+            s.first = with.look;
         }
     }
-    out->is.r.variants = out->roomy.r.variants = variants;
+    out->is.r.variants = out->roomy.r.variants = s.variants;
     if (has_room(&out->is.r))
         out->roomy.r.found = NULL;
     return out->is.r.found != NULL;
@@ -329,7 +415,7 @@ static int64_t tie(struct ideas *all)
 }
 
 /* Ideas that are settled at once; each has its own place for what was found out. */
-enum { AT_ONCE = 8 };
+enum { AT_ONCE = 16 };
 
 struct settling {
     const struct search_result *r;
@@ -343,9 +429,7 @@ static int settle_one(void *of, int64_t i)
 {
     struct settling *s = of;
 
-    struct desk *d = desks_take(&s->desks, &s->r->found[s->head[i]].plan);
-    s->settled[i] = settle(s->r, s->head[i], d, &s->idea[i]);
-    desks_give(&s->desks, d);
+    s->settled[i] = settle(s->r, s->head[i], &s->desks, &s->idea[i]);
     return s->settled[i] < 0 ? -1 : 0;
 }
 

@@ -119,7 +119,7 @@ static int take_run(const struct plan *p, void *arg)
 }
 
 /* Plans that passed the checks can be planned; of variants that save memory, where the cluster says what they need. */
-static void cannot(struct work *w, int64_t i, const char why[256])
+void search_cannot(struct work *w, int64_t i, const char why[256])
 {
     bool refused = w->first_later >= 0 && i >= w->first_later;
 
@@ -161,15 +161,14 @@ int search_take(const struct plan *p, void *arg)
         f->over = over ? found_short_by(least, found_limit(p)) : 0;
         f->needed = least;
         if (w->first_later >= 0 && !w->o->exhaustive && unpriced_is(&w->unpriced, p, g, why))
-            cannot(w, w->n - 1, why);
+            search_cannot(w, w->n - 1, why);
     }
     return 0;
 }
 
 /* ---- one candidate ---- */
 
-/* `from`: all from there on were assessed by this thread.  `desk`: NULL where none fits. */
-static int assess(struct work *w, int64_t from, int64_t i, struct schedules *s, struct desk *desk)
+int search_assess(struct work *w, int64_t from, int64_t i, struct schedules *s, struct desk *desk)
 {
     struct found *f = &w->found[i];
     struct memory_verdict m;
@@ -207,102 +206,6 @@ static int assess(struct work *w, int64_t from, int64_t i, struct schedules *s, 
     return 0;
 }
 
-/* Looks at the plans from `from` on, which do not fit and hence have no time, but for those whose bound lacks more than *least; and of
- * these the one that lacks least, if any was looked at. */
-static int need(struct work *w, int64_t from, struct schedules *s, double *least, struct plan *of, bool *any)
-{
-    char why[256];
-    double mine = INFINITY;
-
-    if (w->n - from > 1)
-        sort_stable(&w->found[from], (size_t)(w->n - from), sizeof *w->found, found_by_lack);
-    struct fail_sink before = fail_divert(why, sizeof why);
-    for (int64_t i = from; i < w->n; i++) {
-        struct found *f = &w->found[i];
-        if (f->refused)
-            continue;
-        if (f->over > *least) {
-            f->at_least = true;
-            f->available = cluster_available(&f->plan.cluster);
-            f->key = hash_mix(0, (uint64_t)f->order);
-            continue;
-        }
-        if (assess(w, i, i, s, NULL) < 0) {
-            cannot(w, i, why);
-            continue;
-        }
-        if (f->over < mine) {
-            *of = f->plan;
-            *any = true;
-            mine = f->over;
-        }
-        *least = fmin(*least, f->over);
-    }
-    fail_restore(before);
-    return w->failed ? -1 : 0;
-}
-
-/* All that one stands for, and of that which lacks least what saves memory without offload: its bound is no lower. */
-static int look_after_all(struct work *w, const struct found *one, struct schedules *s, double *least)
-{
-    int64_t from = w->n;
-    bool any = false;
-    struct plan of;
-    int rc;
-
-    w->whole = one;
-    rc = one->elsewhere ? search_take(&one->plan, w) : enumerate(w->o, search_take, w);
-    if (rc == 0)
-        rc = need(w, from, s, least, &of, &any);
-    from = w->n;
-    if (rc == 0 && any && !one->elsewhere)
-        rc = enumerate_saving(w->o, &of, true, search_take, w);
-    if (rc == 0)
-        rc = need(w, from, s, least, &of, &any);
-    w->whole = NULL;
-    return rc;
-}
-
-/* Those that the one at `i` stood for, and others of its run that bounds left out, say for themselves what they need, and were counted. */
-static void were_looked_at(struct work *w, int64_t n, int64_t i)
-{
-    struct found one = w->found[i];
-
-    for (int64_t k = 0; k < n; k++) {
-        struct found *f = &w->found[k];
-        bool beside = one.order < w->later && f->order < w->later && search_same_run(&f->plan, &one.plan);
-        if (!f->at_least || f->refused || (k != i && !beside))
-            continue;
-        f->refused = true;
-        w->twice += 1 + f->stands_for;
-    }
-}
-
-/* The nearest of those that do not fit is shown with what it needs: where a bound lacks less than all others
- * do, what it left out is looked at after all. */
-static int find_nearest(struct work *w)
-{
-    struct schedules s = { 0 };
-    double least = INFINITY;
-    int64_t n = w->n;
-    int rc = 0;
-
-    for (int64_t i = 0; i < n; i++)
-        if (!w->found[i].at_least && !w->found[i].fits && w->found[i].over < least)
-            least = w->found[i].over;
-    if (n > 1)
-        sort_stable(w->found, (size_t)n, sizeof *w->found, found_by_lack);
-    for (int64_t i = 0; i < n && !rc; i++) {
-        struct found left_out = w->found[i];
-        if (!left_out.at_least || left_out.refused || left_out.over >= least)
-            continue;
-        rc = look_after_all(w, &left_out, &s, &least);
-        were_looked_at(w, n, i);
-    }
-    schedules_free(&s);
-    return rc;
-}
-
 /* ---- PyTorch's allocator ---- */
 
 static int look_at(const struct work *w, struct found *f, struct schedules *s)
@@ -328,8 +231,8 @@ static void ask_on(struct work *w)
 
 static void one(struct work *w, int64_t from, int64_t i, struct desk *d, const char why[256])
 {
-    if (!w->found[i].at_least && !w->found[i].refused && !w->found[i].too_slow && assess(w, from, i, &d->s, d) < 0)
-        cannot(w, i, why);
+    if (!w->found[i].at_least && !w->found[i].refused && !w->found[i].too_slow && search_assess(w, from, i, &d->s, d) < 0)
+        search_cannot(w, i, why);
     w->found[i].assessed = true;
     ask_on(w);
 }
@@ -655,8 +558,8 @@ int search_data(const struct search_options *o, struct grid **beside, struct sea
     out->elsewhere_left_out = w.slow_s < INFINITY;
     memcpy(out->refused, w.why_refused, sizeof out->refused);
     w.n = found_drop_refused(w.found, w.n);
-    w.first_later = w.first_later < w.n ? w.first_later : w.n;     /* what find_nearest() adds may be refused, too */
-    if (!out->partial && !o->answer_only && find_nearest(&w) < 0)
+    w.first_later = w.first_later < w.n ? w.first_later : w.n;     /* what search_find_nearest() adds may be refused, too */
+    if (!out->partial && !o->answer_only && search_find_nearest(&w) < 0)
         goto failed;
     w.n = found_drop_refused(w.found, w.n);
     out->considered = w.seen - w.twice;
