@@ -111,6 +111,7 @@ int by_time_run(const struct by_time *b, double *best_s)
     }
     for (; rc == 0 && !b->limit && from < n; from++)
         b->found[at[from]].too_slow = true;
+    desks_clear(b->desks);
     free(at);
     return rc;
 }
@@ -125,5 +126,6 @@ int by_time_look(const struct by_time *b, const int64_t *at, int64_t n)
         v.n = n - from < WAVE ? n - from : WAVE;
         rc = run_wave(&v, NULL);
     }
+    desks_clear(b->desks);
     return rc;
 }

@@ -28,6 +28,14 @@ void desks_give(struct desks *all, struct desk *d)
     pthread_mutex_unlock(&all->lock);
 }
 
+void desks_clear(struct desks *all)
+{
+    pthread_mutex_lock(&all->lock);
+    for (struct desk *d = all->free; d; d = d->next)
+        schedules_free(&d->s);
+    pthread_mutex_unlock(&all->lock);
+}
+
 void desks_free(struct desks *all)
 {
     for (struct desk *d; (d = all->free); ) {

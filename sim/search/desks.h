@@ -28,6 +28,8 @@ struct desks { pthread_mutex_t lock; struct desk *free; };
 
 struct desk *desks_take(struct desks *all, const struct plan *p);
 void         desks_give(struct desks *all, struct desk *d);
+/* Gives back the room for schedules of those that nobody has; their prices are kept. */
+void         desks_clear(struct desks *all);
 /* All were given back. */
 void         desks_free(struct desks *all);
 

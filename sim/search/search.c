@@ -217,7 +217,7 @@ static int look_at(const struct work *w, struct found *f, struct schedules *s)
 
 /* ---- all candidates ---- */
 
-enum { RUN = 16 };                      /* candidates that a thread takes at a time */
+enum { RUN = 4 };                       /* candidates that a thread takes at a time */
 
 /* The thread that called search() asks whether it may go on: its language may have a word to say (Python's signals are
  * handled in one thread only). */
@@ -318,6 +318,7 @@ void search_run_all(struct work *w)
         run_by_time(w);
     else
         parallel_each((left + RUN - 1) / RUN, w->o->threads, some, w);
+    desks_clear(&w->desks);
 }
 
 /* ---- the top of the ranking ---- */
