@@ -47,7 +47,7 @@ bool grid_may_go_on(struct grid *g, int64_t done, int64_t of)
 {
     if (g->o->go_on && pthread_equal(g->caller, pthread_self()) && !g->o->go_on(g->o->go_on_of, done, of))
         g->stopped = true;
-    return !g->stopped;
+    return !g->stopped && !g->unwanted;
 }
 
 int grid_stop(void) { return fail("search: stopped before all plans were looked at"); }
@@ -495,6 +495,8 @@ int grid_beside(struct grid *g, double *best_s)
     *best_s = g->best_s;
     return rc;
 }
+
+void grid_is_unwanted(struct grid *g) { g->unwanted = true; }
 
 bool grid_stopped(const struct grid *g) { return g->stopped; }
 

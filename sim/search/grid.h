@@ -31,6 +31,7 @@ int grid_search_next(const struct search_options *o, int rc, const char *why, st
  * the candidates may be enumerated by any thread, beside anything else.  0, or -1 reported. */
 struct grid *grid_new(const struct search_options *o);
 int  grid_take_cells(struct grid *g);
+void grid_is_unwanted(struct grid *g);         /* by any thread: then that ends at once, with -1 */
 /* Looks at those that may be as fast as *best_s for all that SEARCH_NEAR says; then that is the fastest of both that fits and does not wait.
  * 0, or -1 reported. */
 int  grid_beside(struct grid *g, double *best_s);

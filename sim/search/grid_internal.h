@@ -30,7 +30,7 @@ struct grid {
     struct program_store programs;
     struct desks desks;
     pthread_t   caller;             /* who asked for the search, and may be asked whether to go on */
-    atomic_bool stopped;
+    atomic_bool stopped, unwanted;
 
     pthread_mutex_t lock;           /* of what follows, while candidates are evaluated */
     struct grid_attempt *attempt;   /* of each of those in question */

@@ -484,13 +484,26 @@ static int look_beside(struct work *w, struct grid **beside)
     return 0;
 }
 
+/* Is there a plan that no bound of memory leaves out? */
+static bool any_in_question(const struct work *w)
+{
+    for (int64_t i = 0; i < w->n; i++)
+        if (!w->found[i].at_least)
+            return true;
+    return false;
+}
+
 /* Plans of data parallelism alone, and beside them those of grids. */
 static int enumerate_one(void *of, int64_t i)
 {
     struct work *w = of;
 
-    if (i == 0)
-        return enumerate_runs(w->o, take_run, search_take, w);
+    if (i == 0) {
+        int rc = enumerate_runs(w->o, take_run, search_take, w);
+        if (w->beside && !any_in_question(w))       /* what is asked for then has other candidates, too */
+            grid_is_unwanted(w->beside);
+        return rc;
+    }
     if (grid_take_cells(w->beside) < 0)         /* it is said where they are looked at */
         w->no_grid = true;
     return 0;
