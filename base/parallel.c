@@ -72,12 +72,12 @@ static bool is_in(const struct pieces *p, const struct pieces *of)
     return p != NULL;
 }
 
-/* The oldest that has a piece left, of those in a piece of `of`; NULL: there is none. */
+/* The oldest that has a piece left, of those that pieces of `of` have; NULL: there is none. */
 static struct pieces *that_may_be_helped(const struct team *t, const struct pieces *of)
 {
     struct pieces *p = t->oldest;
 
-    while (p && (p->next >= p->n || p->failed || p->working >= p->most || (of && !is_in(p, of))))
+    while (p && (p->next >= p->n || p->failed || p->working >= p->most || (of && !is_in(p->in, of))))
         p = p->newer;
     return p;
 }
@@ -162,6 +162,32 @@ int parallel_idle(void)
     int idle = t->idle + t->most - 1 - t->started;
     pthread_mutex_unlock(&t->lock);
     return idle;
+}
+
+void parallel_wait(bool (*over)(void *of), void *of)
+{
+    struct team *t = team;
+
+    if (!t)
+        return;
+    pthread_mutex_lock(&t->lock);
+    while (!over(of)) {
+        struct pieces *part = that_may_be_helped(t, at);
+        if (part)
+            help_with(t, part);
+        else
+            rest(t);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+void parallel_changed(void)
+{
+    if (!team)
+        return;
+    pthread_mutex_lock(&team->lock);
+    pthread_cond_broadcast(&team->change);
+    pthread_mutex_unlock(&team->lock);
 }
 
 /* This thread works at the pieces; then, while others are at the last ones, at what these share out. */

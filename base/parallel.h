@@ -9,6 +9,7 @@
 #ifndef DPX_PARALLEL_H
 #define DPX_PARALLEL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Calls f(of, i) for i of 0 ... n-1, each by whichever thread is free, the caller's among them; threads 0: as many as cores.
@@ -18,6 +19,11 @@ int parallel_each(int64_t n, int threads, int (*f)(void *of, int64_t i), void *o
 
 /* Threads where 0 is asked for; 1 inside of a piece that has others beside it. */
 int parallel_threads(void);
+
+/* In a piece that needs what pieces with lower numbers find out: until over() says so this thread helps with what they share out.  over() is
+ * asked with a lock, and may take one of its own; whoever changes what it looks at calls parallel_changed() then, without that one. */
+void parallel_wait(bool (*over)(void *of), void *of);
+void parallel_changed(void);
 
 /* Threads that have nothing to do, just now: so many pieces may be done ahead, in case they are wanted.  No answer may depend on it. */
 int parallel_idle(void);

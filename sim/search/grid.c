@@ -32,8 +32,8 @@ static uint64_t beside_data(const struct search_options *o)
     return o->dialects & (BESIDE_DATA | (o->model->experts > 0 ? 1u << DIALECT_DEEPSPEED : 0));
 }
 
-/* Candidates that are judged by what was known before the first of them. */
-enum { WAVE = 8 };
+/* Candidates that are judged by what was known before the first of them; so many waves are begun before the first is over. */
+enum { WAVE = 8, AHEAD = 3 };
 
 /* What evaluating a candidate came to.  Threads are ahead of what is settled: a candidate is evaluated with what was known when it was begun,
  * and judged by what a thread by itself would have known. */
@@ -261,6 +261,22 @@ static double best_before(const struct grid *g, int64_t i)
     return best_s;
 }
 
+struct turn { struct grid *g; int64_t i; };
+
+/* Behind the first wave candidates wait until some step is known: else each of them would be near the fastest.  Far ahead few are wanted: a thread
+ * rather helps with the wave that is not over. */
+static bool may_begin(void *turn)
+{
+    const struct turn *t = turn;
+    struct grid *g = t->g;
+
+    pthread_mutex_lock(&g->lock);
+    int64_t ahead = t->i - g->evaluated;
+    bool may = g->closed || g->stopped || ahead < WAVE || (ahead < AHEAD * WAVE && best_before(g, t->i) < INFINITY);
+    pthread_mutex_unlock(&g->lock);
+    return may;
+}
+
 /* Candidate i, unless it is too slow; what is settled may say so later. */
 static int evaluate_one(void *grid, int64_t i)
 {
@@ -268,24 +284,25 @@ static int evaluate_one(void *grid, int64_t i)
     struct grid_attempt *a = &g->attempt[i];
     char why[sizeof g->why];
 
+    parallel_wait(may_begin, &(struct turn){ g, i });
     pthread_mutex_lock(&g->lock);
     int64_t settled = g->evaluated;
     double best_s = best_before(g, i);
     bool wanted = !g->closed && is_wanted(g, i, best_s);
     pthread_mutex_unlock(&g->lock);
-    if (wanted && !grid_may_go_on(g, settled, g->all.n))
-        return grid_stop();
+    wanted = wanted && grid_may_go_on(g, settled, g->all.n);
     struct fail_sink before = fail_divert(why, sizeof why);
     int rc = wanted ? assess(g, &g->all.found[i], false, best_s, a) : 0;
     fail_restore(before);
-    if (g->stopped)
-        return grid_stop();
     pthread_mutex_lock(&g->lock);
-    a->why = rc < 0 ? strdup(why) : NULL;
-    a->done = true;
-    settle_waves(g);
+    if (!g->stopped) {
+        a->why = rc < 0 ? strdup(why) : NULL;
+        a->done = true;
+        settle_waves(g);
+    }
     pthread_mutex_unlock(&g->lock);
-    return 0;
+    parallel_changed();
+    return g->stopped ? grid_stop() : 0;
 }
 
 /* How many were evaluated; -1 reported. */

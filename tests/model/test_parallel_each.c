@@ -126,6 +126,37 @@ static void any_depth_is_done_once(void **state)
     }
 }
 
+/* Pieces in turns: each waits for the one before it, which shares out two pieces that have to meet. */
+struct turn { atomic_int *done; int64_t i; };
+
+static bool is_my_turn(void *turn)
+{
+    const struct turn *t = turn;
+
+    return atomic_load(t->done) == t->i;
+}
+
+static int in_turn(void *done, int64_t i)
+{
+    atomic_int here = 0;
+
+    parallel_wait(is_my_turn, &(struct turn){ done, i });
+    int rc = parallel_each(2, 0, meet, &here);
+    atomic_fetch_add((atomic_int *)done, 1);
+    parallel_changed();
+    return rc;
+}
+
+static void whoever_waits_for_its_turn_helps(void **state)
+{
+    (void)state;
+    for (int threads = 2; threads <= 4; threads++) {
+        atomic_int done = 0;
+        assert_int_equal(parallel_each(20, threads, in_turn, &done), 0);
+        assert_int_equal(done, 20);
+    }
+}
+
 static int how_many(void *of, int64_t i)
 {
     ((int *)of)[i] = parallel_threads();
@@ -170,6 +201,7 @@ int main(void)
         cmocka_unit_test(pieces_may_have_pieces),
         cmocka_unit_test(pieces_of_pieces_are_shared_out),
         cmocka_unit_test(a_failure_goes_up),
+        cmocka_unit_test(whoever_waits_for_its_turn_helps),
         cmocka_unit_test(any_depth_is_done_once),
         cmocka_unit_test(a_piece_by_itself_has_all_threads),
         cmocka_unit_test(the_first_failure_is_reported),
