@@ -106,8 +106,10 @@ void progress_start(struct progress *p, int64_t of, const char *what)
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
     progress_watch(p, what);
+    pthread_mutex_lock(&p->lock);
     p->of = of;
     p->counts = true;
+    pthread_mutex_unlock(&p->lock);
 }
 
 void progress_at(struct progress *p, int64_t done, int64_t of)

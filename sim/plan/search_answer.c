@@ -142,8 +142,10 @@ json_t *search_answer_json(const struct search_asked *a, const struct search_ans
 
     json_object_set_new(doc, "left_out", search_left_out_json(o));
     json_object_set_new(doc, "not_looked_at", search_beyond_json(&a->ask, o, r));
-    json_object_set_new(doc, "codes", search_codes_json(o, r));
-    json_object_set_new(doc, "float8", search_codes_float8_json(o, r));
+    struct search_codes *codes = search_codes_find(o, r);
+    json_object_set_new(doc, "codes", search_codes_json(codes));
+    json_object_set_new(doc, "float8", search_codes_float8_json(codes));
+    search_codes_free(codes);
     if (a->goal == GOAL_BILL) {
         json_object_set_new(doc, "by_bill", search_bill_json(s->bill, s->nbill));
         json_object_set_new(doc, "by_bill_unsure", json_boolean(search_bill_unsure(r, s->bill, s->nbill)));

@@ -9,8 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "base/columns.h"
+#include "base/notes.h"
 #include "base/page.h"
+#include "base/parallel.h"
 #include "base/percent.h"
 #include "base/room.h"
 #include "base/size.h"
@@ -31,6 +35,8 @@
 #define SLOWEST 2
 
 enum { MOST = 10 };
+
+enum learn { OF_ALTERNATIVES, OF_FIRST, OF_NEAREST, OF_CODES, PARTS };
 
 struct alternative { const struct found *f; char better[96]; };
 
@@ -198,28 +204,55 @@ static struct ranked known(const struct search_answer *s, const struct found *f)
     return (struct ranked){ 0 };
 }
 
-static int print_alternatives(struct search_answer *s, FILE *to, int width)
+/* What is to be known before the answer can be said; its parts have nothing to do with each other. */
+struct learning {
+    const struct search_asked *a;
+    struct search_answer *s;
+    struct evaluation first;                /* of the plan to take; */
+    struct timing t;
+    bool known;
+    struct alternatives all;
+    struct ranked beside[MOST];
+    struct lack lack;                       /* of the nearest that does not fit, */
+    bool lacks;
+    char to_fit[SEARCH_SENTENCE];
+    struct search_codes *codes;             /* NULL: nothing fits */
+    json_t *notes[PARTS];                   /* that they said */
+};
+
+static int learn_alternatives(struct learning *l)
+{
+    const struct found *of[MOST];
+    int64_t bytes;
+
+    choose(l->s, &l->all);
+    for (int i = 0; i < l->all.n; i++) {
+        of[i] = l->all.of[i].f;
+        l->beside[i] = known(l->s, of[i]);
+    }
+    if (ranking_beside(&l->s->ranked[0], of, l->all.n, l->beside) < 0)
+        return -1;
+    for (int i = 0; i < l->all.n; i++)
+        if (l->beside[i].found && taken(l->s, of[i], &bytes) < 0)
+            return -1;
+    return 0;
+}
+
+static int print_alternatives(struct learning *l, FILE *to, int width)
 {
     static const struct column columns[] = { { "better at", false, 0 }, { "step", true, 0 }, { "compared", false, 0 }, { "memory", true, 1 }, { "plan", false, 0 } };
-    struct alternatives all = { .n = 0 };
     const struct found *of[MOST + 1];
-    struct ranked beside[MOST];
     char words[2 * PLAN_WORDS];
 
-    choose(s, &all);
-    for (int i = 0; i < all.n; i++)
-        of[i] = all.of[i].f;
-    of[all.n] = s->ranked[0].found;
-    for (int i = 0; i < all.n; i++)
-        beside[i] = known(s, of[i]);
-    if (ranking_beside(&s->ranked[0], of, all.n, beside) < 0)
-        return -1;
+    for (int i = 0; i < l->all.n; i++)
+        of[i] = l->all.of[i].f;
+    of[l->all.n] = l->s->ranked[0].found;
     struct columns *t = columns_new(columns, 5);
     int rows = 0, rc = 0;
-    for (int i = 0; i < all.n; i++)
-        if (beside[i].found) {
-            name(of[i], of, all.n + 1, words, sizeof words);
-            rc |= row(t, s, &beside[i], all.of[i].better, words);
+    for (int i = 0; i < l->all.n; i++)
+        if (l->beside[i].found) {
+            name(of[i], of, l->all.n + 1, words, sizeof words);
+            rc |= row(t, l->s, &l->beside[i], l->all.of[i].better, words);
             rows++;
         }
     if (rows)
@@ -279,29 +312,21 @@ static struct timing timing_of(const struct ranked *k)
 }
 
 /* Only waits for memory, and a training, need more of the clock than the ranking knows. */
-static int print_verdict(const struct search_asked *a, const struct ranked *k, FILE *to)
+static int learn_first(struct learning *l)
 {
+    const struct ranked *k = &l->s->ranked[0];
     const struct plan *p = &k->found->plan;
-    struct timing t = timing_of(k);
-    struct evaluation e;
-    int rc = 0;
 
-    if (evaluate_within(p, &e) < 0)
+    if (evaluate_within(p, &l->first) < 0)
         return -1;
-    if (k->waits || a->money.tokens)
-        rc = simulate_plan(p, &e, &t, NULL);
-    if (rc == 0) {
-        answer_memory(p, &e, &t, to);
-        answer_step(p, &t, to);
-        rc = money_print(&a->money, p, &t, to);
-    }
-    evaluation_free(&e);
-    return rc;
+    l->known = true;
+    l->t = timing_of(k);
+    return k->waits || l->a->money.tokens ? simulate_plan(p, &l->first, &l->t, NULL) : 0;
 }
 
-static int print_first(const struct search_asked *a, const struct search_answer *s, FILE *to)
+static int print_first(const struct learning *l, FILE *to)
 {
-    const struct plan *p = &s->ranked[0].found->plan;
+    const struct plan *p = &l->s->ranked[0].found->plan;
     char words[PLAN_WORDS];
 
     plan_words(p, words, sizeof words);
@@ -309,25 +334,35 @@ static int print_first(const struct search_asked *a, const struct search_answer 
     plan_words_settings(p, words, sizeof words);
     if (words[0])
         fprintf(to, "  Settings: %s.\n", words);
-    return print_verdict(a, &s->ranked[0], to);
+    answer_memory(p, &l->first, &l->t, to);
+    answer_step(p, &l->t, to);
+    return money_print(&l->a->money, p, &l->t, to);
 }
 
 /* ---- the rest ---- */
 
-static void print_nearest(const struct search_answer *s, FILE *to)
+static int learn_nearest(struct learning *l)
 {
-    const struct search_result *r = &s->r;
-    char words[PLAN_WORDS], text[SEARCH_SENTENCE];
-    struct lack l;
+    const struct search_result *r = &l->s->r;
 
-    if (r->nfit == r->n || !search_nearest_lacks(&r->found[r->nfit], &l))
+    l->lacks = r->nfit < r->n && search_nearest_lacks(&r->found[r->nfit], &l->lack);
+    if (l->lacks)
+        search_to_fit_words(&l->s->q.options, &r->found[r->nfit], &l->lack, plan_words, l->to_fit, sizeof l->to_fit);
+    return 0;
+}
+
+static void print_nearest(const struct learning *l, FILE *to)
+{
+    const struct search_result *r = &l->s->r;
+    char words[PLAN_WORDS], text[SEARCH_SENTENCE];
+
+    if (!l->lacks)
         return;
     plan_words(&r->found[r->nfit].plan, words, sizeof words);
     fprintf(to, "\n%sDoes not fit%s, but comes nearest: %s.\n", page_ink(to, TERMINAL_RED), page_ink(to, TERMINAL_PLAIN), words);
-    lack_words(&l, text, sizeof text);
+    lack_words(&l->lack, text, sizeof text);
     fprintf(to, "  It %s.\n", text);
-    search_to_fit_words(&s->q.options, &r->found[r->nfit], &l, plan_words, text, sizeof text);
-    fprintf(to, "  To make it fit: %s.\n", text);
+    fprintf(to, "  To make it fit: %s.\n", l->to_fit);
 }
 
 static void print_offload(const struct search_answer *s, FILE *to)
@@ -360,29 +395,74 @@ static void print_asked(const struct search_answer *s, FILE *to)
     free(left_out);
 }
 
+/* Notes are said later, by the thread that says the answer. */
+static int learn_one(void *learning, int64_t part)
+{
+    struct learning *l = learning;
+    bool fits = l->s->n > 0;
+    int rc = 0;
+
+    l->notes[part] = json_array();
+    json_t *before = notes_divert(l->notes[part]);
+    if (part == OF_NEAREST)
+        rc = learn_nearest(l);
+    else if (fits && part == OF_CODES)
+        l->codes = search_codes_find(&l->s->q.options, &l->s->r);
+    else if (fits)
+        rc = part == OF_FIRST ? learn_first(l) : learn_alternatives(l);
+    notes_divert(before);
+    return rc;
+}
+
+static int learn(struct learning *l)
+{
+    const json_t *note;
+    size_t i;
+    int rc = parallel_each(PARTS, l->s->q.options.threads, learn_one, l);
+
+    for (int part = 0; part < PARTS; part++) {
+        json_array_foreach(l->notes[part], i, note)
+            notes_say_once("%s", json_string_value(note));
+        json_decref(l->notes[part]);
+    }
+    return rc;
+}
+
+static int say(struct learning *l, FILE *to, int width)
+{
+    struct search_answer *s = l->s;
+    const struct cluster *c = &s->q.cluster;
+
+    if (print_first(l, to) < 0)
+        return -1;
+    print_why(s, to);
+    if (gpu_lacks(&c->gpu, s->q.options.precision))
+        fprintf(to, "Note: %s.\n", gpu_lacks(&c->gpu, s->q.options.precision));
+    return print_alternatives(l, to, width);
+}
+
 int search_brief(const struct search_asked *a, struct search_answer *s, FILE *to, int width)
 {
-    const struct cluster *c = &s->q.cluster;
+    struct learning l = { .a = a, .s = s };
     char text[SEARCH_BEYOND];
+    int rc = learn(&l);
 
     print_asked(s, to);
     if (s->n == 0)
         fputs(s->r.partial ? "\nNone of those looked at fits.\n" : "\nNothing fits.\n", to);
-    else {
-        if (print_first(a, s, to) < 0)
-            return -1;
-        print_why(s, to);
-        if (gpu_lacks(&c->gpu, s->q.options.precision))
-            fprintf(to, "Note: %s.\n", gpu_lacks(&c->gpu, s->q.options.precision));
-        if (print_alternatives(s, to, width) < 0)
-            return -1;
+    else if (rc == 0)
+        rc = say(&l, to, width);
+    if (rc == 0) {
+        print_nearest(&l, to);
+        print_offload(s, to);
+        if (l.codes)
+            search_codes_say(l.codes, s->ranked[0].found->step_s, to);
+        search_beyond_words(&a->ask, &s->q.options, &s->r, text);
+        if (text[0])
+            fprintf(to, "\n%c%s\n", toupper((unsigned char)text[0]), text + 1);
     }
-    print_nearest(s, to);
-    print_offload(s, to);
-    if (s->n > 0)
-        search_codes_say(&s->q.options, &s->r, s->ranked[0].found->step_s, to);
-    search_beyond_words(&a->ask, &s->q.options, &s->r, text);
-    if (text[0])
-        fprintf(to, "\n%c%s\n", toupper((unsigned char)text[0]), text + 1);
-    return 0;
+    search_codes_free(l.codes);
+    if (l.known)
+        evaluation_free(&l.first);
+    return rc;
 }

@@ -3,10 +3,13 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/parallel.h"
 #include "base/percent.h"
+#include "base/room.h"
 #include "model/plan/knob.h"
 #include "sim/plan/answer_words.h"
 #include "sim/plan/plan_words.h"
@@ -103,16 +106,20 @@ static void consider_hooks(const struct search_options *o, const struct search_r
 /* The candidate that takes least on a network of `by` times the speed, if that is less than the first plan found takes; NULL. */
 static const struct candidate *least(const struct candidates *all, struct crossover_plan *first, double by)
 {
+    struct crossover_plan *of[MOST + 1];
     const struct candidate *best = NULL;
-    double most = crossover_step(first, by);
+    double s[MOST + 1];
 
-    for (int i = 0; i < all->n; i++) {
-        double s = crossover_step(all->of[i].slowed, by);
-        if (s > 0 && s < most) {
-            most = s;
+    for (int i = 0; i < all->n; i++)
+        of[i] = all->of[i].slowed;
+    of[all->n] = first;
+    crossover_steps(of, all->n + 1, by, s);
+    double most = s[all->n];
+    for (int i = 0; i < all->n; i++)
+        if (s[i] > 0 && s[i] < most) {
+            most = s[i];
             best = &all->of[i];
         }
-    }
     return best;
 }
 
@@ -200,9 +207,11 @@ static bool find_float8(const struct search_options *o, const struct search_resu
         consider(o, p, &all);
     }
     consider_megatron(o, r, &all);
+    struct crossover_plan *of[MOST];
     double step_s[MOST];
     for (int i = 0; i < all.n; i++)
-        step_s[i] = crossover_step(all.of[i].slowed, 1);
+        of[i] = all.of[i].slowed;
+    crossover_steps(of, all.n, 1, step_s);
     for (int left = all.n; left > 0 && !found; left--) {        /* the fastest first: to ask the allocator takes longer than the clock */
         int best = fastest_of(step_s, all.n);
         if (step_s[best] > 0 && step_s[best] < most && crossover_fits(all.of[best].slowed)) {
@@ -266,14 +275,32 @@ static void say(double recommended_s, const struct offer *of, FILE *to)
                 answer_network(of->plan.cluster.inter).s);
 }
 
-void search_codes_say(const struct search_options *o, const struct search_result *r, double recommended_s, FILE *to)
-{
-    struct offer of;
+struct search_codes { const struct search_options *o; const struct search_result *r; bool found[2]; struct offer of[2]; };
 
-    if (find(o, r, &of))
-        say(recommended_s, &of, to);
-    if (find_float8(o, r, &of))
-        say(recommended_s, &of, to);
+static int find_one(void *codes, int64_t i)
+{
+    struct search_codes *c = codes;
+
+    c->found[i] = i ? find_float8(c->o, c->r, &c->of[i]) : find(c->o, c->r, &c->of[i]);
+    return 0;
+}
+
+struct search_codes *search_codes_find(const struct search_options *o, const struct search_result *r)
+{
+    struct search_codes *c = room_new(1, sizeof *c);
+
+    *c = (struct search_codes){ .o = o, .r = r };
+    parallel_each(2, 0, find_one, c);
+    return c;
+}
+
+void search_codes_free(struct search_codes *c) { free(c); }
+
+void search_codes_say(const struct search_codes *c, double recommended_s, FILE *to)
+{
+    for (int i = 0; i < 2; i++)
+        if (c->found[i])
+            say(recommended_s, &c->of[i], to);
 }
 
 static json_t *offer_json(const struct search_result *r, const struct offer *of)
@@ -287,16 +314,6 @@ static json_t *offer_json(const struct search_result *r, const struct offer *of)
                      "plan", plan_to_json(&of->plan));
 }
 
-json_t *search_codes_json(const struct search_options *o, const struct search_result *r)
-{
-    struct offer of;
+json_t *search_codes_json(const struct search_codes *c) { return c->found[0] ? offer_json(c->r, &c->of[0]) : json_null(); }
 
-    return find(o, r, &of) ? offer_json(r, &of) : json_null();
-}
-
-json_t *search_codes_float8_json(const struct search_options *o, const struct search_result *r)
-{
-    struct offer of;
-
-    return find_float8(o, r, &of) ? offer_json(r, &of) : json_null();
-}
+json_t *search_codes_float8_json(const struct search_codes *c) { return c->found[1] ? offer_json(c->r, &c->of[1]) : json_null(); }

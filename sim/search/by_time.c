@@ -9,14 +9,13 @@
 #include "model/plan/knob.h"
 #include "sim/search/bounds.h"
 
-/* Plans of a wave, and those of it that one thread looks at: neighbours have equal kernels, and prices are kept. */
-enum { WAVE = 32, TOGETHER = 8, SLOTS = WAVE / TOGETHER };
+/* Plans of a wave, and those of it that a thread takes at a time: neighbours have equal kernels, and prices are kept. */
+enum { WAVE = 32, TOGETHER = 2 };
 
 struct wave {
     const struct by_time *b;
     const int64_t *at;
     int64_t n;
-    struct { struct cost_cache *cache; struct coll_memo memo; } desk[SLOTS];
 };
 
 struct bounded { double s; int64_t at; };
@@ -63,17 +62,16 @@ static int64_t order(const struct by_time *b, int64_t *out)
     return m;
 }
 
-static int some_of_wave(void *of, int64_t slot)
+static int some_of_wave(void *of, int64_t part)
 {
     struct wave *v = of;
-    struct schedules s = { 0 };
+    int64_t i = part * TOGETHER;
+    struct desk *d = desks_take(v->b->desks, &v->b->found[v->at[i]].plan);
     int rc = 0;
 
-    if (!v->desk[slot].cache)
-        v->desk[slot].cache = cost_cache_new(&v->b->found[v->at[slot * TOGETHER]].plan);
-    for (int64_t i = slot * TOGETHER; i < v->n && i < (slot + 1) * TOGETHER && rc == 0; i++)
-        rc = v->b->look(v->b->of, v->at[i], &s, v->desk[slot].cache, &v->desk[slot].memo);
-    schedules_free(&s);
+    for (; i < v->n && i < (part + 1) * TOGETHER && rc == 0; i++)
+        rc = v->b->look(v->b->of, v->at[i], d);
+    desks_give(v->b->desks, d);
     return rc;
 }
 
@@ -96,53 +94,38 @@ static int run_wave(struct wave *v, double *best_s)
     return rc;
 }
 
-static struct wave *wave_new(const struct by_time *b)
-{
-    struct wave *v = room_new(1, sizeof *v);
-
-    v->b = b;
-    return v;
-}
-
-static void wave_free(struct wave *v)
-{
-    for (int i = 0; i < SLOTS; i++)
-        cost_cache_free(v->desk[i].cache);
-    free(v);
-}
-
 static double limit_of(const struct by_time *b, const double *best_s) { return b->limit ? b->limit(b->of) : BY_TIME_FAR * *best_s; }
 
 int by_time_run(const struct by_time *b, double *best_s)
 {
     int64_t *at = room_new((size_t)(b->n - b->from) + 1, sizeof *at), n = order(b, at), from = 0;
-    struct wave *v = wave_new(b);
+    struct wave v = { .b = b };
     double limit;
     int rc = 0;
 
     while (rc == 0 && from < n && b->found[at[from]].bound_s <= (limit = limit_of(b, best_s))) {
-        v->at = at + from;
-        for (v->n = 0; v->n < WAVE && from < n && b->found[at[from]].bound_s <= limit; v->n++)
+        v.at = at + from;
+        for (v.n = 0; v.n < WAVE && from < n && b->found[at[from]].bound_s <= limit; v.n++)
             from++;
-        rc = run_wave(v, best_s);
+        rc = run_wave(&v, best_s);
     }
     for (; rc == 0 && !b->limit && from < n; from++)
         b->found[at[from]].too_slow = true;
-    wave_free(v);
+    desks_clear(b->desks);
     free(at);
     return rc;
 }
 
 int by_time_look(const struct by_time *b, const int64_t *at, int64_t n)
 {
-    struct wave *v = wave_new(b);
+    struct wave v = { .b = b };
     int rc = 0;
 
-    for (int64_t from = 0; from < n && rc == 0; from += v->n) {
-        v->at = at + from;
-        v->n = n - from < WAVE ? n - from : WAVE;
-        rc = run_wave(v, NULL);
+    for (int64_t from = 0; from < n && rc == 0; from += v.n) {
+        v.at = at + from;
+        v.n = n - from < WAVE ? n - from : WAVE;
+        rc = run_wave(&v, NULL);
     }
-    wave_free(v);
+    desks_clear(b->desks);
     return rc;
 }

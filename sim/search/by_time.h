@@ -1,7 +1,7 @@
 /* by_time.h -- plans in the order of what their steps take at least, until the rest is too slow to matter.
  *
  *     double best_s = INFINITY;
- *     if (by_time_run(&(struct by_time){ .found = found, .n = n, .programs = &programs, .look = look, .learn = learn }, &best_s) < 0)
+ *     if (by_time_run(&(struct by_time){ .found = found, .n = n, .programs = &programs, .desks = &desks, .look = look, .learn = learn }, &best_s) < 0)
  *         return -1;
  *     ... found[i].too_slow: it was not looked at ...
  *
@@ -9,7 +9,7 @@
 #ifndef DPX_BY_TIME_H
 #define DPX_BY_TIME_H
 
-#include "sim/clock/simulate.h"
+#include "sim/search/desks.h"
 #include "sim/search/programs.h"
 #include "sim/search/search.h"
 
@@ -22,9 +22,10 @@ struct by_time {
     struct found *found;
     int64_t       from, n;              /* plans [from, n), those aside that a bound of memory left out */
     const struct programs *programs;
+    struct desks *desks;
     int           threads;
     /* Fills in plan i: by any thread. */
-    int (*look)(void *of, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo);
+    int (*look)(void *of, int64_t i, struct desk *d);
     /* Is plan i, which was looked at and fits, the fastest so far?  One after the other, of a wave the fastest first.  NULL: nobody asks. */
     int (*learn)(void *of, int64_t i, double *best_s);
     /* Asked before each wave: plans whose bound is above that are not looked at, and not marked as too slow.  NULL: BY_TIME_FAR times

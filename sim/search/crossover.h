@@ -19,8 +19,10 @@ void           crossover_close(struct crossover_plan *s);          /* accepts NU
 /* By PyTorch's allocator, which is asked the first time; what it does again in every step counts from then on. */
 bool           crossover_fits(struct crossover_plan *s);
 
-/* Seconds of its step on a network of `by` times the speed; negative, reported, where it cannot be said. */
+/* Seconds of its step on a network of `by` times the speed; negative, reported, where it cannot be said.  By any thread. */
 double crossover_step(struct crossover_plan *s, double by);
+/* The same of n plans on all cores. */
+void   crossover_steps(struct crossover_plan *const *of, int n, double by, double *out);
 
 /* The speed as a share of the present one, at which a and b take as long: of several the nearest to it, up to 1024 times slower or
  * faster; within 0.1 %.  0: none.  *slower: on a slower network b takes less. */

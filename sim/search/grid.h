@@ -8,7 +8,8 @@
  * What cannot fit by a bound (bounds_bytes) is not lowered.  The others are evaluated in the order of a time that their
  * step takes at least (bounds_step_s), a wave at a time; once that is more than SEARCH_NEAR times the fastest step
  * found, whatever is left can neither be the fastest nor a tie with it.  A wave's plans are judged by what was found before
- * it: the answer is the same for any number of threads. */
+ * it: the answer is the same for any number of threads.  No thread waits for a wave's end: it goes on with the next plan, and what turns out
+ * not to be wanted is as if it had not been evaluated. */
 #ifndef DPX_GRID_H
 #define DPX_GRID_H
 
@@ -26,10 +27,14 @@ int grid_search(const struct search_options *o, struct search_result *out);
  * place if it has one that fits, or where there was none at all.  0, or -1 with `why` reported. */
 int grid_search_next(const struct search_options *o, int rc, const char *why, struct search_result *out);
 
-/* Beside data parallelism alone: looks at those of dialects torch and megatron, and of a mixture deepspeed's, that may be as fast as
- * *best_s for all that SEARCH_NEAR says; then that is the fastest of both that fits and does not wait.  0, or -1 with the reason reported
- * and nothing in *out. */
-int  grid_beside(const struct search_options *o, double *best_s, struct grid **out);
+/* Beside data parallelism alone: dialects torch and megatron, and of a mixture deepspeed's.  grid_new() is for the thread that go_on() knows;
+ * the candidates may be enumerated by any thread, beside anything else.  0, or -1 reported. */
+struct grid *grid_new(const struct search_options *o);
+int  grid_take_cells(struct grid *g);
+void grid_is_unwanted(struct grid *g);         /* by any thread: then that ends at once, with -1 */
+/* Looks at those that may be as fast as *best_s for all that SEARCH_NEAR says; then that is the fastest of both that fits and does not wait.
+ * 0, or -1 reported. */
+int  grid_beside(struct grid *g, double *best_s);
 /* Those that were evaluated; and were they stopped by go_on()? */
 const struct found *grid_found(const struct grid *g, int64_t *n);
 bool grid_stopped(const struct grid *g);

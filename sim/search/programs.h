@@ -5,8 +5,7 @@
  *     ... all.of[i].program, all.of[i].used = true ...
  *     programs_free(&all);
  *
- * Numbers are of neighbours of one strategy: two may stand for one program, which is built once.  Where many candidates are bounded and few
- * are looked at, `lean` keeps the last few programs alone: programs_need() builds one again. */
+ * Numbers are of neighbours of one strategy: two may stand for one program, which is built once. */
 #ifndef DPX_PROGRAMS_H
 #define DPX_PROGRAMS_H
 
@@ -15,22 +14,18 @@
 struct shared_program {
     struct plan    plan;            /* the first candidate with these kernels */
     bool           used;            /* a candidate keeps it; else the next new program takes its place */
-    const struct program *program;  /* NULL: it was dropped */
+    const struct program *program;
     struct built *built;            /* whose it is */
 };
 
 struct programs {
     struct shared_program *of; int n; int64_t room;
-    struct built **built; int nbuilt; int64_t built_room;      /* lean: the last one that was asked for comes last */
-    bool lean;
+    struct built **built; int nbuilt; int64_t built_room;
 };
-enum { PROGRAMS_LEAN = 32 };           /* so many are kept then */
 
 /* The number of the plan's program; -1 reported.  It may be the last one or one from number `first` on: the caller knows that
  * the others are of other kernels. */
 int  programs_of(struct programs *all, const struct plan *p, int first);
-/* Builds number i if it was dropped; the PROGRAMS_LEAN last ones that were needed are there.  0, or -1 reported. */
-int  programs_need(struct programs *all, int i);
 void programs_free(struct programs *all);
 
 #endif

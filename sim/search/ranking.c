@@ -6,12 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/parallel.h"
 #include "base/room.h"
 #include "base/sort.h"
 #include "model/memory/evaluate.h"
 #include "model/plan/knob.h"
 #include "sim/clock/step.h"
+#include "sim/search/desks.h"
 #include "sim/search/enumerate.h"
 #include "sim/search/ties.h"
 
@@ -80,8 +82,6 @@ struct stand { struct ranked r; struct look look; };
 /* An idea: the plan that stands for it; and where that one is tight or waits, the one with room that would (r.found NULL: there is none). */
 struct idea { struct stand is, roomy; };
 
-struct desk { struct cost_cache *cache; struct coll_memo memo; };
-
 static bool is_slower(const struct look *than, const struct look *l)
 {
     return l->step_s[0] - than->step_s[0] > ties_unsure_s(than->step_s, l->step_s);
@@ -133,8 +133,6 @@ static int look_at(struct desk *d, const struct found *f, const struct look *tha
     }
     if (evaluate_allocated(&f->plan, &e) < 0)
         return -1;
-    if (!d->cache)
-        d->cache = cost_cache_new(&f->plan);
     cost_cache_use(d->cache, &f->plan);
     if ((rc = step_open(&f->plan, of, evaluation_roles(&e, of), d->cache, &d->memo, &st)) == 0) {
         rc = ties_views_of(&st, out->step_s);
@@ -208,45 +206,130 @@ static void compare(struct idea *idea, const struct look *first, const struct st
         idea->roomy = *with;
 }
 
+/* ---- looks ahead ---- */
+
+enum { MOST_AHEAD = 8 };
+
+/* Plans of an idea that may be asked for next, looked at by threads that have nothing else to do.  A look is what it would be then. */
+struct ahead {
+    const struct search_result *r;
+    struct desks *desks;
+    int64_t at[MOST_AHEAD];
+    int n;
+    const struct look *than;
+    double than_s[TIES_VIEWS];          /* what they were compared with; unused: nothing */
+    bool any;
+    struct look look[MOST_AHEAD];
+    int rc[MOST_AHEAD];
+};
+
+static int look_with_desk(struct ahead *a, int64_t at, const struct look *than, struct look *out)
+{
+    struct desk *d = desks_take(a->desks, &a->r->found[at].plan);
+    int rc = look_at(d, &a->r->found[at], than, out);
+
+    desks_give(a->desks, d);
+    return rc;
+}
+
+static int look_one_ahead(void *of, int64_t i)
+{
+    struct ahead *a = of;
+    char why[1024];
+
+    struct fail_sink before = fail_divert(why, sizeof why);     /* it is said if it is asked for */
+    a->rc[i] = look_with_desk(a, a->at[i], a->than, &a->look[i]);
+    fail_restore(before);
+    return 0;
+}
+
+static int among(const struct ahead *a, int64_t at, const struct look *than)
+{
+    bool same = than ? a->any && !memcmp(a->than_s, than->step_s, sizeof a->than_s) : !a->any;
+
+    for (int i = 0; i < a->n && same; i++)
+        if (a->at[i] == at && a->rc[i] == 0)
+            return i;
+    return -1;
+}
+
+/* ---- one idea ---- */
+
+/* What is known of an idea while its variants are looked at. */
+struct settled { const struct search_result *r; int64_t head, variants; int tried; struct look first; };
+
+static bool is_its_variant(const struct settled *s, int64_t i)
+{
+    return ranking_same_idea(&s->r->found[i].plan, &s->r->found[s->head].plan);
+}
+
+/* Is it to be looked at, once so many were?  The first one always is. */
+static bool is_asked_for(const struct settled *s, const struct idea *idea, const struct found *f, int tried)
+{
+    return !idea->is.r.found ||
+           (f->step_s <= SEARCH_NEAR * s->first.step_s[0] && tried < VARIANTS && is_of_interest(idea, f, ranking_departures(&f->plan)));
+}
+
+/* Looks at plan i, which is asked for, and at those that are next if nothing changes. */
+static int look_on(struct ahead *a, const struct settled *s, const struct idea *idea, int64_t i, const struct look *than, struct look *out)
+{
+    int k = among(a, i, than), idle = k < 0 ? parallel_idle() : 0, most = idle < MOST_AHEAD ? idle + 1 : MOST_AHEAD;
+
+    if (most > 1) {
+        a->n = 0;
+        for (int64_t j = i; j < s->r->nfit && a->n < most; j++)
+            if (j == i || (idea->is.r.found && is_its_variant(s, j) && is_asked_for(s, idea, &s->r->found[j], s->tried + a->n)))
+                a->at[a->n++] = j;
+        a->than = than;
+        a->any = than != NULL;
+        if (than)
+            memcpy(a->than_s, than->step_s, sizeof a->than_s);
+        parallel_each(a->n, 0, look_one_ahead, a);
+        k = among(a, i, than);
+    }
+    if (k < 0)
+        return look_with_desk(a, i, than, out);
+    *out = a->look[k];
+    return 0;
+}
+
 /* The idea's fastest plan that fits, or a variant that is as fast for all that the clock can tell and preferred; beside a tight one
  * the same of those with room.  1, 0 when none fits after all, -1. */
-static int settle(const struct search_result *r, int64_t head, struct desk *d, struct idea *out)
+static int settle(const struct search_result *r, int64_t head, struct desks *desks, struct idea *out)
 {
-    struct look first = { 0 };
-    int64_t variants = 0;
-    int tried = 0;
+    struct settled s = { .r = r, .head = head };
+    struct ahead ahead = { .r = r, .desks = desks };
 
     *out = (struct idea){ 0 };
     for (int64_t i = head; i < r->nfit; i++) {
         const struct found *f = &r->found[i];
         bool any = out->is.r.found != NULL;
-        if (!ranking_same_idea(&f->plan, &r->found[head].plan))
+        if (!is_its_variant(&s, i))
             continue;
-        variants += any;
-        int departures = ranking_departures(&f->plan);
-        if (any && (f->step_s > SEARCH_NEAR * first.step_s[0] || tried == VARIANTS || !is_of_interest(out, f, departures)))
+        s.variants += any;
+        if (!is_asked_for(&s, out, f, s.tried))
             continue;
-        const struct look *than = !any ? NULL : has_room(&out->is.r) ? &first : out->roomy.r.found ? &out->roomy.look : NULL;
+        const struct look *than = !any ? NULL : has_room(&out->is.r) ? &s.first : out->roomy.r.found ? &out->roomy.look : NULL;
         struct stand with;
-        tried += any;
-        if (look_at(d, f, than, &with.look) < 0)
+        if (look_on(&ahead, &s, out, i, than, &with.look) < 0)
             return -1;
+        s.tried += any;
         if (with.look.slower)
             continue;
         if (!with.look.fits) {
-            variants -= any;
+            s.variants -= any;
             continue;
         }
         with.r = (struct ranked){ 0 };
-        fill(&with.r, f, &with.look, departures);
+        fill(&with.r, f, &with.look, ranking_departures(&f->plan));
         if (any)
-            compare(out, &first, &with);
+            compare(out, &s.first, &with);
         else {
             out->is = with;
-            first = with.look;
+            s.first = with.look;
         }
     }
-    out->is.r.variants = out->roomy.r.variants = variants;
+    out->is.r.variants = out->roomy.r.variants = s.variants;
     if (has_room(&out->is.r))
         out->roomy.r.found = NULL;
     return out->is.r.found != NULL;
@@ -331,22 +414,22 @@ static int64_t tie(struct ideas *all)
     return tied;
 }
 
-/* Ideas that are settled at once; each has its own prices and its own place for what was found out. */
-enum { AT_ONCE = 8 };
+/* Ideas that are settled at once; each has its own place for what was found out. */
+enum { AT_ONCE = 16 };
 
 struct settling {
     const struct search_result *r;
     int64_t head[AT_ONCE];
     struct idea idea[AT_ONCE];
     int     settled[AT_ONCE];
-    struct desk desk[AT_ONCE];
+    struct desks desks;
 };
 
 static int settle_one(void *of, int64_t i)
 {
     struct settling *s = of;
 
-    s->settled[i] = settle(s->r, s->head[i], &s->desk[i], &s->idea[i]);
+    s->settled[i] = settle(s->r, s->head[i], &s->desks, &s->idea[i]);
     return s->settled[i] < 0 ? -1 : 0;
 }
 
@@ -385,7 +468,7 @@ static int collect(struct ideas *all)
     struct settling *s = room_new(1, sizeof *s);
     int rc = 0;
 
-    s->r = all->r;
+    *s = (struct settling){ .r = all->r, .desks = DESKS };
     for (int64_t at = 0, n; rc == 0 && (n = next_heads(all, &at, s->head)) > 0; ) {
         rc = parallel_each(n, 0, settle_one, s);
         for (int64_t i = 0; i < n && rc == 0 && !enough(all, &all->r->found[s->head[i]]); i++) {
@@ -398,8 +481,7 @@ static int collect(struct ideas *all)
             all->n++;
         }
     }
-    for (int i = 0; i < AT_ONCE; i++)
-        cost_cache_free(s->desk[i].cache);
+    desks_free(&s->desks);
     free(s);
     return rc;
 }
@@ -446,18 +528,30 @@ int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n, in
     return n;
 }
 
+struct asides { const struct ranked *first; const struct found *const *f; struct ranked *out; struct desks desks; };
+
+static int one_aside(void *of, int64_t i)
+{
+    struct asides *b = of;
+    struct look l;
+
+    if (b->out[i].found)
+        return 0;
+    struct desk *d = desks_take(&b->desks, &b->f[i]->plan);
+    int rc = look_at(d, b->f[i], NULL, &l);
+    desks_give(&b->desks, d);
+    if (rc == 0 && l.fits) {
+        fill(&b->out[i], b->f[i], &l, ranking_departures(&b->f[i]->plan));
+        b->out[i].unsure_s = ties_unsure_s(b->first->views, l.step_s);
+    }
+    return rc;
+}
+
 int ranking_beside(const struct ranked *first, const struct found *const *f, int64_t n, struct ranked *out)
 {
-    struct desk d = { 0 };
-    struct look l;
-    int rc = 0;
+    struct asides b = { first, f, out, DESKS };
+    int rc = parallel_each(n, 0, one_aside, &b);
 
-    for (int64_t i = 0; rc == 0 && i < n; i++) {
-        if (out[i].found || (rc = look_at(&d, f[i], NULL, &l)) < 0 || !l.fits)
-            continue;
-        fill(&out[i], f[i], &l, ranking_departures(&f[i]->plan));
-        out[i].unsure_s = ties_unsure_s(first->views, l.step_s);
-    }
-    cost_cache_free(d.cache);
+    desks_free(&b.desks);
     return rc;
 }

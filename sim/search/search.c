@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/hash.h"
@@ -120,7 +119,7 @@ static int take_run(const struct plan *p, void *arg)
 }
 
 /* Plans that passed the checks can be planned; of variants that save memory, where the cluster says what they need. */
-static void cannot(struct work *w, int64_t i, const char why[256])
+void search_cannot(struct work *w, int64_t i, const char why[256])
 {
     bool refused = w->first_later >= 0 && i >= w->first_later;
 
@@ -162,15 +161,14 @@ int search_take(const struct plan *p, void *arg)
         f->over = over ? found_short_by(least, found_limit(p)) : 0;
         f->needed = least;
         if (w->first_later >= 0 && !w->o->exhaustive && unpriced_is(&w->unpriced, p, g, why))
-            cannot(w, w->n - 1, why);
+            search_cannot(w, w->n - 1, why);
     }
     return 0;
 }
 
 /* ---- one candidate ---- */
 
-/* `from`: all from there on were assessed by this thread. */
-static int assess(struct work *w, int64_t from, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo)
+int search_assess(struct work *w, int64_t from, int64_t i, struct schedules *s, struct desk *desk)
 {
     struct found *f = &w->found[i];
     struct memory_verdict m;
@@ -190,15 +188,15 @@ static int assess(struct work *w, int64_t from, int64_t i, struct schedules *s, 
     f->key = alike_key(s, f->program);
     if (!f->fits)
         return 0;
-    if (!cache)
+    if (!desk)
         return fail("a plan that fits was left out by a bound: it needs %" PRId64 " bytes", m.needed);
     const struct found *twin = found_twin(w->found, from, i);
     if (twin) {
         found_same_times(f, twin);
         return 0;
     }
-    cost_cache_use(cache, &f->plan);
-    if (simulate_price(&f->plan, s, SCHED_STEADY, cache, memo, &prices) < 0)
+    cost_cache_use(desk->cache, &f->plan);
+    if (simulate_price(&f->plan, s, SCHED_STEADY, desk->cache, &desk->memo, &prices) < 0)
         return -1;
     simulate_contention(&f->plan, s, &prices, &slow);
     clock_one(s, SCHED_STEADY, &prices.middle, &slow, &t, NULL);
@@ -206,102 +204,6 @@ static int assess(struct work *w, int64_t from, int64_t i, struct schedules *s, 
     simulate_slowest(&f->plan, &t);
     found_keep_times(f, &t, s->groups.n);
     return 0;
-}
-
-/* Looks at the plans from `from` on, which do not fit and hence have no time, but for those whose bound lacks more than *least; and of
- * these the one that lacks least, if any was looked at. */
-static int need(struct work *w, int64_t from, struct schedules *s, double *least, struct plan *of, bool *any)
-{
-    char why[256];
-    double mine = INFINITY;
-
-    if (w->n - from > 1)
-        sort_stable(&w->found[from], (size_t)(w->n - from), sizeof *w->found, found_by_lack);
-    struct fail_sink before = fail_divert(why, sizeof why);
-    for (int64_t i = from; i < w->n; i++) {
-        struct found *f = &w->found[i];
-        if (f->refused)
-            continue;
-        if (f->over > *least) {
-            f->at_least = true;
-            f->available = cluster_available(&f->plan.cluster);
-            f->key = hash_mix(0, (uint64_t)f->order);
-            continue;
-        }
-        if (assess(w, i, i, s, NULL, NULL) < 0) {
-            cannot(w, i, why);
-            continue;
-        }
-        if (f->over < mine) {
-            *of = f->plan;
-            *any = true;
-            mine = f->over;
-        }
-        *least = fmin(*least, f->over);
-    }
-    fail_restore(before);
-    return w->failed ? -1 : 0;
-}
-
-/* All that one stands for, and of that which lacks least what saves memory without offload: its bound is no lower. */
-static int look_after_all(struct work *w, const struct found *one, struct schedules *s, double *least)
-{
-    int64_t from = w->n;
-    bool any = false;
-    struct plan of;
-    int rc;
-
-    w->whole = one;
-    rc = one->elsewhere ? search_take(&one->plan, w) : enumerate(w->o, search_take, w);
-    if (rc == 0)
-        rc = need(w, from, s, least, &of, &any);
-    from = w->n;
-    if (rc == 0 && any && !one->elsewhere)
-        rc = enumerate_saving(w->o, &of, true, search_take, w);
-    if (rc == 0)
-        rc = need(w, from, s, least, &of, &any);
-    w->whole = NULL;
-    return rc;
-}
-
-/* Those that the one at `i` stood for, and others of its run that bounds left out, say for themselves what they need, and were counted. */
-static void were_looked_at(struct work *w, int64_t n, int64_t i)
-{
-    struct found one = w->found[i];
-
-    for (int64_t k = 0; k < n; k++) {
-        struct found *f = &w->found[k];
-        bool beside = one.order < w->later && f->order < w->later && search_same_run(&f->plan, &one.plan);
-        if (!f->at_least || f->refused || (k != i && !beside))
-            continue;
-        f->refused = true;
-        w->twice += 1 + f->stands_for;
-    }
-}
-
-/* The nearest of those that do not fit is shown with what it needs: where a bound lacks less than all others
- * do, what it left out is looked at after all. */
-static int find_nearest(struct work *w)
-{
-    struct schedules s = { 0 };
-    double least = INFINITY;
-    int64_t n = w->n;
-    int rc = 0;
-
-    for (int64_t i = 0; i < n; i++)
-        if (!w->found[i].at_least && !w->found[i].fits && w->found[i].over < least)
-            least = w->found[i].over;
-    if (n > 1)
-        sort_stable(w->found, (size_t)n, sizeof *w->found, found_by_lack);
-    for (int64_t i = 0; i < n && !rc; i++) {
-        struct found left_out = w->found[i];
-        if (!left_out.at_least || left_out.refused || left_out.over >= least)
-            continue;
-        rc = look_after_all(w, &left_out, &s, &least);
-        were_looked_at(w, n, i);
-    }
-    schedules_free(&s);
-    return rc;
 }
 
 /* ---- PyTorch's allocator ---- */
@@ -315,7 +217,7 @@ static int look_at(const struct work *w, struct found *f, struct schedules *s)
 
 /* ---- all candidates ---- */
 
-enum { RUN = 16 };                      /* candidates that a thread takes at a time */
+enum { RUN = 4 };                       /* candidates that a thread takes at a time */
 
 /* The thread that called search() asks whether it may go on: its language may have a word to say (Python's signals are
  * handled in one thread only). */
@@ -327,40 +229,32 @@ static void ask_on(struct work *w)
         w->stopped = 1;
 }
 
-static void one(struct work *w, int64_t from, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo,
-                const char why[256])
+static void one(struct work *w, int64_t from, int64_t i, struct desk *d, const char why[256])
 {
-    if (!w->found[i].at_least && !w->found[i].refused && !w->found[i].too_slow && assess(w, from, i, s, cache, memo) < 0)
-        cannot(w, i, why);
+    if (!w->found[i].at_least && !w->found[i].refused && !w->found[i].too_slow && search_assess(w, from, i, &d->s, d) < 0)
+        search_cannot(w, i, why);
     w->found[i].assessed = true;
     ask_on(w);
 }
 
-/* Candidates are taken in runs, so that neighbours with equal kernels meet the same
- * thread's cost cache. */
-static void *worker(void *arg)
+/* Candidates are taken in runs, so that neighbours with equal kernels meet the same prices. */
+static int some(void *of, int64_t run)
 {
-    struct work *w = arg;
-    struct schedules s = { 0 };
-    struct cost_cache *cache = NULL;
-    struct coll_memo memo = { 0 };
+    struct work *w = of;
     char why[256];
 
-    struct fail_sink before = fail_divert(why, sizeof why);
     ask_on(w);                              /* the others may leave this one nothing */
-    for (;;) {
-        int64_t from = atomic_fetch_add(&w->next, RUN);
-        if (from >= w->n || w->failed || w->stopped)
-            break;
-        if (!cache)
-            cache = cost_cache_new(&w->found[from].plan);
-        for (int64_t i = from; i < from + RUN && i < w->n && !w->stopped; i++)
-            one(w, from, i, &s, cache, &memo, why);
-    }
-    cost_cache_free(cache);
-    schedules_free(&s);
+    int64_t from = atomic_fetch_add(&w->next, RUN);
+    if (from >= w->n || w->failed || w->stopped)
+        return 0;
+    struct fail_sink before = fail_divert(why, sizeof why);
+    struct desk *d = desks_take(&w->desks, &w->found[from].plan);
+    for (int64_t i = from; i < from + RUN && i < w->n && !w->stopped; i++)
+        one(w, from, i, d, why);
+    desks_give(&w->desks, d);
     fail_restore(before);
-    return NULL;
+    (void)run;
+    return 0;
 }
 
 /* Is it the fastest so far?  It must not leave out others by its time where PyTorch's allocator refuses it, or where it waits: then it
@@ -382,7 +276,7 @@ static int learn_best(const struct work *w, struct found *f, double *best_s)
     return rc;
 }
 
-static int look(void *of, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo)
+static int look(void *of, int64_t i, struct desk *d)
 {
     struct work *w = of;
     char why[256];
@@ -390,7 +284,7 @@ static int look(void *of, int64_t i, struct schedules *s, struct cost_cache *cac
     if (w->failed || w->stopped)
         return 0;
     struct fail_sink before = fail_divert(why, sizeof why);
-    one(w, i, i, s, cache, memo, why);
+    one(w, i, i, d, why);
     fail_restore(before);
     return 0;
 }
@@ -406,7 +300,7 @@ static void run_by_time(struct work *w)
 {
     char why[256];
     struct fail_sink before = fail_divert(why, sizeof why);
-    int rc = by_time_run(&(struct by_time){ w, w->found, w->next, w->n, &w->programs, w->o->threads, look, learn, NULL }, &w->best_s);
+    int rc = by_time_run(&(struct by_time){ w, w->found, w->next, w->n, &w->programs, &w->desks, w->o->threads, look, learn, NULL }, &w->best_s);
 
     fail_restore(before);
     if (rc < 0 && !w->stopped && atomic_fetch_add(&w->failed, 1) == 0)
@@ -416,29 +310,15 @@ static void run_by_time(struct work *w)
 
 void search_run_all(struct work *w)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int n = w->o->threads > 0 ? w->o->threads : cores > 0 ? (int)cores : 1;
     int64_t left = w->n - w->next;
 
     if (left <= 0)
         return;
-    if (w->o->answer_only && !w->o->exhaustive) {
+    if (w->o->answer_only && !w->o->exhaustive)
         run_by_time(w);
-        return;
-    }
-    if (n > (left + RUN - 1) / RUN)             /* no more than there is work for */
-        n = (int)((left + RUN - 1) / RUN);
-    pthread_t *threads = calloc((size_t)n, sizeof *threads);
-    int started = 0;
-
-    if (!threads)
-        abort();
-    while (started < n - 1 && pthread_create(&threads[started], NULL, worker, w) == 0)
-        started++;
-    worker(w);                          /* this thread works too: fewer threads change nothing */
-    for (int i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
-    free(threads);
+    else
+        parallel_each((left + RUN - 1) / RUN, w->o->threads, some, w);
+    desks_clear(&w->desks);
 }
 
 /* ---- the top of the ranking ---- */
@@ -522,14 +402,14 @@ static double limit(void *by_need)
     return b->shown && w->best_s == INFINITY ? INFINITY : fmax(SEARCH_NEAR * SEARCH_NEAR * best_s, shown_s);
 }
 
-static int look_needed(void *by_need, int64_t i, struct schedules *s, struct cost_cache *cache, struct coll_memo *memo)
+static int look_needed(void *by_need, int64_t i, struct desk *d)
 {
-    return look(((struct by_need *)by_need)->w, i, s, cache, memo);
+    return look(((struct by_need *)by_need)->w, i, d);
 }
 
 static struct by_time by_need(struct by_need *b)
 {
-    return (struct by_time){ b, b->w->found, 0, b->w->n, &b->w->programs, b->w->o->threads, look_needed, NULL, limit };
+    return (struct by_time){ b, b->w->found, 0, b->w->n, &b->w->programs, &b->w->desks, b->w->o->threads, look_needed, NULL, limit };
 }
 
 static int64_t assessed(const struct work *w)
@@ -588,7 +468,10 @@ static int look_beside(struct work *w, struct grid **beside)
     if ((all && !w->o->answer_only && find_fastest(w) < 0) || (!all && look_for_fastest(&b) < 0))
         return -1;
     if (w->best_s < INFINITY && !w->failed && !w->stopped && beside) {
-        if (grid_beside(w->o, &w->best_s, beside) < 0)
+        *beside = w->beside ? w->beside : grid_new(w->o);
+        bool taken = w->beside;
+        w->beside = NULL;
+        if ((!taken && grid_take_cells(*beside) < 0) || grid_beside(*beside, &w->best_s) < 0)
             return -1;
         b.grid = grid_found(*beside, &b.ngrid);
         if (grid_stopped(*beside))
@@ -601,10 +484,49 @@ static int look_beside(struct work *w, struct grid **beside)
     return 0;
 }
 
+/* Is there a plan that no bound of memory leaves out? */
+static bool any_in_question(const struct work *w)
+{
+    for (int64_t i = 0; i < w->n; i++)
+        if (!w->found[i].at_least)
+            return true;
+    return false;
+}
+
+/* Plans of data parallelism alone, and beside them those of grids. */
+static int enumerate_one(void *of, int64_t i)
+{
+    struct work *w = of;
+
+    if (i == 0) {
+        int rc = enumerate_runs(w->o, take_run, search_take, w);
+        if (w->beside && !any_in_question(w))       /* what is asked for then has other candidates, too */
+            grid_is_unwanted(w->beside);
+        return rc;
+    }
+    if (grid_take_cells(w->beside) < 0)         /* it is said where they are looked at */
+        w->no_grid = true;
+    return 0;
+}
+
+static int enumerate_all(struct work *w, bool grids)
+{
+    w->beside = grids ? grid_new(w->o) : NULL;
+    int rc = parallel_each(grids ? 2 : 1, w->o->threads, enumerate_one, w);
+
+    if (w->beside && grid_stopped(w->beside))
+        w->stopped = 1;
+    if (w->no_grid) {
+        grid_drop(w->beside);
+        w->beside = NULL;
+    }
+    return rc;
+}
+
 /* Every rank has all of the model's blocks. */
 int search_data(const struct search_options *o, struct grid **beside, struct search_result *out)
 {
-    struct work w = { .o = o, .first_later = -1, .best_s = INFINITY, .slow_s = INFINITY, .caller = pthread_self(), .lock = PTHREAD_MUTEX_INITIALIZER };
+    struct work w = { .o = o, .first_later = -1, .best_s = INFINITY, .slow_s = INFINITY, .caller = pthread_self(), .lock = PTHREAD_MUTEX_INITIALIZER, .desks = DESKS };
     int64_t fit = 0;
     int rc = -1;
 
@@ -619,7 +541,7 @@ int search_data(const struct search_options *o, struct grid **beside, struct sea
     if (each > most * (o->micro_batch ? o->micro_batch : most))
         return fail("--global-batch %lld is more than %lld micro-batches on each of %lld ranks",
                     (long long)o->global_batch, (long long)most, (long long)o->cluster->world_size);
-    if (enumerate_runs(o, take_run, search_take, &w) < 0)
+    if (enumerate_all(&w, beside && !o->answer_only && !o->exhaustive) < 0)
         goto out;
     if (w.n == 0) {
         fail("nothing to search: no strategy of the chosen frameworks and dialects accepts this model, "
@@ -650,8 +572,8 @@ int search_data(const struct search_options *o, struct grid **beside, struct sea
     out->elsewhere_left_out = w.slow_s < INFINITY;
     memcpy(out->refused, w.why_refused, sizeof out->refused);
     w.n = found_drop_refused(w.found, w.n);
-    w.first_later = w.first_later < w.n ? w.first_later : w.n;     /* what find_nearest() adds may be refused, too */
-    if (!out->partial && !o->answer_only && find_nearest(&w) < 0)
+    w.first_later = w.first_later < w.n ? w.first_later : w.n;     /* what search_find_nearest() adds may be refused, too */
+    if (!out->partial && !o->answer_only && search_find_nearest(&w) < 0)
         goto failed;
     w.n = found_drop_refused(w.found, w.n);
     out->considered = w.seen - w.twice;
@@ -676,7 +598,9 @@ failed:
     if (w.failed)
         fail("a candidate that passed the checks could not be planned: %s", w.why);
 out:
+    grid_drop(w.beside);
     cost_cache_free(w.bounding);
+    desks_free(&w.desks);
     unpriced_free(&w.unpriced);
     programs_free(&w.programs);
     free(w.full);

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/fail.h"
+#include "base/parallel.h"
 #include "sim/search/found.h"
 #include "sim/search/grid.h"
 
@@ -41,15 +42,19 @@ static int join(const struct search_options *o, struct grid *beside, struct sear
 {
     double best_s;
 
-    if (!beside && (incumbent(out, &best_s) < 0 || grid_beside(o, &best_s, &beside) < 0)) {
-        search_free(out);
-        return -1;
+    if (!beside) {
+        beside = grid_new(o);
+        if (incumbent(out, &best_s) < 0 || grid_take_cells(beside) < 0 || grid_beside(beside, &best_s) < 0) {
+            grid_drop(beside);
+            search_free(out);
+            return -1;
+        }
     }
     grid_join(beside, out);
     return 0;
 }
 
-int search(const struct search_options *asked, struct search_result *out)
+static int search_as_asked(const struct search_options *asked, struct search_result *out)
 {
     struct search_options here = *asked, *o = &here;
     struct grid *beside = NULL;
@@ -73,4 +78,20 @@ int search(const struct search_options *asked, struct search_result *out)
     if (rc < 0 || out->nfit == 0)
         return grid_search_next(o, rc, why, out);
     return o->grid == GRID_BESIDE ? join(o, NULL, out) : 0;
+}
+
+struct asking { const struct search_options *o; struct search_result *out; };
+
+static int ask(void *of, int64_t i)
+{
+    const struct asking *a = of;
+
+    (void)i;
+    return search_as_asked(a->o, a->out);
+}
+
+/* One piece, so that threads are started once. */
+int search(const struct search_options *o, struct search_result *out)
+{
+    return parallel_each(1, o->threads, ask, &(struct asking){ o, out });
 }

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "sim/search/desks.h"
 #include "sim/search/programs.h"
 #include "sim/search/search.h"
 #include "sim/search/unpriced.h"
@@ -32,6 +33,9 @@ struct work {
     pthread_mutex_t lock;               /* of reasons */
     struct unpriced unpriced;
     double       slow_s;                /* what moves data and takes longer is not looked at (saving.c) */
+    struct desks desks;
+    struct grid *beside;        /* whose candidates are known; NULL */
+    bool         no_grid;       /* they could not be enumerated */
     struct cost_cache *bounding;        /* prices of bounds of time */
     struct { struct plan plan; int program; double s; } bounded;        /* the last of these bounds */
 };
@@ -41,6 +45,16 @@ bool search_same_run(const struct plan *a, const struct plan *b);
 
 /* A candidate, for enumerate(). */
 int  search_take(const struct plan *p, void *work);
+
+/* Lowers plan i and puts it on the ledger; one that fits is timed, unless `desk` is NULL, where none does.  `from`: all from there on were
+ * assessed by this thread.  0, or -1 reported. */
+int  search_assess(struct work *w, int64_t from, int64_t i, struct schedules *s, struct desk *desk);
+
+/* Plan i could not be planned: keeps why. */
+void search_cannot(struct work *w, int64_t i, const char why[256]);
+
+/* The nearest of those that do not fit is looked at, whatever a bound left out.  0, or -1: one of them could not be planned. */
+int  search_find_nearest(struct work *w);
 
 /* Looks at all that were taken and not looked at, on all cores. */
 void search_run_all(struct work *w);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# tests/bench/search.sh [NAME...] -- what dpxplan takes for the searches that are the hardest: seconds by a clock and of processors, memory,
-# and instructions by callgrind, which no other work on the machine changes (some minutes each; COUNT=0 leaves them out).
+# tests/bench/search.sh [NAME...] -- what dpxplan takes for the searches that are the hardest: seconds by a clock and of processors, how
+# many of these worked at once, memory, and instructions by callgrind, which no other work on the machine changes (some minutes each; COUNT=0 leaves them out).
 # replay-*: how many times the instructions the replay of PyTorch's allocator makes them: all of them over all but those of
 # reserved_within() and what it calls, on one thread.  A search without it would look at other plans, too: those are not in it.
 # $B is where it was built.
@@ -26,7 +26,8 @@ run() {
     [ "${COUNT:-1}" = 0 ] || counted=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null "$dpxplan" "$@" 2>&1 >/dev/null |
         sed -n 's/.*Collected : *//p' | awk '{ printf "%.1f G", $1 / 1e9 }')
     tail -n 1 "$dir/time" | awk -v name="$name" -v counted="$counted" '
-        { printf "%-28s %6.1f s  %6.1f + %.1f s of processors  %5d MB  %s\n", name, $1, $2, $3, $4 / 1024, counted }'
+        { printf "%-28s %6.2f s  %6.2f + %.2f s of processors (%.2f at once)  %5d MB  %s\n", name, $1, $2, $3,
+                 ($1 > 0 ? ($2 + $3) / $1 : 0), $4 / 1024, counted }'
     grep ' evaluated, ' "$dir/said" || true
 }
 
