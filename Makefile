@@ -254,7 +254,7 @@ $(call room, model/lower,           base model/cluster model/plan model/program 
 $(call room, model/memory,          base model/allocator model/cluster model/plan model/program model/schedule model/lower)
 $(call room, model/exchange,        base model/family model/arch model/cluster model/plan)
 $(call room, model/form,            base model/family model/arch model/cluster model/plan model/memory model/exchange)
-$(call room, sim/price,             base model/arch model/cluster model/plan model/program model/schedule)
+$(call room, sim/price,             base model/family model/arch model/cluster model/plan model/program model/schedule)
 $(call room, sim/clock,             base model/arch model/cluster model/plan model/program model/schedule model/memory sim/price)
 $(call room, sim/search,            base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/memory sim/price sim/clock)
 $(call room, sim/bill,              base model/arch model/cluster model/plan model/schedule model/lower/common sim/price)

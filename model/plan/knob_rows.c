@@ -528,7 +528,7 @@ static const struct knob rows[] = {
     { "megatron", "cuda_graph_impl", WORD(megatron.cuda_graph_impl, graph_words, GRAPHS_NONE), .cells = MEGATRON, .say = knob_say_graphs,
       .about = "forward and backward of layers are captured once and replayed: by Megatron-core (local) or by Transformer Engine" },
     { "megatron", "cuda_graph_scope", LIST(megatron.cuda_graph_scope, scope_words), .cells = MEGATRON, .null = KNOB_NULL_DEFAULT, IDLE(graphs),
-      .about = "what of a layer: attn, mlp, moe, moe_router, moe_preprocess; null: all of it; full_iteration: a step's passes as one graph" },
+      .about = "what of a layer: attn, mlp, moe, moe_router, moe_preprocess, mamba; null: all of it; full_iteration: a step's passes as one graph" },
     { "megatron", "use_precision_aware_optimizer", BOOL(megatron.use_precision_aware_optimizer, false), .cells = M_ZERO1,
       .label = ", precision-aware", .about = "FusedAdam keeps the fp32 parameters, reads gradients as they are, and its states have the formats that follow" },
     { "megatron", "main_params_dtype", WORD(megatron.main_params_dtype, main_words, MAIN_FP32), .cells = M_ZERO1, IDLE(whole_states),

@@ -168,6 +168,8 @@ static bool blocks_widen(const struct plan *p)
     const struct family *f = family_for(&p->model);
     bool packed = p->train.base == BASE_INT8 || p->train.base == BASE_NF4 || p->train.base == BASE_NF4_DOUBLE;
 
+    if (r.autocast && packed && dtype_bytes(r.frozen) == 2 && p->model.act == ACT_RELU2)        /* its square is in fp32 */
+        return true;
     if (!r.autocast || p->model.norm != NORM_LAYER || f->centred_by_hand || f->layer_norm_1p)
         return false;
     return p->model.norm_place == NORM_OF_SUM || (packed && dtype_bytes(r.frozen) == 2);

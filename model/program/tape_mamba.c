@@ -163,7 +163,7 @@ static int project(struct tape *t, const struct mamba_shape *s, const struct siz
     return tape_new(t, z->rows * s->hidden, dt);
 }
 
-var op_mamba(struct tape *t, const struct mamba_shape *s, const struct mamba_inputs *in)
+var tape_mamba(struct tape *t, const struct mamba_shape *s, const struct mamba_inputs *in)
 {
     const struct sizes z = sizes_of(s);
     enum dtype dt = tape_var_dtype(t, in->zxbcdt);

@@ -13,7 +13,7 @@
 struct mamba_inputs { var zxbcdt, conv, conv_bias, dt_bias, a, d, norm, out; };
 
 /* The result: of `hidden` numbers a token, without `out` of the heads'. */
-var op_mamba(struct tape *t, const struct mamba_shape *s, const struct mamba_inputs *in);
+var tape_mamba(struct tape *t, const struct mamba_shape *s, const struct mamba_inputs *in);
 
 void tape_run_mamba(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dtype got[TAPE_EDGES]);
 

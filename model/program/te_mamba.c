@@ -30,7 +30,7 @@ static var scan(struct torch_model *b, var zxbcdt)
     in.dt_bias = tmp(t, in.dt_bias, op_cast(t, in.dt_bias, DT_FP32));
     in.d = torch_param_of(b, ROLE_SSM_D, m->ssm_heads);
     t->module = -1;
-    var y = op_mamba(t, &shape, &in);
+    var y = tape_mamba(t, &shape, &in);
     const var names[] = { in.a, in.conv, in.conv_bias, in.dt_bias, in.d };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         tape_drop(t, names[i]);

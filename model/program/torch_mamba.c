@@ -41,7 +41,7 @@ var torch_mamba(struct torch_model *b, var x)
     in.d = torch_param_of(b, ROLE_SSM_D, m->ssm_heads);
     in.norm = torch_param_of(b, ROLE_SSM_NORM, inner);
     in.out = torch_param_of(b, ROLE_SSM_OUT, m->hidden * inner);
-    var y = op_mamba(t, &shape, &in);
+    var y = tape_mamba(t, &shape, &in);
     t->module = -1;
     const var names[] = { in.zxbcdt, in.a, in.conv, in.conv_bias, in.dt_bias, in.d, in.norm, in.out };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

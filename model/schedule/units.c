@@ -3,7 +3,6 @@
 
 #include <assert.h>
 
-#include "model/family/hybrid.h"
 #include "model/program/program.h"
 #include "model/schedule/schedule.h"
 

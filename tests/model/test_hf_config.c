@@ -408,9 +408,8 @@ static void every_family_that_a_message_proposes_is_read(void **state)
     for (at = strtok(at + 7, ", "); at; at = strtok(NULL, ", "), n++) {
         char type[32];
         snprintf(type, sizeof type, "%s", at);
-        /* Glm4MoeConfig's defaults have 96 heads in 4096: every released model states head_dim. */
-        snprintf(text, sizeof text, "{'model_type':'%s'%s}", type, !strcmp(type, "glm4_moe") ? ",'head_dim':128" :
-                 !strcmp(type, "nemotron_h") ? ",'hybrid_override_pattern':'M-*-'" : "");     /* whose default has experts */
+        /* Glm4MoeConfig's defaults have 96 heads in 4096: every released model states head_dim; NemotronHConfig's have experts. */
+        snprintf(text, sizeof text, "{'model_type':'%s'%s}", type, !strcmp(type, "glm4_moe") ? ",'head_dim':128" : !strcmp(type, "nemotron_h") ? ",'hybrid_override_pattern':'M-*-'" : "");
         json_t *config = parse(text);
         assert_int_equal(model_from_config(config, "x", &m), 0);
         json_decref(config);

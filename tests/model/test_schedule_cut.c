@@ -565,7 +565,7 @@ static void put_at_random(struct program *g, bool apart, uint64_t *rng)
     static const enum stream on[] = { STREAM_TENSOR, STREAM_GATHER, STREAM_GROUP, STREAM_COMPUTE };
 
     for (int i = 0; i < NPIECE; i++)
-        for (int pass = 0; pass < NPASS && (i < PIECE_KIND || i >= PIECE_HEAD); pass++)     /* no recorded model is drawn */
+        for (int pass = 0; pass < NPASS && !piece_has_mixer((enum piece_id)i) && (i < PIECE_KIND || i >= PIECE_HEAD); pass++)   /* no recorded or hybrid model is drawn */
             for (int k = (int)draw(rng, 4); k > 0 && g->piece[i].nkernels[pass] > 0; k--) {
                 int n = g->piece[i].nkernels[pass], at = (int)draw(rng, (uint32_t)n + 1);
                 struct collective c = { .kernel = at, .needed = at + 1 + (int)draw(rng, (uint32_t)(n - at) + 1),

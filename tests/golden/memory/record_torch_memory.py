@@ -5,8 +5,7 @@
 
 FSDP2 and HSDP by torch.distributed._tools.fsdp2_mem_tracker.FSDPMemTracker, DDP by
 MemTracker, both under FakeTensorMode with a fake process group: the modelling code,
-autograd and FSDP run for real, tensors have no storage.  No GPU is needed.  README.md
-says what is counted, what is not, and what this script changes.
+autograd and FSDP run for real, tensors have no storage.  No GPU is needed.  README.md says more.
 """
 import argparse
 import contextlib
@@ -487,8 +486,7 @@ def run(plan, rehearsed=False):
         mesh = mesh_of(plan) if fsdp else None      # reads ranks: not under fake tensors
         with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"), contextlib.ExitStack() as stack:
             pure = dict(plan.get("fsdp", {}), **plan.get("ddp", {})).get("model_dtype")
-            stack.enter_context(liger(plan, MODELS[plan["model"]]))
-            stack.enter_context(hybrid(plan, gpu_of(plan)))
+            stack.enter_context(liger(plan, MODELS[plan["model"]])), stack.enter_context(hybrid(plan, gpu_of(plan)))
             model = built(plan, torch.bfloat16 if pure else torch.float32)
             stack.enter_context(trl(plan))(model)
             replace_loss(model, plan.get("loss"))
