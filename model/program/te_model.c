@@ -4,19 +4,17 @@
 #include "model/program/te_model.h"
 
 #include "model/arch/training.h"
-#include "model/plan/loss_check.h"
 #include "model/plan/plan_groups.h"
-#include "model/program/tape_actor.h"
 #include "model/program/tape_loss.h"
 #include "model/program/torch_number.h"
 #include "model/program/torch_parts.h"
 #include "model/program/tape_te_cast.h"
-#include "model/program/tape_te_loss.h"
 #include "model/program/tape_te_context.h"
 #include "model/program/tape_te_ring.h"
 #include "model/program/te_adapter.h"
 #include "model/program/te_again.h"
 #include "model/program/te_latent.h"
+#include "model/program/te_losses.h"
 #include "model/program/te_mamba.h"
 #include "model/program/te_moe.h"
 #include "model/program/te_mtp.h"
@@ -474,11 +472,6 @@ var te_embed(struct torch_model *b)
     return x;
 }
 
-static enum te_loss loss_kind(const struct plan *p)
-{
-    return p->loss == LOSS_FUSED ? TE_LOSS_TE : p->loss == LOSS_COMPILED ? TE_LOSS_NATIVE : TE_LOSS_PLAIN;
-}
-
 /* The output layer's weight and its module; what several products of it hand on autograd adds up. */
 static int weigh(struct torch_model *b, struct te_linear *l)
 {
@@ -494,59 +487,6 @@ static int weigh(struct torch_model *b, struct te_linear *l)
     if (b->m->mtp > 0)
         l->weight[0] = op_shared(t, l->weight[0], false);
     return t->module;
-}
-
-/* verl's patched forward, in the output layer's place. */
-static var actor_losses(struct torch_model *b, const struct te_linear *l, var x, var labels)
-{
-    struct tape *t = b->t;
-    var all = b->sequence && b->ranks > 1 ? te_move(t, TE_GATHER, x, b->ranks) : tape_hold(t, x);
-    struct head_loss h = { .names = &l->names, .name = "actor loss", .x = all, .w = l->weight[0], .n = l->n, .k = l->k };
-    var loss = tape_actor_kernel(t, &h, labels, b->ranks);
-
-    t->module = -1;
-    tape_drop(t, all);
-    return loss;
-}
-
-/* NeMo-RL: Megatron-LM's Float16Module hands out logits in fp32 (fp32_output), or the loss makes them so while the loop has those of 16 bits. */
-static var distributed_losses(struct torch_model *b, var logits, var labels)
-{
-    struct tape *t = b->t;
-    bool late = b->p->loss == LOSS_DISTRIBUTED_LATE;
-    int64_t at_once = b->p->megatron.logprob_chunk_size;
-    var losses;
-
-    if (at_once > 0) {
-        losses = te_chunked_loss(t, logits, labels, at_once * (tape_var_numel(t, logits) / plan_rank_seq(b->p)), b->ranks);
-        tape_drop(t, logits);
-        return losses;
-    }
-    var wide = op_cast(t, logits, DT_FP32);
-    if (!late)
-        tape_drop(t, logits);
-    losses = te_parallel_loss(t, TE_LOSS_DISTRIBUTED, wide, labels, b->ranks);
-    tape_drop(t, wide);
-    if (late)
-        tape_drop(t, logits);
-    return losses;
-}
-
-/* The output layer is tensor_parallel.ColumnParallelLinear with either set of kernels. */
-var te_losses(struct torch_model *b, const struct te_linear *l, var x, var labels)
-{
-    if (b->p->loss == LOSS_ACTOR_KERNEL)
-        return actor_losses(b, l, x, labels);
-    var logits = te_column(b->t, l, x);
-
-    b->t->module = -1;
-    if (b->p->megatron.scale_logits)        /* MuP: LanguageModule._scale_logits() */
-        logits = tmp(b->t, logits, op_mul_const(b->t, "scale logits", logits, 0));
-    if (loss_is_distributed(b->p->loss))
-        return distributed_losses(b, logits, labels);
-    var losses = te_parallel_loss(b->t, loss_kind(b->p), logits, labels, b->ranks);
-    tape_drop(b->t, logits);
-    return losses;
 }
 
 /* LinearForLastLayer, a torch.nn.Linear whole on each rank, its values in fp32; with sequence parallelism they are gathered (verl 0.7.0,

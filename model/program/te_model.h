@@ -21,8 +21,6 @@ var te_mlp(struct torch_model *b, var x);
 
 /* Tokens' embeddings as blocks take them: summed over ranks, positions first. */
 var te_embedded(struct torch_model *b, var x);
-/* Of the head: logits of x by the output layer, and a loss a row. */
-var te_losses(struct torch_model *b, const struct te_linear *l, var x, var labels);
 
 /* Parts of blocks: a linear layer of one fused weight, or of up to three that are kept apart (tape_te.h); a norm. */
 struct te_linear te_linear_of(struct torch_model *b, const struct gemm_names *names, int64_t n, int64_t k, const enum tensor_role *roles, int nroles);

@@ -8,6 +8,7 @@
 
 #include "model/plan/plan_groups.h"
 #include "model/program/tape_te_mtp.h"
+#include "model/program/te_losses.h"
 
 /* roll_tensor(): a copy, its last place zeroed, and its sum. */
 static var rolled(struct tape *t, const char *name, int64_t numel, enum dtype dt)
