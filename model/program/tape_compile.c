@@ -249,8 +249,10 @@ void tape_split(struct tape *t)
         rebase(t, &was, store);
     }
     t->ncast = 0;
+    int module = t->module;
     t->module = -1;
     tape_kernel(t, "compiled graph", KC_COPY);
+    t->module = module;                 /* the caller may be on its way to that module's kernel */
 }
 
 /* ---- backward ---- */

@@ -391,10 +391,11 @@ static void every_gradient_is_ready_once(void **state)
 }
 
 /* Forward runs the attention half, then the MLP's; backward the other way.  Parallel ones are no halves:
- * falcon norms for both before attention, and plans with unit half-block are refused. */
+ * falcon norms for both before attention, and plans with unit half-block are refused.  A graph that DDPOptimizer cuts
+ * hands its gradients out at its end, whichever half they are of. */
 static void check_halves(struct built *x)
 {
-    if (x->plan.model.parallel)
+    if (x->plan.model.parallel || (x->plan.kernels == KERNELS_TORCH_COMPILE && x->plan.strategy == STRAT_DDP))
         return;
     for (int piece = PIECE_BLOCK; piece <= PIECE_BLOCK_RECOMPUTED; piece++)
         for (int pass = 0; pass < NPASS; pass++) {
