@@ -39,6 +39,7 @@ struct role {
     const char *name;                   /* "stage 1"; NULL: "rank N" */
     const struct crowd *crowd;          /* of all roles, or NULL: cores are not shared */
     bool holds;                         /* held memory is asked for */
+    bool waits;                         /* and nothing else: the clock jumps a few iterations later, once that repeats as well */
 };
 
 struct clock_result {

@@ -137,6 +137,7 @@ struct clock {
     int64_t *ranks;                 /* of the roles */
     int lead, silent;               /* whose iterations are watched; how many others' since its last */
     struct state *states;
+    int waited;                     /* states that came back and were not jumped from (struct role: waits) */
     bool failed;
     char *why; size_t why_size;
 };
@@ -177,6 +178,8 @@ void clock_lanes_beside(struct actor *a, struct item *it, const int *ops, int n)
 void clock_lanes_jump(struct actor *a, const struct lanes_now *then, int oldest, double before, double times);
 
 /* ---- clock_held.c ---- */
+/* Relative difference of two equal times that rounding may cause. */
+#define CLOCK_SAME 1e-12
 void clock_held_open(struct actor *a);
 /* Into a->out, of a role whose entries are all done. */
 void clock_held_close(struct actor *a);
@@ -186,6 +189,8 @@ void clock_held_renumber(struct actor *a, int taken);
 /* Notes what a role holds when a state of that level is recorded; `was` learns it, a state recorded before: the last one, or an earlier one. */
 void clock_held_note(const struct clock *k, struct actor *a, int level, struct held_now *to);
 void clock_held_since(struct held_now *was, bool last, const struct held_now *now);
+/* Does what a role holds repeat between the two, `by` seconds? */
+bool clock_held_again(const struct held_now *now, const struct held_now *then, double by);
 /* The clock jumps so many times over what was done between the two, `by` seconds. */
 void clock_held_jump(struct actor *a, const struct held_now *now, const struct held_now *then, double by, int64_t times);
 

@@ -133,6 +133,14 @@ static void see(const struct step_role *r, const struct step_view *as, struct se
 
 /* ---- all roles ---- */
 
+/* As predicted. */
+static struct role role_of(const struct step *st, int i, bool holds)
+{
+    const struct step_role *r = &st->role[i];
+
+    return (struct role){ r->s, &r->prices.middle, &r->slow, r->name, st->crowded ? &r->crowd : NULL, holds, false };
+}
+
 int step_run(const struct step *st, const struct step_view *as, struct timeline *lines, struct run *kept,
              double *makespan_s)
 {
@@ -143,7 +151,7 @@ int step_run(const struct step *st, const struct step_view *as, struct timeline 
 
     for (int i = 0; i < st->n; i++) {
         const struct step_role *r = &st->role[i];
-        roles[i] = (struct role){ r->s, &r->prices.middle, &r->slow, r->name, st->crowded ? &r->crowd : NULL, !as && !kept };
+        roles[i] = role_of(st, i, !as && !kept);
         if (!as)
             continue;
         see(r, as, &seen[i]);
@@ -160,6 +168,20 @@ int step_run(const struct step *st, const struct step_view *as, struct timeline 
         free(seen[i].held);
     }
     free(seen);
+    free(roles);
+    return ran ? 0 : fail("the step never ends: %s", result.why);
+}
+
+int step_held(const struct step *st, struct timeline *lines)
+{
+    struct role *roles = room_new((size_t)st->n, sizeof *roles);
+    struct clock_result result;
+
+    for (int i = 0; i < st->n; i++) {
+        roles[i] = role_of(st, i, true);
+        roles[i].waits = true;
+    }
+    bool ran = clock_run(roles, st->n, SCHED_STEADY, lines, NULL, &result);
     free(roles);
     return ran ? 0 : fail("the step never ends: %s", result.why);
 }
@@ -363,7 +385,7 @@ int step_predict(struct step *st)
     st->lines = room_new((size_t)st->n, sizeof *st->lines);
     for (int i = 0; i < st->n; i++) {
         const struct step_role *r = &st->role[i];
-        roles[i] = (struct role){ r->s, &r->prices.middle, &r->slow, r->name, st->crowded ? &r->crowd : NULL, true };
+        roles[i] = role_of(st, i, true);
         part[i] = room_new((size_t)r->s->end[SCHED_STEADY] + 1, 1);
         fill_lanes(r, part[i], &lanes[i]);
     }

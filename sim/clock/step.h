@@ -81,6 +81,9 @@ enum { STEP_COLLECTIVES = 1, STEP_BACKWARD = 2, STEP_REST = 4, STEP_WORK = STEP_
 int step_run(const struct step *st, const struct step_view *as, struct timeline *lines, struct run *kept,
              double *makespan_s);
 
+/* The same as predicted, for lines[].held_peak alone: it is known of more steps, and times differ by rounding. */
+int step_held(const struct step *st, struct timeline *lines);
+
 /* Are the entries few enough for step_run() to keep them? */
 bool step_keeps(const struct step *st);
 
