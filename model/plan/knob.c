@@ -78,7 +78,7 @@ bool knob_is_object(const char *name)
 
 const char *const *knob_words(const char *name)
 {
-    const struct knob *k = knob_find("", name, knob_cells("", name));
+    const struct knob *k = knob_find("", name, UINT64_MAX);
 
     assert(k && k->words);
     return k->words;

@@ -32,6 +32,7 @@ int step_open(const struct plan *p, const struct schedules *const *of, int n, st
             step_close(out);
             return -1;
         }
+        r->loops = clock_loops_new(r->s, SCHED_STEADY);
         simulate_contention(p, r->s, &r->prices, &r->slow);
         out->crowded = crowd_of(p, r->s->rank, &r->crowd);
         snprintf(r->name, sizeof r->name, "stage %d", out->n);
@@ -44,8 +45,10 @@ int step_open(const struct plan *p, const struct schedules *const *of, int n, st
 
 void step_close(struct step *st)
 {
-    for (int i = 0; i < st->n; i++)
+    for (int i = 0; i < st->n; i++) {
         simulate_priced_free(&st->role[i].prices);
+        clock_loops_free(st->role[i].loops);
+    }
     free(st->role);
     free(st->lines);
     *st = (struct step){ 0 };
@@ -138,7 +141,7 @@ static struct role role_of(const struct step *st, int i, bool holds)
 {
     const struct step_role *r = &st->role[i];
 
-    return (struct role){ r->s, &r->prices.middle, &r->slow, r->name, st->crowded ? &r->crowd : NULL, holds, false };
+    return (struct role){ r->s, &r->prices.middle, &r->slow, r->name, st->crowded ? &r->crowd : NULL, holds, false, r->loops };
 }
 
 int step_run(const struct step *st, const struct step_view *as, struct timeline *lines, struct run *kept,

@@ -31,6 +31,7 @@ struct step_role {
     struct priced     prices;
     struct contention slow;
     struct crowd      crowd;
+    struct clock_loops *loops;
     char              name[32];     /* "stage 1" */
 };
 
