@@ -37,6 +37,7 @@ struct loop {
     unsigned streams;               /* that its body uses, one bit each */
     bool     closed;                /* nothing after it can start before its streams are through */
 };
+/* All of a schedule's, in order. */
 struct clock_loops { const struct schedules *s; int end; struct loop *of; int n; };
 
 /* How far a role has come in its lanes: the issuing thread, kernels on the compute stream, the last entry done of each stream; for how long
@@ -70,7 +71,7 @@ struct actor {
     int *deps; int ndeps; int64_t deps_room;
     /* unrolling: the last item of each kind so far, and where it goes on */
     int last_on[NSTREAM], last_in[PLAN_GROUPS], *recorded;
-    const struct clock_loops *loops; struct clock_loops *own_loops;
+    const struct clock_loops *loops; struct clock_loops *own_loops;     /* own: to be freed */
     int pc, end, depth;
     struct { int open, loop; int64_t i, n; } at[DEPTH];
     struct since entered[DEPTH], seen[DEPTH];       /* since it entered a repeat; since the last state of that level was recorded */
