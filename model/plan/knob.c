@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -14,9 +13,10 @@ static bool is_key(const struct knob *k, const char *object, const char *name)
     return !strcmp(k->name, name) && !strcmp(k->object, object);
 }
 
-/* Rows by the first two characters of their names, in the order of the table: rows are asked for hundreds of times by one answer. */
+/* Rows by the first two characters of their names, in the order of the table: rows are asked for hundreds of times by one answer.  Each
+ * thread makes its own. */
 enum { STARTS = 128 };
-static struct { int16_t first[STARTS], next[PLAN_MAX_KNOBS]; } by_start;     /* of both: 1 + the row, 0: none */
+static _Thread_local struct { bool made; int16_t first[STARTS], next[PLAN_MAX_KNOBS]; } by_start;     /* of both: 1 + the row, 0: none */
 
 static unsigned start_of(const char *name)
 {
@@ -34,13 +34,13 @@ static void make_index(void)
         by_start.next[i - 1] = *first;
         *first = (int16_t)i;
     }
+    by_start.made = true;
 }
 
 const struct knob *knob_find(const char *object, const char *name, uint64_t cell)
 {
-    static pthread_once_t made = PTHREAD_ONCE_INIT;
-
-    pthread_once(&made, make_index);
+    if (!by_start.made)
+        make_index();
     for (int i = by_start.first[start_of(name)]; i > 0; i = by_start.next[i - 1]) {
         const struct knob *k = knob_at(i - 1);
         if (k->name[0] == name[0] && k->cells & cell && is_key(k, object, name))
