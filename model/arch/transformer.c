@@ -636,7 +636,7 @@ void model_free(struct model *m)
 
 int model_next_tensor(const struct model *m, int block, int after)
 {
-    int end = model_block_first(m, m->layers), i = after + 1;
+    int i = after + 1;
 
     if (block >= 0) {
         int first = model_block_first(m, block);
@@ -644,7 +644,7 @@ int model_next_tensor(const struct model *m, int block, int after)
         i = i < first ? first : i;
         return i < first + model_block_tensors(m, block) && i < m->ntensors ? i : -1;
     }
-    for (;; i++) {
+    for (int end = model_block_first(m, m->layers);; i++) {
         if (i >= m->block0 && i < end && (m->hybrid || !model_is_uneven(m)))
             i = end;
         if (i >= m->ntensors)

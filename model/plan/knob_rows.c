@@ -6,7 +6,6 @@
 #include "model/plan/knob_rules.h"
 
 #include <stddef.h>
-#include <string.h>
 
 #define DP_TORCH  CELL(STRAT_DP, DIALECT_TORCH)
 #define DDP_TORCH CELL(STRAT_DDP, DIALECT_TORCH)
@@ -686,13 +685,4 @@ enum { ROWS = sizeof rows / sizeof *rows };
 const struct knob *knob_at(int i)
 {
     return i >= 0 && i < ROWS ? &rows[i] : NULL;
-}
-
-/* Asked for hundreds of times by one answer; most names differ in their first two characters. */
-const struct knob *knob_find(const char *object, const char *name, uint64_t cell)
-{
-    for (const struct knob *k = rows; k < rows + ROWS; k++)
-        if (k->name[0] == name[0] && k->name[1] == name[1] && k->cells & cell && !strcmp(k->name, name) && !strcmp(k->object, object))
-            return k;
-    return NULL;
 }

@@ -26,11 +26,27 @@ static int depth_of(int *block)
     return depth;
 }
 
+/* The tensor behind i; a block's are in a row up to `end`. */
+static int next_of(const struct model *m, int block, int i, int end)
+{
+    return block < 0 ? model_next_tensor(m, block, i) : i + 1 < end ? i + 1 : -1;
+}
+
+/* The first tensor of a piece, or -1, and where a block's end. */
+static int first_of(const struct model *m, int block, int *end)
+{
+    int first = model_next_tensor(m, block, -1);
+
+    *end = block < 0 ? 0 : first + model_block_tensors(m, block);
+    *end = *end < m->ntensors ? *end : m->ntensors;
+    return first;
+}
+
 int torch_piece_part(const struct model *m, int block, enum tensor_role role, bool bias, enum adapter as)
 {
-    int at = 0, depth = depth_of(&block);
+    int at = 0, depth = depth_of(&block), end;
 
-    for (int i = model_next_tensor(m, block, -1); i >= 0; i = model_next_tensor(m, block, i)) {
+    for (int i = first_of(m, block, &end); i >= 0; i = next_of(m, block, i, end)) {
         const struct tensor *x = &m->tensors[i];
         if (x->depth == depth && x->role == role && x->is_bias == bias && x->adapter == as)
             return at;
@@ -46,9 +62,9 @@ int torch_piece_tensor(const struct model *m, int block, enum tensor_role role, 
 
 int torch_piece_module(const struct model *m, int block, enum tensor_role role, enum adapter as)
 {
-    int at = -1, last = -1, depth = depth_of(&block);
+    int at = -1, last = -1, depth = depth_of(&block), end;
 
-    for (int i = model_next_tensor(m, block, -1); i >= 0; i = model_next_tensor(m, block, i)) {
+    for (int i = first_of(m, block, &end); i >= 0; i = next_of(m, block, i, end)) {
         const struct tensor *x = &m->tensors[i];
         if (x->module != last)
             at++;

@@ -641,7 +641,7 @@ bool clock_keeps(const struct role *roles, int n, enum sched_id id)
 bool clock_one(const struct schedules *s, enum sched_id id, const struct durations *d, const struct contention *c,
                struct timeline *out, struct run *kept)
 {
-    struct role role = { s, d, c, NULL, NULL, false };
+    struct role role = { .s = s, .d = d, .slow = c };
     bool fits = !kept || clock_keeps(&role, 1, id);
     struct clock_result result;
 

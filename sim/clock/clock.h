@@ -39,6 +39,8 @@ struct role {
     const char *name;                   /* "stage 1"; NULL: "rank N" */
     const struct crowd *crowd;          /* of all roles, or NULL: cores are not shared */
     bool holds;                         /* held memory is asked for */
+    bool waits;                         /* and nothing else: the clock jumps a few iterations later, once that repeats as well */
+    const struct clock_loops *loops;    /* of the schedule that runs; NULL: the run looks for them itself */
 };
 
 struct clock_result {
@@ -59,6 +61,10 @@ bool clock_run_beside(const struct role *roles, int n, enum sched_id id, struct 
 
 /* Whether the entries of all roles, repeats unrolled, are few enough to be kept: a million. */
 bool clock_keeps(const struct role *roles, int n, enum sched_id id);
+
+/* What a run has to know of a schedule's repeats: for many runs of one it is found once. */
+struct clock_loops *clock_loops_new(const struct schedules *s, enum sched_id id);
+void clock_loops_free(struct clock_loops *l);
 
 /* One role, which waits for no other.  `c` and `kept` may be NULL.  False when more than a million entries
  * were to be kept: then none is. */

@@ -10,9 +10,6 @@
 #include "sim/clock/clock_internal.h"
 #include "sim/clock/held.h"
 
-/* Relative difference of two equal times that rounding may cause. */
-#define SAME 1e-12
-
 struct actor_held {
     struct held of;
     int     taken;                  /* items before it are taken */
@@ -103,6 +100,11 @@ void clock_held_since(struct held_now *was, bool last, const struct held_now *no
     was->most = last || now->most > was->most ? now->most : was->most;
 }
 
+bool clock_held_again(const struct held_now *now, const struct held_now *then, double by)
+{
+    return now->unsettled == then->unsettled && fabs(now->until - then->until - by) <= CLOCK_SAME * now->until;
+}
+
 void clock_held_jump(struct actor *a, const struct held_now *now, const struct held_now *then, double by, int64_t times)
 {
     struct actor_held *h = a->held;
@@ -110,7 +112,7 @@ void clock_held_jump(struct actor *a, const struct held_now *now, const struct h
     if (!h)
         return;
     int64_t left = times * (now->live + now->unsettled - then->live - then->unsettled), most = then->most;
-    h->lost |= now->unsettled != then->unsettled || fabs(now->until - then->until - by) > SAME * now->until;
+    h->lost |= !clock_held_again(now, then, by);
     h->peak = left > 0 && most + left > h->peak ? most + left : h->peak;
     for (int level = 0; level < DEPTH; level++)
         h->most[level] = left > 0 && most + left > h->most[level] ? most + left : h->most[level];

@@ -37,6 +37,8 @@ struct loop {
     unsigned streams;               /* that its body uses, one bit each */
     bool     closed;                /* nothing after it can start before its streams are through */
 };
+/* All of a schedule's, in order. */
+struct clock_loops { const struct schedules *s; int end; struct loop *of; int n; };
 
 /* How far a role has come in its lanes: the issuing thread, kernels on the compute stream, the last entry done of each stream; for how long
  * collectives have shared a link. */
@@ -69,7 +71,7 @@ struct actor {
     int *deps; int ndeps; int64_t deps_room;
     /* unrolling: the last item of each kind so far, and where it goes on */
     int last_on[NSTREAM], last_in[PLAN_GROUPS], *recorded;
-    struct loop *loops; int nloops;
+    const struct clock_loops *loops; struct clock_loops *own_loops;     /* own: to be freed */
     int pc, end, depth;
     struct { int open, loop; int64_t i, n; } at[DEPTH];
     struct since entered[DEPTH], seen[DEPTH];       /* since it entered a repeat; since the last state of that level was recorded */
@@ -137,6 +139,7 @@ struct clock {
     int64_t *ranks;                 /* of the roles */
     int lead, silent;               /* whose iterations are watched; how many others' since its last */
     struct state *states;
+    int waited;                     /* states that came back and were not jumped from (struct role: waits) */
     bool failed;
     char *why; size_t why_size;
 };
@@ -177,6 +180,8 @@ void clock_lanes_beside(struct actor *a, struct item *it, const int *ops, int n)
 void clock_lanes_jump(struct actor *a, const struct lanes_now *then, int oldest, double before, double times);
 
 /* ---- clock_held.c ---- */
+/* Relative difference of two equal times that rounding may cause. */
+#define CLOCK_SAME 1e-12
 void clock_held_open(struct actor *a);
 /* Into a->out, of a role whose entries are all done. */
 void clock_held_close(struct actor *a);
@@ -186,6 +191,8 @@ void clock_held_renumber(struct actor *a, int taken);
 /* Notes what a role holds when a state of that level is recorded; `was` learns it, a state recorded before: the last one, or an earlier one. */
 void clock_held_note(const struct clock *k, struct actor *a, int level, struct held_now *to);
 void clock_held_since(struct held_now *was, bool last, const struct held_now *now);
+/* Does what a role holds repeat between the two, `by` seconds? */
+bool clock_held_again(const struct held_now *now, const struct held_now *then, double by);
 /* The clock jumps so many times over what was done between the two, `by` seconds. */
 void clock_held_jump(struct actor *a, const struct held_now *now, const struct held_now *then, double by, int64_t times);
 

@@ -52,10 +52,10 @@ static int next_entry(const struct schedules *s, int i, int to)
 }
 
 /* Entries of ops[from, to).  0: one is not held; 1: all are; 2: the issuing thread is held there. */
-static int hold_range(const struct actor *a, struct held *h, int from, int to)
+static int hold_range(const struct schedules *s, struct held *h, int from, int to)
 {
-    for (int i = next_entry(a->s, from, to); i < to; i = next_entry(a->s, i + 1, to)) {
-        if (!hold(a->s, h, &a->s->ops[i]))
+    for (int i = next_entry(s, from, to); i < to; i = next_entry(s, i + 1, to)) {
+        if (!hold(s, h, &s->ops[i]))
             return 0;
         if (h->streams >> STREAM_ISSUE & 1)
             return 2;
@@ -65,80 +65,92 @@ static int hold_range(const struct actor *a, struct held *h, int from, int to)
 
 /* A repeat's own entries.  An event or a group holds back what waits for it if the last entry that has
  * it is the last on its stream: the next entry is unrolled only after it is done. */
-static void hold_body(const struct actor *a, struct held *h, int from, int to)
+static void hold_body(const struct schedules *s, struct held *h, int from, int to)
 {
     int last[NSTREAM];
 
-    memset(h->events, 0, (size_t)a->s->nevents + 1);
+    memset(h->events, 0, (size_t)s->nevents + 1);
     h->streams = h->groups = 0;
-    for (int i = next_entry(a->s, from, to); i < to; i = next_entry(a->s, i + 1, to)) {
-        h->streams |= 1u << a->s->ops[i].stream;
-        last[a->s->ops[i].stream] = i;
+    for (int i = next_entry(s, from, to); i < to; i = next_entry(s, i + 1, to)) {
+        h->streams |= 1u << s->ops[i].stream;
+        last[s->ops[i].stream] = i;
     }
     h->streams &= ~(1u << STREAM_ISSUE);
-    for (int i = next_entry(a->s, from, to); i < to; i = next_entry(a->s, i + 1, to)) {
-        const struct op *o = &a->s->ops[i];
+    for (int i = next_entry(s, from, to); i < to; i = next_entry(s, i + 1, to)) {
+        const struct op *o = &s->ops[i];
         bool is_last = o->stream != STREAM_ISSUE && last[o->stream] == i;
         if (in_line(o))
             h->groups = (h->groups & ~(1u << o->u.coll.group)) | (unsigned)is_last << o->u.coll.group;
-        if (o->record && !sched_event_turns(a->s, o, o->record))
+        if (o->record && !sched_event_turns(s, o, o->record))
             h->events[o->record] = is_last;
     }
 }
 
 /* Is nothing after the repeat able to start before its streams are through?  What comes after is the
  * rest of the repeats around it, their next iteration, and what follows them. */
-static bool closes(const struct actor *a, const struct loop *l, int begin, struct held *h)
+static bool closes(const struct clock_loops *loops, const struct loop *l, int begin, struct held *h)
 {
-    int at = a->s->ops[l->open].u.repeat.other + 1, open = l->open;
+    const struct schedules *s = loops->s;
+    int at = s->ops[l->open].u.repeat.other + 1, open = l->open;
 
-    hold_body(a, h, open + 1, at - 1);
+    hold_body(s, h, open + 1, at - 1);
     if (!h->streams)
         return false;
     for (;;) {
         int outer = open - 1, depth = 0;
-        while (outer >= begin && !(a->s->ops[outer].kind == OP_REPEAT && depth == 0)) {
-            depth += a->s->ops[outer].kind == OP_END ? 1 : a->s->ops[outer].kind == OP_REPEAT ? -1 : 0;
+        while (outer >= begin && !(s->ops[outer].kind == OP_REPEAT && depth == 0)) {
+            depth += s->ops[outer].kind == OP_END ? 1 : s->ops[outer].kind == OP_REPEAT ? -1 : 0;
             outer--;
         }
-        int to = outer >= begin ? a->s->ops[outer].u.repeat.other : a->end;
-        int all = hold_range(a, h, at, to);
+        int to = outer >= begin ? s->ops[outer].u.repeat.other : loops->end;
+        int all = hold_range(s, h, at, to);
         if (all != 1 || outer < begin)
             return all > 0;
         /* Another iteration of the repeat around it, or what follows that: what the first holds back
          * is not held on the way to the second. */
-        struct held again = { h->streams, h->groups, h->events + a->s->nevents + 1 };
-        memcpy(again.events, h->events, (size_t)a->s->nevents + 1);
-        if (!hold_range(a, &again, outer + 1, open))
+        struct held again = { h->streams, h->groups, h->events + s->nevents + 1 };
+        memcpy(again.events, h->events, (size_t)s->nevents + 1);
+        if (!hold_range(s, &again, outer + 1, open))
             return false;
         open = outer;
         at = to + 1;
     }
 }
 
-static void find_loops(struct actor *a, int begin)
+struct clock_loops *clock_loops_new(const struct schedules *s, enum sched_id id)
 {
+    struct clock_loops *all = room_new(1, sizeof *all);
     struct held h = { 0 };
     int64_t room = 0;
 
-    for (int i = begin; i < a->end; i++)
-        if (a->s->ops[i].kind == OP_REPEAT) {
-            a->loops = room_for(a->loops, a->nloops, &room, sizeof *a->loops);
-            struct loop *l = &a->loops[a->nloops++];
+    *all = (struct clock_loops){ .s = s, .end = s->end[id] };
+    for (int i = s->begin[id]; i < all->end; i++)
+        if (s->ops[i].kind == OP_REPEAT) {
+            all->of = room_for(all->of, all->n, &room, sizeof *all->of);
+            struct loop *l = &all->of[all->n++];
             *l = (struct loop){ .open = i };
-            int to = a->s->ops[i].u.repeat.other;
-            for (int j = next_entry(a->s, i + 1, to); j < to; j = next_entry(a->s, j + 1, to))
-                l->streams |= 1u << a->s->ops[j].stream;
+            int to = s->ops[i].u.repeat.other;
+            for (int j = next_entry(s, i + 1, to); j < to; j = next_entry(s, j + 1, to))
+                l->streams |= 1u << s->ops[j].stream;
             l->streams &= ~(1u << STREAM_ISSUE);
         }
-    if (!a->nloops)
-        return;
-    h.events = malloc(2 * ((size_t)a->s->nevents + 1));     /* and a copy */
+    if (!all->n)
+        return all;
+    h.events = malloc(2 * ((size_t)s->nevents + 1));        /* and a copy */
     if (!h.events)
         abort();
-    for (int i = 0; i < a->nloops; i++)
-        a->loops[i].closed = closes(a, &a->loops[i], begin, &h);
+    for (int i = 0; i < all->n; i++)
+        all->of[i].closed = closes(all, &all->of[i], s->begin[id], &h);
     free(h.events);
+    return all;
+}
+
+void clock_loops_free(struct clock_loops *l)
+{
+    if (!l)
+        return;
+    free(l->of);
+    free(l);
 }
 
 /* Streams that have to have a head: those of the repeats around the next entry, up to one that
@@ -147,7 +159,7 @@ static void look_ahead(struct actor *a)
 {
     a->want = 0;
     for (int level = a->depth - 1; level >= 0; level--) {
-        const struct loop *l = &a->loops[a->at[level].loop];
+        const struct loop *l = &a->loops->of[a->at[level].loop];
         a->want |= l->streams;
         if (l->closed)
             return;
@@ -165,7 +177,7 @@ static void enter(struct clock *k, struct actor *a)
         return;
     }
     assert(a->depth < DEPTH);
-    while (a->loops[loop].open != a->pc)
+    while (a->loops->of[loop].open != a->pc)
         loop++;
     a->at[a->depth].open = a->pc;
     a->at[a->depth].loop = loop;
@@ -324,7 +336,8 @@ void clock_pull_open(struct actor *a, const struct role *r, int nroles, enum sch
         abort();
     for (int e = 0; e <= r->s->nevents; e++)
         a->recorded[e] = -1;
-    find_loops(a, a->pc);
+    a->own_loops = r->loops ? NULL : clock_loops_new(r->s, id);
+    a->loops = r->loops ? r->loops : a->own_loops;
 }
 
 void clock_pull_close(struct actor *a)
@@ -332,7 +345,7 @@ void clock_pull_close(struct actor *a)
     free(a->items);
     free(a->deps);
     free(a->recorded);
-    free(a->loops);
+    clock_loops_free(a->own_loops);
 }
 
 static void mark(int *map, int item)

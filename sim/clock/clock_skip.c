@@ -15,6 +15,8 @@
 /* Most entries of one role that are under way in a state; where there are several roles: a stage that runs ahead of the next one without end
  * never comes back to one. */
 enum { WINDOW = 1 << 17, AHEAD = 1 << 14 };
+/* Iterations that a run waits for what roles hold to repeat, in all its repeats together. */
+#define PATIENCE 8
 
 struct actor_state {
     int      depth;
@@ -307,12 +309,12 @@ static void jump_actor(struct clock *k, struct actor *a, const struct actor_stat
     if (a->lanes)
         clock_lanes_jump(a, &then->lanes, then->oldest, before, n);
     clock_held_jump(a, &now->held, &then->held, by, times);
-    /* What has a time of issue to come keeps its distance to the clock, as does what has ended. */
+    /* What has a time of issue to come keeps its distance to the clock, as does what has ended; what ended earlier decides nothing but what is held. */
     for (int i = then->oldest; i < a->n; i++) {
         struct item *it = &a->items[i];
         if (it->state == WAITING && it->issued > k->t)
             it->issued += issued;
-        if (it->state == DONE && it->end > before) {
+        if (it->state == DONE && (it->end > before || (a->role->waits && i >= now->oldest))) {
             double later = it->stream == STREAM_ISSUE ? issued : n * by;
             it->since += later;
             it->start += later;
@@ -339,6 +341,33 @@ static void jump(struct clock *k, const struct snap *now, const struct snap *the
     k->t += (double)times * by;
 }
 
+static bool is_later(double t, double was, double by) { return fabs(t - was - by) <= CLOCK_SAME * t; }
+
+/* Did all that is still under way, or done behind what is, start and end `by` later than its like? */
+static bool same_times(const struct actor *a, int oldest, int was, double by)
+{
+    for (int i = oldest; i < a->n; i++) {
+        const struct item *it = &a->items[i], *then = &a->items[was + i - oldest];
+        if (it->state == WAITING)
+            continue;
+        if (it->op != then->op || !is_later(it->start, then->start, by) || (it->state == DONE && !is_later(it->end, then->end, by)))
+            return false;
+    }
+    return true;
+}
+
+/* Is it worth another iteration that what roles hold repeats as well?  It does soon, or never. */
+static bool waits(struct clock *k, const struct snap *now, const struct snap *then)
+{
+    double by = now->t - then->t;
+
+    for (int r = 0; r < k->n; r++)
+        if (k->actors[r].role->waits && !(clock_held_again(&now->of[r].held, &then->of[r].held, by) &&
+                                          same_times(&k->actors[r], now->of[r].oldest, then->of[r].oldest, by)))
+            return k->waited++ < PATIENCE;
+    return false;
+}
+
 /* Jumps if `then` is the state of `now`. */
 static bool again(struct clock *k, const struct snap *now, const struct snap *then)
 {
@@ -355,7 +384,7 @@ static bool again(struct clock *k, const struct snap *now, const struct snap *th
         any |= moves;
         times = mine < times ? mine : times;
     }
-    if (!any || times < 1)
+    if (!any || times < 1 || waits(k, now, then))
         return false;
     jump(k, now, then, times);
     return true;

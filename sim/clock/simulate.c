@@ -464,17 +464,31 @@ static int64_t held_by(const struct memory_verdict *m, int64_t steady)
     return m->ledger.peak.sched != SCHED_STEADY && m->needed > held ? m->needed : held;
 }
 
-/* The same of every stage: by the clock; where it does not know, of entries that are kept; where these are too many as allocated, or what the
- * clock saw, if that is more. */
+static bool all_held(const struct timeline *lines, int n)
+{
+    int i = 0;
+
+    while (i < n && lines[i].held_known)
+        i++;
+    return i == n;
+}
+
+/* The same of every stage: by the clock; where it does not know, by a run for that alone; where that does not either, of entries that are kept;
+ * where these are too many as allocated, or what the clock saw, if that is more. */
 static int held_of_stages(const struct step *st, const struct evaluation *e, const struct timeline *lines, int64_t *out)
 {
+    struct timeline *again = NULL;
     struct run *kept = NULL;
-    bool all = true;
+    bool all = all_held(lines, st->n);
     int rc = 0;
 
-    for (int i = 0; i < st->n; i++)
-        all &= lines[i].held_known;
-    if (!all) {
+    if (!all && step_keeps(st)) {
+        again = room_new((size_t)st->n, sizeof *again);
+        rc = step_held(st, again);
+        all = rc == 0 && all_held(again, st->n);
+        lines = all ? again : lines;
+    }
+    if (!all && rc == 0) {
         kept = room_new((size_t)st->n, sizeof *kept);
         rc = keep_entries(st, kept);
     }
@@ -491,6 +505,7 @@ static int held_of_stages(const struct step *st, const struct evaluation *e, con
             run_free(&kept[i]);
     }
     free(kept);
+    free(again);
     return rc;
 }
 

@@ -32,6 +32,7 @@ int step_open(const struct plan *p, const struct schedules *const *of, int n, st
             step_close(out);
             return -1;
         }
+        r->loops = clock_loops_new(r->s, SCHED_STEADY);
         simulate_contention(p, r->s, &r->prices, &r->slow);
         out->crowded = crowd_of(p, r->s->rank, &r->crowd);
         snprintf(r->name, sizeof r->name, "stage %d", out->n);
@@ -44,8 +45,10 @@ int step_open(const struct plan *p, const struct schedules *const *of, int n, st
 
 void step_close(struct step *st)
 {
-    for (int i = 0; i < st->n; i++)
+    for (int i = 0; i < st->n; i++) {
         simulate_priced_free(&st->role[i].prices);
+        clock_loops_free(st->role[i].loops);
+    }
     free(st->role);
     free(st->lines);
     *st = (struct step){ 0 };
@@ -133,6 +136,14 @@ static void see(const struct step_role *r, const struct step_view *as, struct se
 
 /* ---- all roles ---- */
 
+/* As predicted. */
+static struct role role_of(const struct step *st, int i, bool holds)
+{
+    const struct step_role *r = &st->role[i];
+
+    return (struct role){ r->s, &r->prices.middle, &r->slow, r->name, st->crowded ? &r->crowd : NULL, holds, false, r->loops };
+}
+
 int step_run(const struct step *st, const struct step_view *as, struct timeline *lines, struct run *kept,
              double *makespan_s)
 {
@@ -143,7 +154,7 @@ int step_run(const struct step *st, const struct step_view *as, struct timeline 
 
     for (int i = 0; i < st->n; i++) {
         const struct step_role *r = &st->role[i];
-        roles[i] = (struct role){ r->s, &r->prices.middle, &r->slow, r->name, st->crowded ? &r->crowd : NULL, !as && !kept };
+        roles[i] = role_of(st, i, !as && !kept);
         if (!as)
             continue;
         see(r, as, &seen[i]);
@@ -160,6 +171,20 @@ int step_run(const struct step *st, const struct step_view *as, struct timeline 
         free(seen[i].held);
     }
     free(seen);
+    free(roles);
+    return ran ? 0 : fail("the step never ends: %s", result.why);
+}
+
+int step_held(const struct step *st, struct timeline *lines)
+{
+    struct role *roles = room_new((size_t)st->n, sizeof *roles);
+    struct clock_result result;
+
+    for (int i = 0; i < st->n; i++) {
+        roles[i] = role_of(st, i, true);
+        roles[i].waits = true;
+    }
+    bool ran = clock_run(roles, st->n, SCHED_STEADY, lines, NULL, &result);
     free(roles);
     return ran ? 0 : fail("the step never ends: %s", result.why);
 }
@@ -363,7 +388,7 @@ int step_predict(struct step *st)
     st->lines = room_new((size_t)st->n, sizeof *st->lines);
     for (int i = 0; i < st->n; i++) {
         const struct step_role *r = &st->role[i];
-        roles[i] = (struct role){ r->s, &r->prices.middle, &r->slow, r->name, st->crowded ? &r->crowd : NULL, true };
+        roles[i] = role_of(st, i, true);
         part[i] = room_new((size_t)r->s->end[SCHED_STEADY] + 1, 1);
         fill_lanes(r, part[i], &lanes[i]);
     }

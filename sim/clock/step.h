@@ -31,6 +31,7 @@ struct step_role {
     struct priced     prices;
     struct contention slow;
     struct crowd      crowd;
+    struct clock_loops *loops;
     char              name[32];     /* "stage 1" */
 };
 
@@ -80,6 +81,9 @@ enum { STEP_COLLECTIVES = 1, STEP_BACKWARD = 2, STEP_REST = 4, STEP_WORK = STEP_
  * or for each stage every entry as it ran, for run_free(); none where there are more than a million in all.  0, or -1 with a deadlock reported. */
 int step_run(const struct step *st, const struct step_view *as, struct timeline *lines, struct run *kept,
              double *makespan_s);
+
+/* The same as predicted, for lines[].held_peak alone: it is known of more steps, and times differ by rounding. */
+int step_held(const struct step *st, struct timeline *lines);
 
 /* Are the entries few enough for step_run() to keep them? */
 bool step_keeps(const struct step *st);

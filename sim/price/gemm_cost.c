@@ -141,19 +141,34 @@ double gemm_prior(const struct gemm_device *d, const struct gemm *g, struct gemm
     return best;
 }
 
-double gemm_held(const struct gemm_device *d, const struct gemm *g, int sms)
+/* Of a product that takes t seconds with all of them. */
+static double held(const struct gemm_device *d, const struct gemm_choice *how, double t, int sms)
 {
-    struct gemm_choice how;
-    double t = gemm_prior(d, g, &how);
-
-    if (sms >= d->sms || how.waves < 1 || how.memory_bound)
+    if (sms >= d->sms || how->waves < 1 || how->memory_bound)
         return 1;
-    double all = (double)how.blocks, own = d->persistent ? ceil(all / (double)how.waves) : all;
+    double all = (double)how->blocks, own = d->persistent ? ceil(all / (double)how->waves) : all;
     double turns = ceil(own / sms);                     /* of blocks on a multiprocessor */
     if (d->persistent)
         turns = 1 + (turns - 1) * d->calm;
     turns *= all / own;
-    return (d->launch + (t - d->launch) * turns / (double)how.waves) / t;
+    return (d->launch + (t - d->launch) * turns / (double)how->waves) / t;
+}
+
+void gemm_held_each(const struct gemm_device *d, const struct gemm *g, const int *sms, int n, double *out)
+{
+    struct gemm_choice how;
+    double t = gemm_prior(d, g, &how);
+
+    for (int i = 0; i < n; i++)
+        out[i] = held(d, &how, t, sms[i]);
+}
+
+double gemm_held(const struct gemm_device *d, const struct gemm *g, int sms)
+{
+    double times;
+
+    gemm_held_each(d, g, &sms, 1, &times);
+    return times;
 }
 
 static double square(double x)

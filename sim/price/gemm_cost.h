@@ -74,6 +74,8 @@ double gemm_prior(const struct gemm_device *d, const struct gemm *g, struct gemm
  * for all of them in more waves; where blocks are persistent, all of them as often as there are turns.  1 where memory
  * sets its pace. */
 double gemm_held(const struct gemm_device *d, const struct gemm *g, int sms);
+/* The same of each of n numbers of multiprocessors. */
+void gemm_held_each(const struct gemm_device *d, const struct gemm *g, const int *sms, int n, double *out);
 
 /* ln(measured/prior) of points taken on a machine like d, at ln m, ln n, ln k. */
 #define GEMM_MAX_POINTS 512

@@ -205,15 +205,18 @@ static void attention_cost(const struct gpu *g, enum kernel_set set, enum dtype 
            r->attention_spread * alternatives(set), half(t) ? r->basis : BASIS_DATASHEET);
 }
 
-double kernel_held(const struct gpu *g, enum dtype precision, const struct kernel_context *in, const struct kernel *k, int sms)
+void kernel_held(const struct gpu *g, enum dtype precision, const struct kernel_context *in, const struct kernel *k, const int sms[2],
+                 double out[2])
 {
     if (k->m > 0) {
         struct gemm_device d = device_in(g, precision, in, (enum scaled)k->scaled);
         double times;
         struct gemm what = at_once(g, k, product(g, precision, k), &times);
-        return gemm_held(&d, &what, sms);
+        gemm_held_each(&d, &what, sms, 2, out);
+        return;
     }
-    return k->kind == KC_ATTENTION ? (double)g->sms / sms : 1;
+    for (int i = 0; i < 2; i++)
+        out[i] = k->kind == KC_ATTENTION ? (double)g->sms / sms[i] : 1;
 }
 
 int kernel_launches(enum kernel_set set, enum pass pass, const struct kernel *k)

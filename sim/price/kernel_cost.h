@@ -40,9 +40,10 @@ void kernel_cost(const struct gpu *g, enum kernel_set set, enum dtype precision,
 void kernel_cost_in(const struct gpu *g, enum kernel_set set, enum dtype precision,
                     const struct kernel_context *in, const struct kernel *k, struct cost *out);
 
-/* How many times longer a kernel takes while others hold all but `sms` multiprocessors: a product by its waves, attention,
+/* How many times longer a kernel takes while others hold all but sms[i] multiprocessors: a product by its waves, attention,
  * whose blocks are many, in proportion; what lives off memory no longer. */
-double kernel_held(const struct gpu *g, enum dtype precision, const struct kernel_context *in, const struct kernel *k, int sms);
+void kernel_held(const struct gpu *g, enum dtype precision, const struct kernel_context *in, const struct kernel *k, const int sms[2],
+                 double out[2]);
 
 /* Published residuals of products in this precision. */
 void kernel_residuals(const struct gpu *g, enum dtype precision, struct gemm_residuals *out);

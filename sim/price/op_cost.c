@@ -297,15 +297,14 @@ static void sum_held(struct cost_cache *c, const struct piece *piece, enum pass 
         if (!of->held[i])
             of->held[i] = room_new((size_t)of->n + 1, sizeof *of->held[i]);
         of->left[i] = left[i];
-        for (int k = 0; k < of->n; k++) {
-            const struct running *at = &of->at[k];
-            double t = at[1].s - at[0].s;
-            if (t > 0 && !lives_off_memory(&at[0], &at[1]))
-                t *= kernel_held(&c->p->cluster.gpu, c->p->precision, &c->in, &piece->kernels[pass][k], left[i]);
-            else
-                t = 0;
-            of->held[i][k + 1] = of->held[i][k] + t;
-        }
+    }
+    for (int k = 0; k < of->n; k++) {
+        const struct running *at = &of->at[k];
+        double t = at[1].s - at[0].s, times[2] = { 0, 0 };
+        if (t > 0 && !lives_off_memory(&at[0], &at[1]))
+            kernel_held(&c->p->cluster.gpu, c->p->precision, &c->in, &piece->kernels[pass][k], left, times);
+        for (int i = 0; i < 2; i++)
+            of->held[i][k + 1] = of->held[i][k] + t * times[i];
     }
 }
 

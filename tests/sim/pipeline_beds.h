@@ -47,7 +47,7 @@ static inline void pipe_open(struct pipe *b, int p)
         g->d = (struct durations){ g->work, g->issue };
         g->act = -1;
         snprintf(g->name, sizeof g->name, "stage %d", r);
-        b->role[r] = (struct role){ &g->s, &g->d, NULL, g->name, NULL, false };
+        b->role[r] = (struct role){ .s = &g->s, .d = &g->d, .name = g->name };
         for (int id = 0; id <= SCHED_STEADY; id++) {
             sched_begin(&g->s, (enum sched_id)id);
             if (id < SCHED_STEADY)
