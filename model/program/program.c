@@ -101,14 +101,33 @@ void program_measure(struct program *g)
         }
 }
 
-/* Backward's kernels from `at` on that are named as forward's are, one after the other. */
-static int alike(const struct piece *p, int at)
+static bool communicates(const struct piece *p, enum pass pass, int kernel)
 {
-    int n = 0;
+    for (int i = 0; i < p->ncollectives[pass]; i++)
+        if (p->collectives[pass][i].kernel == kernel)
+            return true;
+    return false;
+}
 
-    while (n < p->nkernels[PASS_FORWARD] && at + n < p->nkernels[PASS_BACKWARD] &&
-           !strcmp(p->kernels[PASS_FORWARD][n].name, p->kernels[PASS_BACKWARD][at + n].name))
-        n++;
+/* Backward's kernels from `at` on that are named as forward's are, one after the other but for collectives that one of the two has alone;
+ * *end: behind the last one. */
+static int alike(const struct piece *p, int at, int *end)
+{
+    int n = 0, again = at;
+
+    for (int k = 0; k < p->nkernels[PASS_FORWARD] && again < p->nkernels[PASS_BACKWARD];) {
+        if (!strcmp(p->kernels[PASS_FORWARD][k].name, p->kernels[PASS_BACKWARD][again].name)) {
+            k++;
+            *end = ++again;
+            n++;
+        } else if (communicates(p, PASS_FORWARD, k)) {
+            k++;
+        } else if (communicates(p, PASS_BACKWARD, again)) {
+            again++;
+        } else {
+            break;
+        }
+    }
     return n;
 }
 
@@ -116,11 +135,13 @@ int program_again(const struct piece *p)
 {
     int longest = 0, end = 0;
 
-    for (int at = 0; at < p->nkernels[PASS_BACKWARD]; at++)
-        if (alike(p, at) > longest) {
-            longest = alike(p, at);
-            end = at + longest;
+    for (int at = 0; at < p->nkernels[PASS_BACKWARD]; at++) {
+        int here = 0, n = alike(p, at, &here);
+        if (n > longest) {
+            longest = n;
+            end = here;
         }
+    }
     return end;
 }
 

@@ -29,8 +29,10 @@ static int insert_kernel(struct piece *p, enum pass pass, const char *name, cons
     p->nkernels[pass]++;
     k = &p->kernels[pass][c->kernel];
     *k = (struct kernel){ .name = name, .kind = KC_COPY, .module = -1, .fn = FN_NONE, .ready = { -1, -1, -1, -1 } };
-    if (n > 0)                          /* of the half, and with the places, of the one before it */
+    if (n > 0) {                        /* of the half and the module, and with the places, of the one before it */
         k->half = c->kernel > 0 ? k[-1].half : k[1].half;
+        k->module = c->kernel > 0 ? k[-1].module : k[1].module;
+    }
     k->place0 = c->kernel > 0 ? k[-1].place0 + k[-1].nplaces : 0;
     return 0;
 }
@@ -52,6 +54,22 @@ static int insert_collective(struct piece *p, enum pass pass, const struct colle
     p->collectives[pass][at] = *c;
     p->ncollectives[pass]++;
     return 0;
+}
+
+/* Where passes are cut stays between the kernels where it was: a collective that is put in there comes behind it. */
+static void move_cuts(struct program *g, enum piece_id piece, enum pass pass, const struct collective *c)
+{
+    struct piece *p = &g->piece[piece];
+    int *const outside = &p->outside[pass], entered = pass == PASS_FORWARD ? *outside : p->nkernels[pass] - *outside;
+
+    if (*outside > 0)
+        *outside += (pass == PASS_FORWARD) == (c->kernel < entered);
+    if (pass == PASS_BACKWARD)
+        p->split += c->kernel < p->split;
+    if (piece == PIECE_HEAD) {
+        g->returns[pass] += c->kernel < g->returns[pass];
+        g->heads[pass] += c->kernel < g->heads[pass];
+    }
 }
 
 /* The last place of kernel k. */
@@ -96,6 +114,7 @@ int program_add_collective(struct program *g, enum piece_id piece, enum pass pas
 
     assert(0 <= c->kernel && c->kernel <= p->nkernels[pass]);
     assert(c->kernel < c->needed && c->needed <= p->nkernels[pass] + 1 && c->own >= 0);
+    move_cuts(g, piece, pass, c);
     if (insert_kernel(p, pass, name, c) < 0 || insert_collective(p, pass, c) < 0)
         return -1;
     if (c->own > 0 && own_buffer(p, pass, c) < 0)

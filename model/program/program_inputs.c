@@ -5,12 +5,19 @@
 #include "model/arch/training.h"
 #include "model/program/program.h"
 
+/* DistributedDataParallel's buckets decide where the graphs of compiled blocks are cut (torch_splits_init()). */
+static bool buckets_cut_graphs(const struct plan *p)
+{
+    return p->kernels == KERNELS_TORCH_COMPILE && p->strategy == STRAT_DDP;
+}
+
 /* How states are kept, moved and updated.  What decides number formats stays. */
 static void leave_out_states(struct plan *p)
 {
     const struct fsdp_options fsdp = p->fsdp;
     const struct deepspeed_options ds = p->ds;
-    int ddp_dtype = p->ddp.model_dtype;
+    const struct ddp_options ddp = p->ddp;
+    const struct framework_limits limits = p->limits;
 
     p->accumulation = 0;
     p->clip = 0;
@@ -26,7 +33,13 @@ static void leave_out_states(struct plan *p)
     memset(&p->ddp, 0, sizeof p->ddp);
     memset(&p->fsdp, 0, sizeof p->fsdp);
     memset(&p->ds, 0, sizeof p->ds);
-    p->ddp.model_dtype = ddp_dtype;
+    p->ddp.model_dtype = ddp.model_dtype;
+    if (buckets_cut_graphs(p)) {
+        p->ddp.wrapped = ddp.wrapped;
+        p->ddp.bucket_cap_mb = ddp.bucket_cap_mb;
+        p->limits.ddp_bucket = limits.ddp_bucket;
+        p->limits.ddp_first_bucket = limits.ddp_first_bucket;
+    }
     p->fsdp.model_dtype = fsdp.model_dtype;
     p->fsdp.wrap_adapters = fsdp.wrap_adapters;         /* plan_gets_gradient() */
     p->fsdp.float8_all_gather = fsdp.float8_all_gather;

@@ -67,12 +67,14 @@ static bool with_key(const struct plan *p, const struct knob *k, uint64_t *rng, 
     return draw_accepted(out);
 }
 
-/* What a search varies most may not cost it a program each. */
-static bool moves_states(const struct knob *k)
+/* What a search varies most may not cost it a program each; buckets cut the graphs of blocks that are compiled under DDP. */
+static bool moves_states(const struct plan *p, const struct knob *k)
 {
     static const char *const names[] = { "accumulation", "clip", "unit", "bucket_cap_mb", "reshard_after_forward", "sharding_strategy",
                                          "reduce_bucket_size", "stage3_max_live_parameters", "ddp_bucket_size" };
 
+    if (!strcmp(k->name, "bucket_cap_mb") && p->kernels == KERNELS_TORCH_COMPILE && p->strategy == STRAT_DDP)
+        return false;
     return draw_named(k, names, (int)(sizeof names / sizeof *names));
 }
 
@@ -112,7 +114,7 @@ static int check_keys_of(const struct plan *p, uint64_t *rng)
         if (!(k->cells & knob_cell(p)) || !with_key(p, k, rng, &q))
             continue;
         if (!program_is_shared(p, &q)) {
-            assert_false(moves_states(k));
+            assert_false(moves_states(p, k));
             continue;
         }
         assert_int_equal(program_build(&q, &other), 0);
@@ -124,13 +126,24 @@ static int check_keys_of(const struct plan *p, uint64_t *rng)
     return shared;
 }
 
+/* A plan whose blocks are compiled under DDP, of which few are drawn. */
+static bool draw_compiled(const struct model *m, const struct cluster *c, uint64_t *rng, struct plan *p)
+{
+    if (!draw_plan_of(m, c, rng, STRAT_DDP, DIALECT_TORCH, p))
+        return false;
+    p->kernels = KERNELS_TORCH_COMPILE;
+    p->dropout = 0;
+    plan_resolve(p);
+    return draw_accepted(p);
+}
+
 static void a_program_is_shared_only_by_plans_that_have_it(void **state)
 {
     static const char *const names[NMODELS] = { "gpt2", "llama-3.2-1b", "qwen3-0.6b", "mixtral-8x7b" };
     struct model whole, m[NMODELS];
     struct cluster c;
     uint64_t rng = 12345;
-    int shared = 0;
+    int shared = 0, compiled = 0;
     char why[512];
 
     (void)state;
@@ -142,12 +155,18 @@ static void a_program_is_shared_only_by_plans_that_have_it(void **state)
     }
     for (int i = 0; i < PLANS; i++) {
         struct plan p;
-        draw_plan(&m[draw(&rng, NMODELS)], &c, &rng, &p);
+        const struct model *of = &m[draw(&rng, NMODELS)];
+        fail_capture(why, sizeof why);
+        if (i % 2 == 0 && draw_compiled(of, &c, &rng, &p))
+            compiled++;
+        else
+            draw_plan(of, &c, &rng, &p);
         fail_capture(why, sizeof why);
         shared += check_keys_of(&p, &rng);
         fail_capture(NULL, 0);
     }
     assert_true(shared > 5 * PLANS);
+    assert_true(compiled > 10);
     assert_true(strategies_shared > PLANS / 10);
     for (int i = 0; i < NMODELS; i++)
         model_free(&m[i]);

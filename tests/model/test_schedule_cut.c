@@ -182,6 +182,41 @@ static void positions_are_those_of_the_longer_list(void **state)
     assert_int_equal(s.program.ncollectives, 2);
 }
 
+static int kernels_before(const struct piece *p, enum pass pass, int at)
+{
+    int n = at;
+
+    for (int i = 0; i < p->ncollectives[pass]; i++)
+        n -= p->collectives[pass][i].kernel < at;
+    return n;
+}
+
+/* Of 6 kernels: as many stand before each place where the lowering cuts the pass, wherever a collective is put in. */
+static void where_a_pass_is_cut_is_between_the_same_kernels(void **state)
+{
+    (void)state;
+    for (int v = 0; v < 2 * 7; v++) {
+        enum pass pass = v % 2 ? PASS_BACKWARD : PASS_FORWARD;
+        struct program g = { .returns = { 4, 4 }, .heads = { 2, 2 } };
+        struct piece *p = &g.piece[PIECE_HEAD];
+        struct collective c = { .kernel = v / 2, .needed = v / 2 + 1, .op = COLL_ALL_REDUCE, .dtype = DT_BF16, .elems = 1 };
+        p->outside[pass] = 1;
+        p->split = 3;
+        p->nkernels[pass] = 6;
+        p->kernels[pass] = calloc(6, sizeof **p->kernels);
+        for (int i = 0; i < 6; i++)
+            p->kernels[pass][i] = (struct kernel){ .name = "kernel", .ready = { -1, -1, -1, -1 } };
+        assert_int_equal(program_add_collective(&g, PIECE_HEAD, pass, "all-reduce", &c), 0);
+        assert_int_equal(kernels_before(p, pass, g.returns[pass]), 4);
+        assert_int_equal(kernels_before(p, pass, g.heads[pass]), 2);
+        assert_int_equal(kernels_before(p, pass, pass == PASS_FORWARD ? p->outside[pass] : 7 - p->outside[pass]),
+                         pass == PASS_FORWARD ? 1 : 5);
+        if (pass == PASS_BACKWARD)
+            assert_int_equal(kernels_before(p, pass, p->split), 3);
+        program_free(&g);
+    }
+}
+
 /* 4 kernels of 10 bytes, and 1000 bytes of its own from behind kernel 1 until kernel 3 (the fifth) is done. */
 static void a_buffer_of_its_own_lives_until_the_kernel_that_needs_it_is_done(void **state)
 {
@@ -266,7 +301,7 @@ static void schedules_without_collectives_are_left_alone(void **state)
 /* ---- Megatron's column-then-row pattern in real plans ---- */
 
 /* A group that none of the plans here has: what is inside blocks waits for no collective of the strategy. */
-#define INSIDE GROUP_ROOT_RESHARD
+#define INSIDE GROUP_CONTEXT_A2A
 
 /* The lowering takes the program for one without collectives, until there is such a group. */
 static void lower_seeded(const struct plan *p, const struct program *g, struct schedules *of)
@@ -565,7 +600,7 @@ static void put_at_random(struct program *g, bool apart, uint64_t *rng)
     static const enum stream on[] = { STREAM_TENSOR, STREAM_GATHER, STREAM_GROUP, STREAM_COMPUTE };
 
     for (int i = 0; i < NPIECE; i++)
-        for (int pass = 0; pass < NPASS && !piece_has_mixer((enum piece_id)i) && (i < PIECE_KIND || i >= PIECE_HEAD); pass++)   /* no recorded or hybrid model is drawn */
+        for (int pass = 0; pass < NPASS; pass++)
             for (int k = (int)draw(rng, 4); k > 0 && g->piece[i].nkernels[pass] > 0; k--) {
                 int n = g->piece[i].nkernels[pass], at = (int)draw(rng, (uint32_t)n + 1);
                 struct collective c = { .kernel = at, .needed = at + 1 + (int)draw(rng, (uint32_t)(n - at) + 1),
@@ -577,17 +612,20 @@ static void put_at_random(struct program *g, bool apart, uint64_t *rng)
 
 static void collectives_at_random_are_issued_and_awaited_where_they_stand(void **state)
 {
+    static const char *const names[] = { "gpt2", "llama-3.2-1b", "gemma-3-270m", "qwen3-0.6b" };
+    struct model whole[4];
     uint64_t rng = 20;
     int checked = 0;
 
     (void)state;
-    for (int done = 0; done < 500; done++) {
-        struct model whole, m;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(model_load(names[i], &whole[i]), 0);
+    for (int done = 0; done < 600; done++) {
+        struct model m;
         struct cluster c;
         struct plan p;
         char why[512];
-        assert_int_equal(model_load(draw(&rng, 2) ? "gpt2" : "llama-3.2-1b", &whole), 0);
-        assert_int_equal(model_with_layers(&whole, 1 + draw(&rng, 5), &m), 0);
+        assert_int_equal(model_with_layers(&whole[draw(&rng, 4)], 1 + draw(&rng, 5), &m), 0);
         world_of(&c, 1 + draw(&rng, 8));
         draw_plan(&m, &c, &rng, &p);
         p.micro_batch = 1;
@@ -623,9 +661,10 @@ static void collectives_at_random_are_issued_and_awaited_where_they_stand(void *
         program_free(&plain);
         program_free(&g);
         model_free(&m);
-        model_free(&whole);
     }
-    assert_true(checked > 150);
+    for (int i = 0; i < 4; i++)
+        model_free(&whole[i]);
+    assert_true(checked > 200);
 }
 
 static int end(void **state)
@@ -645,6 +684,7 @@ int main(void)
         cmocka_unit_test(a_round_waits_for_what_the_round_before_left),
         cmocka_unit_test(a_collective_waits_for_another_whose_result_it_moves),
         cmocka_unit_test(positions_are_those_of_the_longer_list),
+        cmocka_unit_test(where_a_pass_is_cut_is_between_the_same_kernels),
         cmocka_unit_test(a_buffer_of_its_own_lives_until_the_kernel_that_needs_it_is_done),
         cmocka_unit_test(buffers_come_with_the_first_part_and_go_with_the_last),
         cmocka_unit_test(an_entry_without_room_waits_by_one_before_it),

@@ -418,8 +418,9 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
     z->by_all_reduce = p->ds.stage3_use_all_reduce_for_fetch_params && !z->sequential;
     z->gather_stream = z->overlap ? STREAM_GATHER : STREAM_COMPUTE;
     z->reduce_stream = z->overlap ? STREAM_REDUCE : STREAM_COMPUTE;
-    if (recompute_whole(p->recompute))
-        z->recomputed = program_again(&s->program.piece[PIECE_BLOCK_RECOMPUTED]);
+    for (int i = 0; i < NPIECE && recompute_whole(p->recompute); i++)
+        if (piece_is_recomputed((enum piece_id)i))
+            z->recomputed[i] = program_again(&s->program.piece[i]);
     z->accum = p->ds.grad_accum_fp32 ? DT_FP32 : z->d.dt;
     order_tensors(z);
     z3_away_setup(z);

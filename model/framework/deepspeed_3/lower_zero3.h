@@ -189,7 +189,7 @@ struct z3 {
     /* The pass of a piece being emitted: kernels before run.k0 are issued. */
     struct walk_run run;
     int        next_event;          /* of the trace */
-    int        recomputed;          /* of the kernels of a recomputed block's backward */
+    int        recomputed[NPIECE];  /* of the kernels of a recomputed block's backward */
     int        next_ready, using;   /* module in use, or -1 */
     int        pending[64], npending;   /* gradients ready, neither issued nor in the bucket */
 

@@ -96,7 +96,7 @@ static int kernel_of(const struct z3 *z, const struct z3_module *m, bool again)
 {
     int module = m->kernel_module;
     const struct piece *p = program_piece(z);
-    int end = again ? z->recomputed : p->nkernels[pass(z)];
+    int end = again ? z->recomputed[z->run.piece] : p->nkernels[pass(z)];
 
     for (int k = z->run.k0; module != -1 && k < end; k++)
         if (is_of(&p->kernels[pass(z)][k], m))
