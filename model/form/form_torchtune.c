@@ -192,7 +192,7 @@ static void read_adapters(struct form_reading *r)
     if (form_true(r, "model.use_dora", false))
         form_set(r, "lora.use_dora", json_true());
     if (begins(builder(r->file), "qlora_") || form_true(r, "model.quantize_base", false))
-        form_set(r, "base_dtype", json_string("nf4-double"));       /* torchao's NF4Tensor: block 64, scaler block 256 */
+        form_set(r, "base_dtype", json_string("nf4-torchao"));
     bool narrow = !form_value(r->file->doc, "dtype") || strcmp(form_text(r, "dtype", ""), "fp32") != 0;
     if (narrow && form_true(r, "model.use_dora", false))
         form_set(r, "lora.narrow", json_true());

@@ -238,7 +238,9 @@ static const char *const kept[] = { "", "logits kept through backward", "logits 
 static const char *const bases[] = {
     "", "frozen weights in 4 bits (NF4)", "frozen weights in 4 bits (NF4, double quantization)", "frozen weights in 8 bits",
     "frozen weights in 8 bits (torchao)", "frozen weights in 4 bits (torchao)", "frozen weights in 4 bits (torchao, tiled)",
+    "frozen weights in 4 bits (torchao's NF4)",
 };
+_Static_assert(sizeof bases / sizeof *bases == NBASE, "each base has words");
 static const char *const float8[] = { "", "8-bit floats in linear layers, one scale a tensor", "8-bit floats in linear layers, one scale a row",
                                       "8-bit floats in linear layers but weights' gradients" };
 static const char *const fakes[] = { "", "trained for 4-bit weights and 8-bit activations (fake quantisation)",
