@@ -331,16 +331,6 @@ static int word_part(struct reader *r, bool quoted)
 
 /* ---- commands ---- */
 
-static bool is_word_of(const json_t *command, size_t i, const char *const *of)
-{
-    const char *s = json_string_value(json_array_get(command, i));
-
-    for (; s && *of; of++)
-        if (!strcmp(s, *of))
-            return true;
-    return false;
-}
-
 /* [ "$X" = fp8 ], [[ $X == fp8 ]], -z, -n, !=: of words that the script itself gives. */
 static enum runs decide(const json_t *command, size_t from)
 {
@@ -391,31 +381,50 @@ static void take_keywords(struct reader *r, bool whole)
     static const char *const between[] = { "then", "do", "export", "local", "declare", "readonly", "{", "}", "!", NULL };
 
     for (;;) {
-        if (is_word_of(r->command, 0, ifs) || is_word_of(r->command, 0, elifs)) {
+        if (shell_is_word_of(r->command, 0, ifs) || shell_is_word_of(r->command, 0, elifs)) {
             if (!whole)
                 return;
-            if (is_word_of(r->command, 0, ifs))
+            if (shell_is_word_of(r->command, 0, ifs))
                 open_branch(r, decide(r->command, 1));
             else
                 next_branch(r, decide(r->command, 1));
             json_array_clear(r->command);
             return;
         }
-        if (is_word_of(r->command, 0, loops)) {
+        if (shell_is_word_of(r->command, 0, loops)) {
             if (!whole)
                 return;
             open_branch(r, RUNS_MAYBE);
             json_array_clear(r->command);
             return;
         }
-        if (is_word_of(r->command, 0, closes))
+        if (shell_is_word_of(r->command, 0, closes))
             r->nbranches -= r->nbranches > 0;
-        else if (is_word_of(r->command, 0, elses))
+        else if (shell_is_word_of(r->command, 0, elses))
             next_branch(r, RUNS);
-        else if (!is_word_of(r->command, 0, between))
+        else if (!shell_is_word_of(r->command, 0, between))
             return;
         json_array_remove(r->command, 0);
     }
+}
+
+/* Where it is not known whether it runs, neither is whether the variable is set. */
+static void unset(struct reader *r, const char *name)
+{
+    if (name && runs(r) == RUNS)
+        json_object_del(r->out->variables, name);
+    else if (name && runs(r) == RUNS_MAYBE && json_object_get(r->out->variables, name) && !holds(r->out->conditional, name))
+        json_array_append_new(r->out->conditional, json_string(name));
+}
+
+/* unset NAME..., env -u NAME */
+static void unset_names(struct reader *r)
+{
+    static const char *const all[] = { "unset", NULL }, *const env[] = { "env", NULL }, *const one[] = { "-u", "--unset", NULL };
+    bool each = shell_is_word_of(r->command, 0, all), is_env = shell_is_word_of(r->command, 0, env);
+
+    for (size_t i = 1; i < json_array_size(r->command) && (each || (is_env && shell_is_word_of(r->command, i, one))); i += each ? 1 : 2)
+        unset(r, json_string_value(json_array_get(r->command, each ? i : i + 1)));
 }
 
 /* `end`: what ends it, whether one that makes the next depend on it. */
@@ -425,6 +434,7 @@ static void end_command(struct reader *r, const char *end)
     take_keywords(r, true);
     size_t before = json_array_size(r->out->commands);
     const char *first = json_string_value(json_array_get(r->command, 0));
+    unset_names(r);
     enum runs condition = first ? decide(r->command, 0) : RUNS_MAYBE, now = runs(r);
     if (now != RUNS_NOT && before > 0 && first && !strncmp(first, "--", 2))        /* a line that lacks its backslash: no command begins so */
         json_array_extend(json_array_get(r->out->commands, before - 1), r->command);
@@ -621,7 +631,7 @@ static bool may_assign(const struct reader *r)
     static const char *const before[] = { "export", "local", "declare", "readonly", "then", "else", "do", "{", NULL };
     size_t n = json_array_size(r->command);
 
-    return n == 0 || is_word_of(r->command, n - 1, before);
+    return n == 0 || shell_is_word_of(r->command, n - 1, before) || shell_is_env(r->command);
 }
 
 static int step(struct reader *r)

@@ -6,7 +6,7 @@
  *     ... s.commands: [["torchrun", "--nproc_per_node", "8", "pretrain_gpt.py", "--num-layers", "32"], ...] ...
  *     shell_free(&s);
  *
- * Nothing is run.  Followed are assignments (NAME=..., export, +=), arrays, the values of variables ($NAME, ${NAME},
+ * Nothing is run.  Followed are assignments (NAME=..., export, env, +=), unset, arrays, the values of variables ($NAME, ${NAME},
  * ${NAME:-8}, ${NAME[@]}), arithmetic of whole numbers ($((A * B))), quotes, comments, lines that go on, here-documents
  * (left out).  A variable that the script does not set keeps its dollar ("$MASTER_ADDR"); an environment's default
  * (${X:-8}) is taken.  A condition that compares what the script itself sets ([ "$X" = fp8 ], -z, -n, !=) is decided.  Of

@@ -213,3 +213,29 @@ json_t *shell_options(const json_t *words, size_t from)
     }
     return out;
 }
+
+bool shell_is_word_of(const json_t *command, size_t i, const char *const *of)
+{
+    const char *s = json_string_value(json_array_get(command, i));
+
+    for (; s && *of; of++)
+        if (!strcmp(s, *of))
+            return true;
+    return false;
+}
+
+bool shell_is_env(const json_t *command)
+{
+    static const char *const starts[] = { "nohup", "exec", "time", "sudo", "srun", "command", "setsid", NULL };
+    static const char *const env[] = { "env", "/usr/bin/env", NULL }, *const takes[] = { "-u", "--unset", "-C", "--chdir", NULL };
+    size_t n = json_array_size(command), i = shell_is_word_of(command, 0, starts) ? 1 : 0;
+
+    while (i > 0 && i < n && !shell_is_word_of(command, i, env))
+        i++;
+    if (!shell_is_word_of(command, i, env))
+        return false;
+    for (i++; i < n; i += 1 + shell_is_word_of(command, i, takes))
+        if (*json_string_value(json_array_get(command, i)) != '-')
+            return false;
+    return i == n;
+}

@@ -5,11 +5,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <jansson.h>
+
 /* The letters of a variable's name that the text begins with; 0: none. */
 size_t shell_name_length(const char *s);
 
 /* A sum or product of whole numbers, variables and sums in parentheses ("$A * 2 + (B - 1)"), products first; false: it is none, or too large.  `text_of`
  * gives a variable's value, NULL: it has none. */
 bool shell_arithmetic(const char *s, size_t n, const char *(*text_of)(void *of, const char *name), void *of, long long *out);
+
+/* Is word i of a command one of a list that NULL ends? */
+bool shell_is_word_of(const json_t *command, size_t i, const char *const *of);
+
+/* "env", by itself or behind what starts it, and its options: NAME=VALUE behind it are assignments. */
+bool shell_is_env(const json_t *command);
 
 #endif

@@ -31,6 +31,20 @@ int64_t packed_maxima(const struct tensor *t)
     return t->packed == BASE_NF4_DOUBLE && !t->is_bias ? 4 * blocks(t) : 0;
 }
 
+int packed_whole_from(enum base_dtype base) { return base == BASE_AO_NF4 ? 3 : 1; }
+
+int64_t packed_sharded(const struct tensor *t)
+{
+    int64_t bytes[PACKED_PARTS], sum = packed_codes(t);
+    int n = packed_parts(t, bytes);
+
+    for (int i = 1; i < n && i < packed_whole_from(t->packed); i++)
+        sum += bytes[i];
+    return sum;
+}
+
+bool packed_nf4(enum base_dtype base) { return base == BASE_NF4 || base == BASE_NF4_DOUBLE || base == BASE_AO_NF4; }
+
 int packed_parts(const struct tensor *t, int64_t bytes[PACKED_PARTS])
 {
     if (t->packed == BASE_PLAIN)
@@ -63,6 +77,12 @@ int packed_parts(const struct tensor *t, int64_t bytes[PACKED_PARTS])
         bytes[4] = 4;
         bytes[5] = 4 * CODES_4;
         return 6;
+    case BASE_AO_NF4:
+        bytes[1] = blocks(t);
+        bytes[2] = 2 * ceil_div(blocks(t), BLOCK_MAXIMA);
+        bytes[3] = 2;
+        bytes[4] = 2 * CODES_4;
+        return 5;
     case BASE_PLAIN: case NBASE:
         break;
     }

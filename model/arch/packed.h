@@ -19,6 +19,11 @@
  *     int4-torchao    packing "plain", the default: two codes a byte, a scale and a zero point of 16 bits a group
  *     int4-torchao-tiled    "tile_packed_to_4d": the same of rows made 1024 k long, of 8 k rows
  *
+ * torchao's NF4 (workflows/nf4/nf4_tensor.py: to_nf4()), of a weight in 16 bits, as torchtune's QLoRA has it:
+ *
+ *     nf4-torchao     two codes a byte; blocks of 64 with the maximum less their mean in 8 bits; a factor of 16 bits for 256 of these; the mean and a
+ *                     table of 16 codes in 16 bits.  FSDP2 cuts all but the last two (_INNER_TENSOR_NAMES_FOR_SHARDING)
+ *
  * In bitsandbytes' layers biases are cast at the first forward, and stay so: Linear4bit's to the compute dtype, Linear8bitLt's to its input's
  * (lower_kept_parts()). */
 #ifndef DPX_PACKED_H
@@ -35,6 +40,14 @@ int packed_parts(const struct tensor *t, int64_t bytes[PACKED_PARTS]);
 
 /* Bytes of the codes alone: what a module's parameter is to those who move parameters. */
 int64_t packed_codes(const struct tensor *t);
+
+/* Bytes that FSDP cuts and gathers: the codes, and of torchao's NF4 what its blocks have beside them; the first of packed_parts() that is whole on
+ * every rank. */
+int64_t packed_sharded(const struct tensor *t);
+int     packed_whole_from(enum base_dtype base);
+
+/* NF4 of either library. */
+bool packed_nf4(enum base_dtype base);
 
 /* Bytes of the maxima in fp32, which a layer with double quantisation makes each time; 0 where they are kept. */
 int64_t packed_maxima(const struct tensor *t);

@@ -25,7 +25,7 @@ const char *training_usual_targets(const char *family)
 const char *training_base_name(enum base_dtype base)
 {
     static const char *const names[NBASE] = { "their own dtype", "NF4", "NF4 (double quantisation)", "int8", "torchao's int8", "torchao's int4",
-                                              "torchao's int4 (tile_packed_to_4d)" };
+                                              "torchao's int4 (tile_packed_to_4d)", "torchao's NF4" };
 
     return names[base];
 }

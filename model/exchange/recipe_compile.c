@@ -21,6 +21,9 @@ bool compiles_whole(const struct plan *p)
 
 int compile_whole_model(struct plan *p, const char *key, const char *where, struct notes *notes)
 {
+    if (p->recompute == RECOMPUTE_REENTRANT)
+        return fail("%s: %s: a compiled model beside checkpoints with use_reentrant true (axolotl's and LLaMA-Factory's default) is not planned: with use_reentrant "
+                    "false (LLaMA-Factory: use_reentrant_gc: false), or without this key, it is", where, key);
     if (!compiles_whole(p))
         return fail("%s: %s: a model that torch.compile compiles as a whole is planned under DistributedDataParallel or on one GPU alone, of some "
                     "families, with sdpa, its own loss and no adapters: without this key the rest of the step is", where, key);

@@ -114,6 +114,7 @@ static const struct { const char *key, *why; } matters[] = {
     { "liger_rms_norm_gated", "Liger-Kernel's norm is not modelled" },
     { "trl", "models beside the one that trains are not modelled" },
     { "adapter_name_or_path", "adapters that are there already" },
+    { "vllm_device", "the engine's GPU by its name" }, { "vllm_max_model_len", "the engine's longest sequence" },
     { "lora_on_cpu", "adapters are loaded there first" }, { "peft", "how adapters begin (LoftQ)" },
 };
 
@@ -243,7 +244,7 @@ static bool axolotl_reads(const json_t *config, const char *key)
 
 static bool is_read(const json_t *config, enum recipe_form form, const char *key)
 {
-    if ((form == RECIPE_AXOLOTL && axolotl_reads(config, key)) || (form == RECIPE_TRL && !strcmp(key, "num_processes")))
+    if (!strcmp(key, "torch_compile") || (form == RECIPE_AXOLOTL && axolotl_reads(config, key)) || (form == RECIPE_TRL && !strcmp(key, "num_processes")))
         return true;
     for (int w = 0; w < NSAYS; w++)
         if (keys[w][form] && is_one_of(keys[w][form], key))

@@ -331,13 +331,24 @@ static void note_offload(const struct recipe_about *of, const struct plan *p, st
                   "up to %.3g GB more", (double)p->model.layers * (double)(p->micro_batch * p->seq * p->model.hidden) * 2e-9);
 }
 
+void recipe_note_removed(const json_t *config, struct notes *notes)
+{
+    static const char *const removed[] = { "max_prompt_length", "vllm_device", "vllm_max_model_len" };
+
+    for (size_t i = 0; i < sizeof removed / sizeof *removed; i++)
+        if (json_object_get(config, removed[i]))
+            notes_add(notes, "%s: TRL 1.16 has no such key and stops at it: planned as an older version takes it", removed[i]);
+}
+
 void recipe_note(const struct recipe_about *of, const struct plan *p, struct notes *notes)
 {
     if (of->form == RECIPE_TRANSFORMERS)
         notes_add(notes, "TrainingArguments say neither the model's dtype, nor who computes attention, nor adapters: taken as fp32 (a script that names none gets the "
                   "checkpoint's since transformers 5, mostly 16 bits), PyTorch's, all of it trains");
-    if (of->form == RECIPE_TRL)
+    if (of->form == RECIPE_TRL) {
         note_models(of, p, notes);
+        recipe_note_removed(of->config, notes);
+    }
     note_null(of, p, notes);
     if (of->form == RECIPE_TRL || of->form == RECIPE_TRANSFORMERS)
         note_sharing(of, p, notes);

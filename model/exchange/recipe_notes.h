@@ -24,4 +24,7 @@ int  recipe_check_int8(const struct recipe_about *of, const struct plan *p, cons
 
 void recipe_note(const struct recipe_about *of, const struct plan *p, struct notes *notes);
 
+/* Keys that TRL 1.16's configs do not have: its parser takes none that it does not know (TrlParser). */
+void recipe_note_removed(const json_t *config, struct notes *notes);
+
 #endif

@@ -74,6 +74,10 @@ int recipe_check_deepspeed(const struct recipe_precision *of, const struct plan 
 
     if (is_full(of) && p->precision == DT_FP32)
         return fail("%s: bf16: full: beside it accelerate leaves DeepSpeed in fp32, whose file has no bf16 with \"enabled\": \"auto\": bf16: true", of->where);
+    if (!filled && p->precision != of->flags && of->launch && p->precision != DT_FP32)
+        return fail("%s: deepspeed: the recipe has %s and accelerate's config %s, where the Trainer stops (\"Please correct the following DeepSpeed config "
+                    "values that mismatch TrainingArguments values\"): %s: true in the recipe (--%s)", of->where, words[of->flags], words[p->precision],
+                    words[p->precision], words[p->precision]);
     if (!filled && p->precision != of->flags)
         return fail("%s: deepspeed: the recipe has %s and DeepSpeed's config %s, where the Trainer stops (\"Please correct the following DeepSpeed config "
                     "values that mismatch TrainingArguments values\"): \"enabled\": \"auto\" in its sections bf16 and fp16", of->where, words[of->flags],

@@ -1,6 +1,7 @@
 /* recipe_refuses.c -- see recipe_refuses.h.  TRL 1.9 (trainer/), LLaMA-Factory (train/), axolotl (core/builders/), August 2026.
  *
  * A figure that is wrong by more than a percent is refused: a note beside it would not reach those who read the verdict. */
+#define _GNU_SOURCE                             /* strcasestr() */
 #include "model/exchange/recipe_refuses.h"
 
 #include <stdint.h>
@@ -140,6 +141,16 @@ static int check_own_model(const json_t *config, enum recipe_form form, const ch
             return fail("%s: %.60s: a key of a script's own that says what trains, which is not read: all of the model, or TRL's use_peft, is", where, key);
     }
     return 0;
+}
+
+/* axolotl's check_nemotron_h_gradient_checkpointing() (utils/schemas/validation.py): of the model's name, in any case. */
+static int check_axolotls_model(const json_t *config, enum recipe_form form, const char *where)
+{
+    const char *model = json_string_value(json_object_get(config, "base_model"));
+
+    if (form != RECIPE_AXOLOTL || !model || !strcasestr(model, "nemotron-h") || !asks(config, "gradient_checkpointing") || asks(config, "sample_packing"))
+        return 0;
+    return fail("%s: gradient_checkpointing: \"gradient_checkpointing for nemotron_h requires sample_packing: true\", where axolotl stops", where);
 }
 
 /* Adapters that a script of somebody's own asks for in keys that are not TRL's, or in TRL's without the one that turns them on.  qlora.py packs weights and trains
@@ -288,7 +299,7 @@ int recipe_refuse_step(const json_t *config, enum recipe_form form, const char *
 {
     const char *refers = recipe_refers(config, form), *head = another_head(config, form);
 
-    if (check_loop(config, form, where) < 0 || check_own_program(config, form, where) < 0 || check_own_model(config, form, where) < 0 ||
+    if (check_loop(config, form, where) < 0 || check_own_program(config, form, where) < 0 || check_own_model(config, form, where) < 0 || check_axolotls_model(config, form, where) < 0 ||
         check_owner(config, form, where) < 0 || check_trainer(config, form, where) < 0 || check_own_adapters(config, form, where) < 0)
         return -1;
     if (head)

@@ -57,8 +57,8 @@ static inline bool role_is_of_experts(enum tensor_role r) { return r == ROLE_EXP
 enum adapter { ADAPTER_NONE, ADAPTER_LORA_A, ADAPTER_LORA_B, ADAPTER_MAGNITUDE, ADAPTER_REPLACED };
 
 /* What linear layers of blocks keep frozen weights in (packed.h): as they are; bitsandbytes' NF4, with its blocks' maxima in
- * fp32 or in 8 bits; its int8 (LLM.int8()); torchao's int8; its int4 in two packings, with which nothing trains (train_check.c). */
-enum base_dtype { BASE_PLAIN, BASE_NF4, BASE_NF4_DOUBLE, BASE_INT8, BASE_AO_INT8, BASE_AO_INT4, BASE_AO_INT4_TILED, NBASE };
+ * fp32 or in 8 bits; its int8 (LLM.int8()); torchao's int8; its int4 in two packings, with which nothing trains (train_check.c); its NF4. */
+enum base_dtype { BASE_PLAIN, BASE_NF4, BASE_NF4_DOUBLE, BASE_INT8, BASE_AO_INT8, BASE_AO_INT4, BASE_AO_INT4_TILED, BASE_AO_NF4, NBASE };
 
 struct tensor {
     char             name[104];

@@ -43,6 +43,7 @@ static int give(const struct form_file *f, const char *name, const json_t *v, st
     case ENVIRONMENT_REFUSED: return -1;
     case ENVIRONMENT_TAKEN:   break;
     case ENVIRONMENT_LEFT:    notes_add(notes, "%s=%.60s is not in the plan: %s", name, text, why); break;
+    case ENVIRONMENT_CHANGED: notes_add(notes, "%s=%.60s: %s", name, text, why); break;
     case ENVIRONMENT_UNKNOWN: notes_add(notes, "%s is not known to change memory or time: it is not in the plan", name); break;
     }
     return 0;

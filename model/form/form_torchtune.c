@@ -192,7 +192,7 @@ static void read_adapters(struct form_reading *r)
     if (form_true(r, "model.use_dora", false))
         form_set(r, "lora.use_dora", json_true());
     if (begins(builder(r->file), "qlora_") || form_true(r, "model.quantize_base", false))
-        form_set(r, "base_dtype", json_string("nf4-double"));       /* torchao's NF4Tensor: block 64, scaler block 256 */
+        form_set(r, "base_dtype", json_string("nf4-torchao"));
     bool narrow = !form_value(r->file->doc, "dtype") || strcmp(form_text(r, "dtype", ""), "fp32") != 0;
     if (narrow && form_true(r, "model.use_dora", false))
         form_set(r, "lora.narrow", json_true());
@@ -324,6 +324,14 @@ static void read_units(struct form_reading *r, const struct plan *p)
                   15 * bytes * 1e-9, 7 * bytes * 1e-9);
 }
 
+/* Gemma2FinalNorm (models/gemma2/_component_builders.py) caps what the head is given, where transformers caps the logits; losses cap nothing. */
+static void note_cap(const struct form_file *f, const struct plan *p, struct notes *notes)
+{
+    if (begins(base_builder(f), "gemma2"))
+        notes_add(notes, "model: torchtune caps the hidden states before the head, and no logits: planned without final_logit_softcapping; the tanh keeps %.2g GB more "
+                  "than is planned", 2e-9 * (double)(p->micro_batch * p->seq * p->model.hidden));
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     static const char *const dtypes[] = { "fp32", "bf16", NULL };
@@ -364,8 +372,11 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         if (!alone)
             form_fail(&r, "optimizer_in_bwd: an optimizer that steps within backward is planned on one GPU: optimizer_in_bwd=False is on more");
     }
+    if (begins(base_builder(f), "gemma2"))
+        p->model.softcap = 0;
     if (form_end(&r, p) < 0)
         return -1;
+    note_cap(f, p, notes);
     if (!alone && strstr(f->path, "single_device"))
         notes_add(notes, "torchtune's single-device recipes run on one GPU: the plan has the %lld of --cluster", (long long)p->cluster.world_size);
     note_copies(p, notes);

@@ -18,7 +18,7 @@
 #include "model/plan/framework.h"
 #include "model/plan/knob.h"
 
-enum kind { NOTHING, ALIAS, BACKEND, THREADS, LEFT, ZERO_LEFT, BUT_ZERO, REFUSED };      /* ZERO_LEFT: its 0 matters; BUT_ZERO: all but its 0 do */
+enum kind { NOTHING, ALIAS, BACKEND, THREADS, UNCOMPILED, LEFT, ZERO_LEFT, BUT_ZERO, REFUSED };      /* ZERO_LEFT: its 0 matters; BUT_ZERO: all but its 0 do */
 
 /* `of`: the row's name (ALIAS), or why it is left or, but for a value that says no, refused. */
 struct variable { const char *name; enum kind kind; const char *of; };
@@ -62,6 +62,7 @@ static const struct variable variables[] = {
     { "TORCH_DISTRIBUTED_DEBUG", NOTHING, NULL }, { "TORCH_NCCL_ASYNC_ERROR_HANDLING", NOTHING, NULL }, { "TORCH_NCCL_ENABLE_MONITORING", NOTHING, NULL },
     { "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", NOTHING, NULL }, { "TORCH_SHOW_CPP_STACKTRACES", NOTHING, NULL }, { "TRANSFORMERS_OFFLINE", NOTHING, NULL },
     { "TRITON_CACHE_DIR", NOTHING, NULL }, { "WANDB_API_KEY", NOTHING, NULL }, { "WANDB_MODE", NOTHING, NULL }, { "WANDB_PROJECT", NOTHING, NULL },
+    { "TORCHDYNAMO_DISABLE", UNCOMPILED, NULL }, { "TORCH_COMPILE_DISABLE", UNCOMPILED, NULL },
     { "NVTE_ALLOW_NONDETERMINISTIC_ALGO", ZERO_LEFT, "attention's backward takes deterministic kernels, which take longer" },       /* 1 is its default */
 };
 
@@ -146,6 +147,22 @@ static enum environment_answer threads(struct plan *p, const char *where, const 
     return ENVIRONMENT_TAKEN;
 }
 
+/* torch/_dynamo (eval_frame.py; config.py): 1 alone turns torch.compile off; a loss that is compiled with the model is then the framework's own in fp32. */
+static enum environment_answer uncompiled(struct plan *p, const char *where, const char *value, const char **why)
+{
+    if (strcmp(value, "1"))
+        return ENVIRONMENT_TAKEN;
+    if (p->kernels != KERNELS_TORCH_COMPILE) {
+        *why = "what torch.compile makes beside blocks, such as flex_attention() or a fused loss, is planned as compiled";
+        return ENVIRONMENT_LEFT;
+    }
+    p->kernels = KERNELS_TORCH_SDPA;
+    p->compile_mode = COMPILE_DEFAULT;
+    p->loss = p->loss == LOSS_COMPILED ? LOSS_FP32 : p->loss;
+    *why = "nothing is compiled, whatever is said before: planned as kernels \"torch-sdpa\"";
+    return plan_check(p, where) < 0 ? ENVIRONMENT_REFUSED : ENVIRONMENT_CHANGED;
+}
+
 enum environment_answer environment_give(struct plan *p, const char *where, const char *name, const char *value, const char **why)
 {
     const struct variable *v = variable_of(name);
@@ -164,6 +181,8 @@ enum environment_answer environment_give(struct plan *p, const char *where, cons
         return ENVIRONMENT_TAKEN;
     if (v && v->kind == BACKEND)
         return backend(p, name, value, why);
+    if (v && v->kind == UNCOMPILED)
+        return uncompiled(p, where, value, why);
     if (v && v->kind == THREADS)
         return threads(p, where, name, value);
     if (v && v->kind == REFUSED && says_no(value))

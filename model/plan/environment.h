@@ -17,6 +17,7 @@ enum environment_answer {
     ENVIRONMENT_TAKEN,          /* the plan has it, or it changes neither memory nor time */
     ENVIRONMENT_UNKNOWN,
     ENVIRONMENT_LEFT,           /* it matters and is not modelled: *why */
+    ENVIRONMENT_CHANGED,        /* the plan has it, and another key than before: *why */
 };
 
 /* Gives a plan, whose other keys are read, a variable's value. */

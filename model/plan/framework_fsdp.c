@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "base/fail.h"
+#include "model/arch/packed.h"
 #include "model/arch/training.h"
 #include "model/plan/optimizer_check.h"
 #include "model/plan/optimizer_traits.h"
@@ -24,7 +25,7 @@ const struct framework_tool framework_fsdp1_tool = {
 
 /* ---- number formats ---- */
 
-static bool is_packed(const struct plan *p) { return p->train.base == BASE_NF4 || p->train.base == BASE_NF4_DOUBLE; }
+static bool is_packed(const struct plan *p) { return packed_nf4(p->train.base); }
 
 static double in_16_bits(const struct plan *p)
 {

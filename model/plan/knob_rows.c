@@ -70,7 +70,7 @@ static const char *const optimizer_words[] = { "adamw", NULL };
 static const char *const optim_words[]     = { "adamw", "sgd", "adafactor", "adamw_bnb_8bit", "lion_32bit", "lion_8bit",
                                                "adamw_torch_8bit", "adamw_torch_4bit", "adamw_stochastic_bf16", "muon", "paged_adamw_32bit", "paged_adamw_8bit",
                                                "paged_lion_32bit", "paged_lion_8bit", "soap", "flash_adamw", "flash_adamw_32bit", "te_adamw", "te_adamw_bf16", NULL };
-static const char *const base_words[]      = { "plain", "nf4", "nf4-double", "int8", "int8-torchao", "int4-torchao", "int4-torchao-tiled", NULL };
+static const char *const base_words[]      = { "plain", "nf4", "nf4-double", "int8", "int8-torchao", "int4-torchao", "int4-torchao-tiled", "nf4-torchao", NULL };
 static const char *const device_words[]    = { "none", "cpu", "nvme", NULL };
 static const char *const context_words[]   = { "all-gather", "ring", "ulysses", NULL };
 static const char *const partition_words[] = { "parameters", "uniform", "type:block", NULL };
@@ -246,7 +246,7 @@ static const struct knob rows[] = {
     { "", "train", LIST(train.what, train_words), .cells = TUNED, .say = knob_say_train,
       .about = "all; lora: PEFT's adapters (with dialect megatron Megatron-Bridge's) beside frozen weights; or names of tensors that train (* and ? stand for letters)" },
     { "", "base_dtype", WORD(train.base, base_words, BASE_PLAIN), .cells = DDP_TORCH | FSDP1 | FSDP2, .null = KNOB_NULL_DEFAULT, IDLE(base),
-      .label = ", base %s", .about = "bits of frozen weights in blocks: bitsandbytes' NF4 with maxima in fp32 or 8 bits, its int8; torchao's int8 (its int4 is refused: nothing trains with it)" },
+      .label = ", base %s", .about = "bits of frozen weights in blocks: bitsandbytes' NF4 with maxima in fp32 or 8 bits, its int8; torchao's int8 and NF4 (its int4 is refused: nothing trains with it)" },
     { "", "base_head", BOOL(train.base_head, false), .cells = DDP_TORCH | FSDP2, IDLE(base_head), .label = ", its head, too",
       .about = "the head's weight is in base_dtype, too (NeMo Automodel's own loader; transformers leaves it as it is)" },
     { "", "fp8", WORD(float8.recipe, float8_words, FLOAT8_NONE), .cells = FSDP2, .label = ", fp8 %s",

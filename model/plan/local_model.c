@@ -45,7 +45,7 @@ static int cut(const struct plan *p, struct local_model *out)
     return 0;
 }
 
-/* What FSDP shards of packed weights: their codes, as elements of the unit's one dtype (bnb_4bit_quant_storage). */
+/* What FSDP shards of packed weights: their codes, as elements of the unit's one dtype (bnb_4bit_quant_storage); torchao's scalers, too. */
 static int store(const struct plan *p, struct local_model *out)
 {
     struct model *m = &out->own.plan.model;
@@ -57,7 +57,7 @@ static int store(const struct plan *p, struct local_model *out)
         struct tensor *t = &m->tensors[i];
         if (t->packed == BASE_PLAIN || t->is_bias)
             continue;
-        t->numel = t->shape[0] = ceil_div(packed_codes(t), dtype_bytes(plan_recipe(p).frozen));
+        t->numel = t->shape[0] = ceil_div(packed_sharded(t), dtype_bytes(plan_recipe(p).frozen));
         t->shape[1] = 1;
         t->in_out = false;
     }

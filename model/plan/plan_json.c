@@ -147,6 +147,7 @@ static int read_variable(const char *where, const char *name, const json_t *v, s
     switch (environment_give(p, where, name, text ? text : number, &why)) {
     case ENVIRONMENT_REFUSED: return -1;
     case ENVIRONMENT_LEFT:    return fail("%s: environment.%s: %s: leave it out", where, name, why);
+    case ENVIRONMENT_CHANGED: notes_say_once("%s: environment.%s: %s", where, name, why); return 0;
     case ENVIRONMENT_UNKNOWN: notes_say_once("%s: environment.%s is not known to change memory or time", where, name); return 0;
     case ENVIRONMENT_TAKEN:   break;
     }

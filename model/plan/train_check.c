@@ -36,6 +36,8 @@ static int check_own_train(const struct plan *p, const char *where)
     if (p->train.base == BASE_INT8 || p->train.base == BASE_AO_INT8)
         return fail("%s: base_dtype: kernels \"dpx\" have no products of 8-bit integers (%s): take torch-sdpa or torch-eager", where,
                     p->train.base == BASE_INT8 ? "LLM.int8()" : "torchao");
+    if (p->train.base == BASE_AO_NF4)
+        return fail("%s: base_dtype: kernels \"dpx\" unpack NF4 as bitsandbytes does: take nf4-double, or torch-sdpa", where);
     if (p->train.base != BASE_PLAIN && p->strategy != STRAT_DDP)
         return fail("%s: base_dtype: kernels \"dpx\" have whole weights in %s, which %s divides among ranks: take strategy ddp", where,
                     training_base_name(p->train.base), strategy_name(p->strategy));
@@ -59,6 +61,23 @@ static int check_torchao(const struct plan *p, const char *where)
                     p->strategy == STRAT_DDP ? "DistributedDataParallel's broadcast" : "FSDP2's shards", p->strategy == STRAT_DDP ? "view" : "split");
     if (p->precision == DT_FP32 || plan_recipe(p).frozen == DT_FP32)
         return fail("%s: base_dtype: transformers leaves models in %s in their 16 bits: set precision and ddp.model_dtype to bf16", where, base);
+    return 0;
+}
+
+/* torchao's NF4 is split along its rows, its blocks' scalers and their factors with it; DDP and FSDP1 take views that it has not. */
+static int check_nf4_torchao(const struct plan *p, const char *where)
+{
+    enum { A_FACTOR = 64 * 256 };
+    int64_t ranks = p->strategy == STRAT_FSDP ? p->shard_group > 0 ? p->shard_group : p->cluster.world_size : 1;
+
+    if (p->dialect != DIALECT_TORCH || (p->strategy == STRAT_DDP && p->cluster.world_size > 1))
+        return fail("%s: base_dtype: torchao's NF4 is planned under FSDP2 and on one GPU: take nf4-double, which is bitsandbytes'", where);
+    for (int i = 0; i < p->model.ntensors; i++) {
+        const struct tensor *t = &p->model.tensors[i];
+        if (t->packed == BASE_AO_NF4 && !t->is_bias && t->numel % (A_FACTOR * ranks))
+            return fail("%s: base_dtype: %s has %lld weights, which are not whole blocks of 64 x 256 on %lld ranks: torchao stops there", where, t->name,
+                        (long long)t->numel, (long long)ranks);
+    }
     return 0;
 }
 
@@ -88,6 +107,8 @@ static int check_base(const struct plan *p, const char *where)
         return fail("%s: base_dtype: weights in %s are planned under PyTorch's DDP, FSDP1 and FSDP2 alone", where, base);
     if (p->train.base == BASE_AO_INT8)
         return check_torchao(p, where);
+    if (p->train.base == BASE_AO_NF4 && check_nf4_torchao(p, where) < 0)
+        return -1;
     if (p->strategy == STRAT_FSDP && (p->train.base == BASE_INT8 || p->fsdp.model_dtype != DT_BF16))
         return fail("%s: base_dtype: FSDP shards codes of 4 bits in the units' own dtype (bnb_4bit_quant_storage): nf4 or nf4-double with "
                     "fsdp.model_dtype bf16", where);
@@ -269,7 +290,7 @@ static int check_dora(const struct plan *p, const char *where)
         return fail("%s: lora.use_dora: torchtune's, with lora.narrow and a model in bf16: PEFT's DoRA beside adapters in fp32 is not planned", where);
     if ((p->kernels != KERNELS_TORCH_SDPA && p->kernels != KERNELS_TORCH_EAGER) || (p->recompute != RECOMPUTE_NONE && p->recompute != RECOMPUTE_FULL))
         return fail("%s: lora.use_dora: planned with kernels torch-sdpa and torch-eager, and recompute none and full", where);
-    if (p->train.base != BASE_PLAIN && p->train.base != BASE_NF4 && p->train.base != BASE_NF4_DOUBLE)
+    if (p->train.base != BASE_PLAIN && !packed_nf4(p->train.base))
         return fail("%s: lora.use_dora: planned beside weights in their own dtype and in NF4", where);
     if (p->qat.kind != QAT_NONE)
         return fail("%s: lora.use_dora: torchtune's layers that round have no magnitudes: leave qat out", where);

@@ -13,6 +13,7 @@
 
 #include "base/fail.h"
 #include "base/hash.h"
+#include "model/arch/packed.h"
 #include "model/arch/training.h"
 #include "model/family/family.h"
 #include "model/family/hybrid.h"
@@ -187,7 +188,7 @@ static bool blocks_widen(const struct plan *p)
 {
     const struct recipe r = plan_recipe(p);
     const struct family *f = family_for(&p->model);
-    bool packed = p->train.base == BASE_INT8 || p->train.base == BASE_NF4 || p->train.base == BASE_NF4_DOUBLE;
+    bool packed = p->train.base == BASE_INT8 || packed_nf4(p->train.base);
 
     if (r.autocast && packed && dtype_bytes(r.frozen) == 2 && p->model.act == ACT_RELU2)        /* its square is in fp32 */
         return true;

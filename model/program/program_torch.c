@@ -469,6 +469,8 @@ static int trace(struct run *r, const struct plan *p, bool autocast, enum recomp
     torch_splits_init(&r->splits, p);
     for (int pass = r->splits.on ? -1 : 0; pass < 2; pass++) {
         r->t.learning = pass <= 0;
+        if (pass == 0 && r->t.cap_kept > 0)         /* graphs that are not cut have other stores */
+            memset(r->t.kept, 0, (size_t)r->t.cap_kept * sizeof *r->t.kept);
         if (pass == 0 && r->splits.on)
             torch_splits_decide(&r->splits);
         forward(r, autocast);

@@ -135,7 +135,7 @@ struct node {
     enum dtype  dt;                         /* of its output, hence of its gradient */
     int         grad[TAPE_SLOTS], nslots;   /* stores of arrived gradients */
     int64_t     work;                       /* bytes of scratch that backward needs while it runs */
-    int64_t     keys;                       /* of a ring: those that grow with the keys; of a packed weight: its codes are of 8 bits */
+    int64_t     keys;                       /* of a ring: those that grow with the keys; of a packed weight: its enum base_dtype */
     int64_t     m, n, k, batch;             /* of a product; NODE_COPY, NODE_EACH: m, the numbers of its output where they are more than the operand's */
     double      flops;                      /* of forward */
     int64_t     adds;                       /* of its backward's kernel (struct kernel) */

@@ -42,11 +42,40 @@ static void unpack(struct tape *t, const struct node *n, int64_t elem, bool keep
     of[2] = scratch(t, n->n * n->k, elem);
 }
 
+/* torchao's NF4Tensor.get_original_weight(), in PyTorch's operators: sizes are in half bytes a weight.  Shifted codes and the scales of each half go at once,
+ * all else has a name until the weight is there; scales of blocks (1/64) are left out. */
+static int unpack_torchao(struct tape *t, int64_t numel)
+{
+    static const struct { const char *name; int reads, makes; bool gone; } steps[] = {
+        { "shift codes", 1, 1, true }, { "codes to int64", 1, 8, false }, { "mask codes", 1, 1, true }, { "codes to int64", 1, 8, false },
+        { "look up", 8, 2, false }, { "look up", 8, 2, false },
+        { "repeat scales", 0, 2, true }, { "scale", 4, 2, false }, { "repeat scales", 0, 2, true }, { "scale", 4, 2, false },
+        { "stack halves", 4, 4, false },
+    };
+    enum { STEPS = sizeof steps / sizeof *steps };
+    int64_t half = numel / 2;
+    int made[STEPS];
+
+    for (int i = 0; i < STEPS; i++) {
+        makes(t, steps[i].name, (steps[i].reads + steps[i].makes) * half);
+        made[i] = scratch(t, steps[i].makes * half, 1);
+        if (i > 0 && steps[i - 1].gone)
+            tape_unref(t, made[i - 1]);
+    }
+    for (int i = 0; i < STEPS - 1; i++)
+        if (!steps[i].gone)
+            tape_unref(t, made[i]);
+    return made[STEPS - 1];
+}
+
 static int nf4_product(struct tape *t, const struct node *n, enum dtype dt)
 {
-    int made[3], y;
+    int made[3] = { 0 }, y;
 
-    unpack(t, n, dtype_bytes(dt), true, made);
+    if (n->keys == BASE_AO_NF4)
+        made[2] = unpack_torchao(t, n->n * n->k);
+    else
+        unpack(t, n, dtype_bytes(dt), true, made);
     product(t, n->names.forward, n->m, n->n, n->k, dtype_bytes(dt));
     y = tape_alloc(t, n->m * n->n, dtype_bytes(dt), MEM_ACTIVATIONS);
     for (int i = 0; i < 3; i++)
@@ -92,15 +121,16 @@ var tape_packed_linear(struct tape *t, const struct gemm_names *names, var x, in
     node->names = *names;
     node->m = rows_of(t, x, k), node->n = n, node->k = k, node->batch = 1;
     node->work = packed_maxima(weight);
-    node->keys = weight->packed == BASE_INT8;
+    node->keys = weight->packed;
     node->flops = 2.0 * (double)node->m * (double)n * (double)k;
     tape_edge(t, node, x);
     const struct node as = *node;
-    if (as.keys && as.wanted && t->holds_beside)
+    bool int8 = as.keys == BASE_INT8;
+    if (int8 && as.wanted && t->holds_beside)
         tape_hold_beside(t, t->vars[x].store);
-    else if (as.keys)
+    else if (int8)
         tape_save(t, &t->nodes[at], t->vars[x].store);
-    y = as.keys ? int8_product(t, &as, dt) : nf4_product(t, &as, dt);
+    y = int8 ? int8_product(t, &as, dt) : nf4_product(t, &as, dt);
     return tape_var(t, y, as.m * n, dt, at, 0);
 }
 
@@ -127,6 +157,11 @@ var tape_ao_int8_linear(struct tape *t, const struct gemm_names *names, var x, i
     return y;
 }
 
+var tape_nf4_torchao_weight(struct tape *t, int64_t numel, enum dtype dt)
+{
+    return tape_var(t, unpack_torchao(t, numel), numel, dt, 0, 0);
+}
+
 void tape_run_packed(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
     const struct edge *e = &n->edges[0];
@@ -137,7 +172,9 @@ void tape_run_packed(struct tape *t, const struct node *n, int out[TAPE_EDGES])
         return;
     t->module = n->module;
     t->half = n->half;
-    if (n->keys) {
+    if (n->keys == BASE_AO_NF4) {
+        made[2] = unpack_torchao(t, n->n * n->k);
+    } else if (n->keys == BASE_INT8) {
         makes(t, "dequantise", n->n * n->k * (1 + elem));
         made[2] = scratch(t, n->n * n->k, elem);
     } else {

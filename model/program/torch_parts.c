@@ -356,7 +356,7 @@ static struct weighed weigh_rows(struct torch_model *b, int64_t n, int64_t k, in
 
     w.low = tape_adapter_matrix(t, GEMM("adapter A"), k, rank, k, dt);
     w.delta = tape_adapter_matrix(t, GEMM("adapter B"), k, n, rank, dt);
-    w.weight = packed ? op_new(t, "dequantise", KC_ELEMENTWISE, n * k, dt) : 0;
+    w.weight = packed && b->p->train.base == BASE_AO_NF4 ? tape_nf4_torchao_weight(t, n * k, dt) : packed ? op_new(t, "dequantise", KC_ELEMENTWISE, n * k, dt) : 0;
     var scaled = op_new(t, "adapter scale", KC_ELEMENTWISE, n * k, dt), sum = op_new(t, "adapter add", KC_ELEMENTWISE, n * k, dt);
     tape_drop(t, scaled);
     w.norm = op_new(t, "norm of rows", KC_NORM, n, dt);
@@ -411,7 +411,7 @@ static var packed_linear(struct torch_model *b, const struct gemm_names *names, 
     if (nf4)
         y = tmp(t, y, op_cast(t, y, tape_var_dtype(t, x)));
     tape_drop(t, in);
-    if (nf4 && adapted && !b->p->train.dora)
+    if (nf4 && adapted && !b->p->train.dora && weight->packed != BASE_AO_NF4)
         y = tmp(t, y, op_copy(t, "clone", y, true));
     return add_adapter(b, y, x, n, k, role, true);
 }

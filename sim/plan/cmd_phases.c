@@ -200,7 +200,8 @@ static void print_verdict(const struct phases *p, FILE *to)
     if (n == 1 && !strncmp(c[0].words, "together", 8))
         fputs("No single change makes it fit, but several do:\n", to);
     else
-        fputs(n ? "Each of these changes alone makes it fit, the smallest first:\n" : "No change that dpx knows makes it fit: more GPUs, or larger ones, would.\n", to);
+        fputs(n ? "Each of these changes alone makes it fit, the smallest first:\n" : "None of the changes that were tried makes it fit (host memory between phases, an emptied cache, a smaller engine, half the\n"
+              "micro-batch, recomputation, FSDP2 for DDP): more GPUs, or larger ones, may.\n", to);
     for (int i = 0; i < n; i++)
         fprintf(to, "  %s: then %s\n", c[i].words, size_text(c[i].needed).s);
 }

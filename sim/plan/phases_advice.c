@@ -103,6 +103,13 @@ static void try_training(struct trial *t, int i)
         snprintf(words, sizeof words, "%s: micro-batch %" PRId64 " instead of %" PRId64 ", twice as many accumulation steps", r->name, p->micro_batch / 2, p->micro_batch);
         try(t, doc, words);
     }
+    if (p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH && p->cluster.world_size > 1) {
+        json_t *doc = json_deep_copy(t->p->doc), *plan = json_object_get(role_of(doc, r->name), "train");
+        json_object_set_new(plan, "strategy", json_string("fsdp"));
+        json_object_del(plan, "ddp");
+        snprintf(words, sizeof words, "%s: sharded by FSDP2 instead of DistributedDataParallel", r->name);
+        try(t, doc, words);
+    }
     if (p->recompute == RECOMPUTE_NONE) {
         json_t *doc = json_deep_copy(t->p->doc);
         json_object_set_new(json_object_get(role_of(doc, r->name), "train"), "recompute", json_string("full"));

@@ -237,6 +237,8 @@ int nemo_environment(struct importing *in, const char *path, struct plan *p)
             notes_add(in->notes, "%s.%s is not known to change memory or time: it is not in the plan", path, name);
         else if (is == ENVIRONMENT_LEFT)
             notes_add(in->notes, "%s.%s=%.60s is not in the plan: %s", path, name, text, why);
+        else if (is == ENVIRONMENT_CHANGED)
+            notes_add(in->notes, "%s.%s=%.60s: %s", path, name, text, why);
     }
     return environment_check(p, in->f->path);
 }

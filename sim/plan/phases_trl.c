@@ -22,6 +22,7 @@
 #include "model/arch/packed.h"
 #include "model/arch/training.h"
 #include "model/exchange/recipe.h"
+#include "model/exchange/recipe_notes.h"
 #include "model/exchange/recipe_refuses.h"
 #include "model/plan/knob.h"
 
@@ -219,6 +220,8 @@ json_t *phases_dpo(struct importing *in)
     notes_add(in->notes, "each sample is a chosen and a rejected sequence, which run as one batch");
     if (trl && !form_value(in->f->doc, RECIPE_TRL_PROGRAM) && !form_value(in->f->doc, "loss_type"))
         notes_add(in->notes, "read as DPO's by its keys (beta, max_prompt_length ...): ORPO and CPO, whose configs have them too, are not planned; KTO is told by desirable_weight");
+    if (trl)
+        recipe_note_removed(in->f->doc, in->notes);      /* as_sft() leaves them out */
     if (trl)
         notes_add(in->notes, "the loss of DPO is planned as that of SFT over the same tokens: TRL 1.16 computes log-probabilities in chunks (add_fused_lm_head()), "
                   "older ones hold the logits whole");

@@ -185,6 +185,13 @@ static int say_unit(const struct plan *p, char *to, size_t size)
                                   : snprintf(to, size, "%s gathered at a time", of[p->unit]);
 }
 
+/* 0: PyTorch's own number of threads, shared out. */
+static int say_threads(const struct plan *p, char *to, size_t size)
+{
+    return p->host_threads == 0 ? snprintf(to, size, "a rank's share of the cores for the optimizer")
+                                : snprintf(to, size, "%" PRId64 " host thread%s for the optimizer", p->host_threads, p->host_threads == 1 ? "" : "s");
+}
+
 static int say_form(const struct plan *p, char *to, size_t size)
 {
     static const char *const of[] = { [OPTIMIZER_FOREACH] = "foreach", [OPTIMIZER_FUSED] = "fused", [OPTIMIZER_LOOP] = "for-loop" };
@@ -238,7 +245,9 @@ static const char *const kept[] = { "", "logits kept through backward", "logits 
 static const char *const bases[] = {
     "", "frozen weights in 4 bits (NF4)", "frozen weights in 4 bits (NF4, double quantization)", "frozen weights in 8 bits",
     "frozen weights in 8 bits (torchao)", "frozen weights in 4 bits (torchao)", "frozen weights in 4 bits (torchao, tiled)",
+    "frozen weights in 4 bits (torchao's NF4)",
 };
+_Static_assert(sizeof bases / sizeof *bases == NBASE, "each base has words");
 static const char *const float8[] = { "", "8-bit floats in linear layers, one scale a tensor", "8-bit floats in linear layers, one scale a row",
                                       "8-bit floats in linear layers but weights' gradients" };
 static const char *const fakes[] = { "", "trained for 4-bit weights and 8-bit activations (fake quantisation)",
@@ -315,7 +324,7 @@ static const struct part parts[] = {
     { "liger", "glu_activation", false, .format = "Liger SwiGLU" },
     { "", "unit", false, .say = say_unit },
     { "", "sync_every_micro_step", false, .format = "gradients reduced once a step" },
-    { "", "host_threads", false, .format = "%g host threads for the optimizer" },
+    { "", "host_threads", false, .say = say_threads },
     { "lora", "autocast_adapter_dtype", false, .format = "adapters in fp32" },
     { "lora", "dropout_position", false, .format = "dropout on what adapters add" },
     { "lora", "a2a_experimental", false, .format = "adapters exchange columns for positions" },

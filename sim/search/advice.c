@@ -24,7 +24,7 @@ static const char *params_reason(const struct plan *p)
     bool packed = p->train.base != BASE_PLAIN, fsdp = p->strategy == STRAT_FSDP && !(p->dialect == DIALECT_TORCH_FSDP1 &&
                                                                                      p->fsdp.sharding_strategy == FSDP1_NO_SHARD);
 
-    if (fsdp && packed)
+    if (fsdp && packed && p->train.base != BASE_AO_NF4)
         return p->fsdp.cpu_offload ? "the codes' statistics, which FSDP does not shard, stay on every rank"
                                    : "a rank's share of the codes stays there, and all of their statistics, which FSDP does not shard";
     if (fsdp || p->strategy == STRAT_ZERO3)

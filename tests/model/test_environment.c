@@ -265,6 +265,63 @@ static void launchers_set_the_hosts_threads(void **state)
     }
 }
 
+/* A script's own words before its command: of torchrun, whose default is one thread. */
+static void threads_are_those_the_command_has(void **state)
+{
+    static const struct { const char *before; int threads; } files[] = {
+        { "env OMP_NUM_THREADS=3 ", 3 }, { "OMP_NUM_THREADS=3 ", 3 }, { "export OMP_NUM_THREADS=4\nunset OMP_NUM_THREADS\n", 1 },
+        { "export OMP_NUM_THREADS=4\nenv -u OMP_NUM_THREADS ", 1 }, { "unset OMP_NUM_THREADS\nexport OMP_NUM_THREADS=5\n", 5 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct row row = { .cluster = (char[]){ "2xh100" }, .model = (char[]){ "qwen2.5-0.5b" }, .seq = (char[]){ "-" } };
+        struct notes notes = { 0 };
+        struct form_file f;
+        struct plan p;
+        char why[1024], *text = malloc(1024);
+        assert_true(snprintf(text, 1024, "%storchrun --nproc_per_node 2 run_clm.py --model_name_or_path a/b --per_device_train_batch_size 1 --bf16 --block_size 512 "
+                             "--deepspeed " FOLDER "deepspeed/z3-offload.json\n", files[i].before) < 1024);
+        assert_int_equal(form_parse(text, "r.sh", &f), 0);
+        if (read_as(form_of(&f), &f, &row, &p, &notes, why) < 0)
+            fail_msg("%s: %s", files[i].before, why);
+        if (p.host_threads != files[i].threads)
+            fail_msg("%s: %d threads, expected %d", files[i].before, (int)p.host_threads, files[i].threads);
+        plan_free(&p);
+        form_close(&f);
+    }
+}
+
+/* torch/_dynamo/eval_frame.py and config.py: "1" turns torch.compile off, nothing else does; without it the plan is that of a file that asks for none. */
+static void what_turns_compilation_off_is_followed(void **state)
+{
+    static const struct { const char *before; bool compiled; } files[] = {
+        { "", true }, { "TORCHDYNAMO_DISABLE=1 ", false }, { "TORCH_COMPILE_DISABLE=1 ", false }, { "TORCHDYNAMO_DISABLE=0 ", true },
+        { "env TORCH_COMPILE_DISABLE=true ", true },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < 2 * (sizeof files / sizeof *files); i++) {
+        struct row row = { .cluster = (char[]){ "2xh100" }, .model = (char[]){ "llama-3.2-1b" }, .seq = (char[]){ "-" } };
+        struct notes notes = { 0 };
+        struct form_file f;
+        struct plan p;
+        bool asks = i % 2 == 0;
+        char why[1024], *text = malloc(1024);
+        assert_true(snprintf(text, 1024, "%storchrun --nproc_per_node 2 run_clm.py --model_name_or_path a/b --per_device_train_batch_size 1 --bf16 --block_size 512%s\n",
+                             files[i / 2].before, asks ? " --torch_compile" : "") < 1024);
+        assert_int_equal(form_parse(text, "r.sh", &f), 0);
+        if (read_as(form_of(&f), &f, &row, &p, &notes, why) < 0)
+            fail_msg("%s: %s", files[i / 2].before, why);
+        bool on = asks && files[i / 2].compiled;
+        assert_int_equal(p.kernels, on ? KERNELS_TORCH_COMPILE : KERNELS_TORCH_SDPA);
+        assert_int_equal(p.loss, on ? LOSS_COMPILED : LOSS_FP32);
+        assert_int_equal(notes_say_that(&notes, "nothing is compiled"), asks && !on);
+        plan_free(&p);
+        form_close(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +335,8 @@ int main(void)
         cmocka_unit_test(a_variable_that_is_off_changes_nothing),
         cmocka_unit_test(programs_set_the_allocator_themselves),
         cmocka_unit_test(launchers_set_the_hosts_threads),
+        cmocka_unit_test(threads_are_those_the_command_has),
+        cmocka_unit_test(what_turns_compilation_off_is_followed),
     };
     return cmocka_run_group_tests_name("model/environment", tests, NULL, NULL);
 }

@@ -96,7 +96,7 @@ static void accelerates_option_is_the_trainers_precision(void **state)
     says("t.sh", "accelerate launch --multi_gpu --mixed_precision bf16" TRAINER " --bf16\n", NULL, note);
     says("t.sh", "accelerate launch --multi_gpu --mixed_precision no" TRAINER "\n", NULL, note);
     says("t.sh", "accelerate launch --multi_gpu" TRAINER "\n", NULL, note);
-    says("t.sh", "accelerate launch --use_deepspeed --zero_stage 2 --mixed_precision bf16" TRAINER "\n", "!where the Trainer stops", NULL);
+    says("t.sh", "accelerate launch --use_deepspeed --zero_stage 2 --mixed_precision bf16" TRAINER "\n", "!bf16: true in the recipe (--bf16)", NULL);
     says("t.sh", "accelerate launch --use_deepspeed --zero_stage 2 --mixed_precision bf16" TRAINER " --bf16\n", NULL, note);
 }
 
@@ -159,6 +159,7 @@ static void the_file_that_is_read_is_told_and_of_its_kind(void **state)
 #define AXOLOTL "base_model: Qwen/Qwen3-0.6B\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\noptimizer: adamw_torch_fused\nattn_implementation: flash_attention_2\n"
 #define TUNE "model:\n  _component_: torchtune.models.qwen3.qwen3_8b_base\n%s" "optimizer:\n  _component_: torch.optim.AdamW\n  fused: true\n" \
              "tokenizer:\n  max_seq_len: 512\nbatch_size: 1\ndtype: bf16\n"
+#define NEMOTRON "base_model: nvidia/Nemotron-H-8B-Base-8K\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\noptimizer: adamw_torch_fused\nattn_implementation: flash_attention_2\n"
 #define LITGPT "checkpoint_dir: checkpoints/Qwen/Qwen3-0.6B\nprecision: bf16-true\ntrain:\n  micro_batch_size: 1\n  global_batch_size: 8\n  max_seq_length: 512\n"
 #define ZERO "{\"zero_optimization\": {\"stage\": 1%s}, \"train_micro_batch_size_per_gpu\": 1, \"bf16\": {\"enabled\": true%s}%s}"
 
@@ -174,6 +175,8 @@ static void words_that_a_framework_has_not_are_refused_or_told(void **state)
         { "a.yml", AXOLOTL "datasets:\n  - path: x\n    type: sharegpt\n    conversation: chatml\n", "Please use `type: chat_template` instead." },
         { "a.yml", AXOLOTL "fsdp_version: 2\nfsdp_config:\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  transformer_layer_cls_to_wrap: LlamaDecoderLayer\n",
           "no class of this model's, where accelerate stops" },
+        { "a.yml", NEMOTRON "gradient_checkpointing: true\n", "!for nemotron_h requires sample_packing: true" }, { "a.yml", NEMOTRON, NULL },
+        { "a.yml", NEMOTRON "gradient_checkpointing: true\nsample_packing: true\n", NULL },
         { "l.yaml", LITGPT, NULL }, { "l.yaml", LITGPT "optimizer: 5\n", "!optimizer: expected" }, { "l.yaml", LITGPT "optimizer: zzz\n", "!optimizer: zzz" },
         { "l.yaml", LITGPT "  tie_embeddings: zzz\n", "!train.tie_embeddings" },
         { "c.yaml", "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\n", NULL },

@@ -109,6 +109,10 @@ static void models_are_the_sums_of_their_layers(void **state)
     assert_int_equal(persistent("nf4", NULL, "adamw", CAT_PARAMS), nf4 + 4 * (rest + adapters));
     assert_int_equal(persistent("nf4-double", NULL, "adamw", CAT_PARAMS), twice + 4 * (rest + adapters));
     assert_int_equal(persistent("nf4-double", "bf16", "adamw", CAT_PARAMS), twice + 2 * rest + 4 * adapters);
+    int64_t ao = 0;
+    for (int i = 0; i < 2; i++)         /* n/2 + n/64 + 2 n/(64 x 256), the mean and a table of 32 bytes */
+        ao += 32 * times[i] * (n[i] / 2 + n[i] / 64 + round512(2 * (n[i] / 64 / 256)) + 512 + 512);
+    assert_int_equal(persistent("nf4-torchao", "bf16", "adamw", CAT_PARAMS), ao + 2 * rest + 4 * adapters);
     assert_int_equal(persistent("int8", NULL, "adamw", CAT_PARAMS), int8 + 4 * (rest + adapters));
     assert_int_equal(persistent("plain", "bf16", "adamw", CAT_PARAMS), 2 * (32 * (4 * square + 3 * wide) + rest) + 4 * adapters);
     /* Of what trains: AdamW's two states; paged, those of 8 x 4096 = 32768 elements are below 1e5 and stay. */
@@ -192,6 +196,68 @@ static void weights_are_made_in_both_passes(void **state)
     assert_int_equal(made[PASS_BACKWARD], 4);
     program_free(&g);
     plan_free(&p);
+}
+
+/* get_original_weight(), read off operator by operator and counted as it runs on the CPU (14.0 bytes a weight live at its fullest, 33.1 read and written with scales
+ * of blocks): two int64 indices (4 + 4), two look-ups (1 + 1), two products (1 + 1), the result (2).  Seven weights a pass. */
+static void torchaos_nf4_is_made_by_pytorchs_operators(void **state)
+{
+    struct program g = { 0 };
+    struct plan p;
+
+    (void)state;
+    plan_of(&p, "nf4-torchao", "bf16", "adamw");
+    assert_int_equal(program_build(&p, &g), 0);
+    for (int pass = 0; pass < NPASS; pass++) {
+        int64_t live = 0, before = 0, moved = 0;
+        int made = 0;
+        for (int i = 0; i < g.piece[PIECE_BLOCK].nkernels[pass]; i++) {
+            const struct kernel *k = &g.piece[PIECE_BLOCK].kernels[pass][i];
+            if (!strcmp(k->name, "shift codes"))
+                before = live, moved = 0;
+            moved += k->bytes;
+            if (!strcmp(k->name, "stack halves")) {
+                int64_t weights = k->bytes / 4;
+                assert_int_equal(live - before + k->peak[MEM_TEMPORARIES], 14 * weights);
+                assert_int_equal(moved, 33 * weights);
+                assert_true(weights == 4096 * 4096 || weights == 4096 * 11008);
+                made++;
+            }
+            live += k->net[MEM_TEMPORARIES];
+        }
+        assert_int_equal(made, 7);
+    }
+    program_free(&g);
+    plan_free(&p);
+}
+
+/* What FSDP2 cuts in eight: bitsandbytes' codes, n/2, statistics whole on each rank; torchao's blocks' scalers and their factors, too, all but 1 KiB. */
+static void torchaos_statistics_are_cut(void **state)
+{
+    const int64_t n[] = { 4096 * 4096, 4096 * 11008 }, times[] = { 4, 3 };
+    static const char *const base[] = { "nf4-double", "nf4-torchao" };
+    int64_t params[2], more = 0;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        json_t *j = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:s, s:{s:s}}", "dpx_plan", 1, "model", "llama-2-7b", "cluster", "8xa100-80gb", "strategy",
+                              "fsdp", "dialect", "torch", "kernels", "torch-sdpa", "seq", 512, "precision", "bf16", "train", "lora", "base_dtype", base[i], "fsdp",
+                              "model_dtype", "bf16");
+        struct schedules s = { 0 };
+        struct ledger l;
+        struct plan p;
+        assert_int_equal(plan_from_json(j, "plan", &p), 0);
+        json_decref(j);
+        assert_int_equal(lower(&p, 0, &s), 0);
+        ledger_run(&s, &l);
+        params[i] = l.persistent[CAT_PARAMS];
+        schedules_free(&s);
+        plan_free(&p);
+        more += 32 * times[i] * (n[i] / 64 + round512(4 * (n[i] / 64 / 256)) + 1024 + 512 + 512);       /* whole, of bitsandbytes */
+    }
+    for (int i = 0; i < 2; i++)
+        more -= 32 * times[i] * (round512((n[i] / 2 + n[i] / 64 + 2 * (n[i] / 64 / 256)) / 8) - n[i] / 2 / 8 + 512 + 512);
+    assert_int_equal(params[0] - params[1], more);
 }
 
 /* torchao: one byte an element, and five a row (4096, or 11008 of gate and up).  Its weight is made in forward and kept by the product, so
@@ -289,6 +355,19 @@ static void what_is_not_there_is_refused(void **state)
     refuses("base_dtype", json_string("int4"), "\"nf4-double\"");
     refuses("base_head", json_true(), "base_head: a head in 4 bits is planned as nf4 and nf4-double");
     refuses("base_dtype", json_string("int8-torchao"), "ddp.model_dtype to bf16");
+    static const struct { const char *keys, *because; } nf4[] = {
+        { "\"cluster\": \"2xh100\", \"model\": \"llama-2-7b\"", "planned under FSDP2 and on one GPU" },
+        { "\"cluster\": \"1xh100\", \"model\": \"llama-2-7b\", \"kernels\": \"dpx\"", "unpack NF4 as bitsandbytes does" },
+        { "\"cluster\": \"1xh100\", \"model\": \"gpt2\", \"dialect\": \"torch-fsdp1\", \"strategy\": \"fsdp\"", "planned under FSDP2 and on one GPU" },
+        /* k and v of 896 x 128 weights are 7 x 16384 */
+        { "\"cluster\": \"8xh100\", \"model\": \"qwen2.5-0.5b\", \"strategy\": \"fsdp\", \"fsdp\": {\"model_dtype\": \"bf16\"}", "not whole blocks of 64 x 256 on 8 ranks" },
+    };
+    for (size_t i = 0; i < sizeof nf4 / sizeof *nf4; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "{\"dpx_plan\": 1, \"strategy\": \"ddp\", \"dialect\": \"torch\", \"kernels\": \"torch-sdpa\", \"seq\": 512, \"precision\": \"bf16\","
+                 " \"train\": \"lora\", \"base_dtype\": \"nf4-torchao\", %s}", nf4[i].keys);
+        refused(json_loads(text, 0, NULL), nf4[i].because);
+    }
 }
 
 int main(void)
@@ -300,6 +379,8 @@ int main(void)
         cmocka_unit_test(paged_states_are_the_hosts),
         cmocka_unit_test(weights_are_made_in_both_passes),
         cmocka_unit_test(torchaos_weights_are_kept_as_they_are_made),
+        cmocka_unit_test(torchaos_nf4_is_made_by_pytorchs_operators),
+        cmocka_unit_test(torchaos_statistics_are_cut),
         cmocka_unit_test(four_bits_of_torchao_are_refused_in_the_frameworks_words),
         cmocka_unit_test(what_is_not_there_is_refused),
     };

@@ -53,6 +53,39 @@ static void variables_have_the_values_that_the_script_gives(void **state)
     last_is("TP=2 PP=4 ./run.sh $TP", "./run.sh|2");
 }
 
+static void has_variable(const char *script, const char *value)
+{
+    struct shell_script s;
+
+    assert_int_equal(shell_read(script, "t.sh", &s), 0);
+    const char *has = json_string_value(json_object_get(s.variables, "A"));
+    if (!has != !value || (has && strcmp(has, value)))
+        fail_msg("%s: A is %s, expected %s", script, has ? has : "not set", value ? value : "none");
+    shell_free(&s);
+}
+
+/* Each as bash prints $A with `... bash -c 'echo $A'` in the command's place. */
+static void variables_are_given_by_env_and_taken_by_unset(void **state)
+{
+    (void)state;
+    has_variable("env A=3 run --x 1", "3");
+    has_variable("env -i B=1 A=3 run", "3");
+    has_variable("env -u B A=3 run", "3");
+    has_variable("/usr/bin/env A=3 run", "3");
+    has_variable("nohup env A=3 run &", "3");
+    has_variable("srun --ntasks 2 env A='3 4' run", "3 4");
+    has_variable("run env A=3", NULL);
+    has_variable("env run A=3", NULL);
+    has_variable("export A=1\nunset A\nrun", NULL);
+    has_variable("export A=1 B=2\nunset B A; run", NULL);
+    has_variable("export A=1\nunset B\nrun", "1");
+    has_variable("export A=1\nunset -v A\nexport A=2\nrun", "2");
+    has_variable("export A=1\nenv -u A run", NULL);
+    has_variable("N=2\nexport A=1\nif [ $N = 1 ]; then unset A; fi\nrun", "1");
+    has_variable("export A=1\nif [ -f x ]; then unset A; fi\nrun", "1");
+    last_is("env A=3 run $A", "env|run|3");
+}
+
 /* As Megatron-LM's examples have them (examples/gpt3/train_gpt3_175b_distributed.sh). */
 static void arrays_become_the_options_that_they_hold(void **state)
 {
@@ -193,6 +226,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_are_cut_as_a_shell_cuts_them),
+        cmocka_unit_test(variables_are_given_by_env_and_taken_by_unset),
         cmocka_unit_test(variables_have_the_values_that_the_script_gives),
         cmocka_unit_test(arrays_become_the_options_that_they_hold),
         cmocka_unit_test(conditions_on_what_the_script_sets_are_decided),

@@ -489,10 +489,45 @@ static void a_compiled_block_has_every_gradient_of_the_eager_one(void **state)
     assert_true(n >= 30);
 }
 
+/* Whatever is cut, a block's backward frees what its forward kept, as what it was: nothing is left of activations, nor of temporaries. */
+static void blocks_leave_nothing_of_either_kind(void **state)
+{
+    static const char *const again[] = { "none", "full" }, *const in[] = { "bf16", "fp32" }, *const names[] = { "llama-3.2-1b", "qwen3-0.6b", "mistral-7b" };
+
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        json_t *j = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:{s:b}}", "dpx_plan", 1, "model", names[i / 8], "cluster", i % 2 ? "8xh100" : "1xh100",
+                              "strategy", "ddp", "dialect", "torch", "kernels", "torch-compile", "loss", "compiled", "seq", 512, "micro_batch", 2, "precision", in[i / 2 % 2],
+                              "recompute", again[i / 4 % 2], "ddp", "wrapped", i % 2);
+        struct program g = { 0 };
+        struct plan p;
+        int held = 0;
+        assert_int_equal(plan_from_json(j, "plan", &p), 0);
+        json_decref(j);
+        assert_int_equal(program_build(&p, &g), 0);
+        for (int piece = 0; piece < NPIECE; piece++) {
+            int64_t left[NMEM] = { 0 };
+            if (!piece_is_block((enum piece_id)piece) || g.piece[piece].nkernels[PASS_FORWARD] == 0)
+                continue;
+            for (int pass = 0; pass < NPASS; pass++)
+                for (int k = 0; k < g.piece[piece].nkernels[pass]; k++)
+                    for (int m = 0; m < MEM_GRADS; m++)
+                        left[m] += g.piece[piece].kernels[pass][k].net[m];
+            if (left[MEM_ACTIVATIONS] != 0 || left[MEM_TEMPORARIES] != 0)
+                fail_msg("%s, %s, recompute %s, piece %d: %lld of activations and %lld of temporaries are left", names[i / 8], in[i / 2 % 2], again[i / 4 % 2], piece,
+                         (long long)left[MEM_ACTIVATIONS], (long long)left[MEM_TEMPORARIES]);
+            held++;
+        }
+        assert_true(held > 0);
+        program_free(&g);
+        plan_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_forward_saves_is_the_partitioners_cut),
+        cmocka_unit_test(blocks_leave_nothing_of_either_kind), cmocka_unit_test(what_forward_saves_is_the_partitioners_cut),
         cmocka_unit_test(what_graphs_that_ddp_cuts_save_is_the_partitioners_cut),
         cmocka_unit_test(what_autocast_casts_in_a_graph_can_be_counted),
         cmocka_unit_test(recomputed_blocks_keep_no_cast),

@@ -667,6 +667,24 @@ primerl() {
 }
 check 'prime-rl: trainer and vLLM apart, samples packed into rows' "$(primerl)"
 
+# ---- TRL's keys of before ----
+
+# 1.16's configs have none of the three, and its parser stops at them; without them nothing is said.
+removed() {
+    trl='model_name_or_path: Qwen/Qwen2.5-0.5B-Instruct\nmax_length: 512\nper_device_train_batch_size: 2\nbf16: true\n'
+    printf "${trl}beta: 0.1\nloss_type: sigmoid\n" >"$tmp/dpo.yaml"
+    { cat "$tmp/dpo.yaml"; echo 'max_prompt_length: 128'; } >"$tmp/dpo_old.yaml"
+    printf "${trl}num_generations: 4\nmax_completion_length: 256\nuse_vllm: true\n" | grep -v max_length >"$tmp/grpo.yaml"
+    { cat "$tmp/grpo.yaml"; printf 'max_prompt_length: 128\nvllm_device: cuda:7\nvllm_max_model_len: 512\n'; } >"$tmp/grpo_old.yaml"
+    for want in dpo:0 dpo_old:1 grpo:0 grpo_old:3; do
+        said=$("$dpxplan" import "$tmp/${want%:*}.yaml" --cluster 8xh100 -o "$tmp/old.json" 2>&1) || echo "${want%:*}: $said"
+        n=$(echo "$said" | grep -c 'TRL 1.16 has no such key and stops at it')
+        [ "$n" = "${want#*:}" ] || echo "${want%:*}: said $n times: $said"
+        echo "$said" | grep 'not known, and may matter'
+    done
+}
+check 'keys that TRL has no more are told' "$(removed)"
+
 # ---- reward models ----
 
 # 494,032,768 weights and 896 of the score, whole on each GPU under DDP, in fp32.

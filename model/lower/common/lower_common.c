@@ -42,7 +42,7 @@ int lower_declare_statistics(struct schedules *s, const struct local_model *loca
 
     for (int pass = 0; pass < 2; pass++) {
         for (int t = 0; t < m->ntensors; t++)
-            for (int i = 1, n = packed_parts(&m->tensors[t], bytes); i < n; i++) {
+            for (int i = packed_whole_from(m->tensors[t].packed), n = packed_parts(&m->tensors[t], bytes); i < n; i++) {
                 sum += pass ? 0 : round512(bytes[i]);
                 if (pass)
                     sched_part(s, buf, round512(bytes[i]));

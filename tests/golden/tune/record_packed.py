@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Records the bytes of what bitsandbytes and torchao keep of a weight in 4 and 8 bits, tensor by tensor, on the CPU.
 
+torchao's NF4 takes whole blocks of 64 x 256 weights alone: other shapes have no line.
+
 torchao's int4 is made on the meta device (Int4Tensor with mslk, of whose CUDA library there is no need; the tiled form wants a GPU's capability
 but no kernel of it); no bytes: the weight stays as it is.
 
@@ -19,6 +21,7 @@ import torch
 import torchao
 from bitsandbytes import functional
 from torchao.quantization import Int4WeightOnlyConfig, Int8Tensor, PerRow, quantize_
+from torchao.quantization.quantize_.workflows.nf4.nf4_tensor import to_nf4
 
 SHAPES = [[16, 16], [64, 48], [63, 65], [128, 384], [768, 768], [768, 3072], [1024, 4096], [4096, 1024], [11008, 4096], [100, 41]]
 
@@ -54,9 +57,16 @@ def torchao_four_bits(weight, packing):
     return [] if type(kept) is torch.nn.Parameter else bytes_of(*(getattr(kept, name) for name in kept.tensor_data_names))
 
 
+def torchao_nf4(weight):
+    if weight.numel() % (64 * 256):
+        return None
+    kept = to_nf4(weight)
+    return bytes_of(kept.quantized_data, kept.quantized_scalers, kept.quantization_factor, kept.scaler_mean, kept.nf4)
+
+
 KINDS = {"nf4": lambda w: four_bits(w, False), "nf4-double": lambda w: four_bits(w, True), "int8": eight_bits,
          "int8-torchao": torchao_eight_bits, "int4-torchao": lambda w: torchao_four_bits(w, "plain"),
-         "int4-torchao-tiled": lambda w: torchao_four_bits(w, "tile_packed_to_4d")}
+         "int4-torchao-tiled": lambda w: torchao_four_bits(w, "tile_packed_to_4d"), "nf4-torchao": torchao_nf4}
 
 
 def main():
@@ -68,7 +78,9 @@ def main():
         for name, keep in KINDS.items():
             for shape in SHAPES:
                 weight = torch.randn(shape, dtype=torch.bfloat16)
-                print(json.dumps({"as": name, "shape": shape, "bytes": keep(weight)}), file=out)
+                kept = keep(weight)
+                if kept is not None:
+                    print(json.dumps({"as": name, "shape": shape, "bytes": kept}), file=out)
 
 
 main()
