@@ -399,6 +399,13 @@ nemo() {
     printf 'defaults: apart.yaml\nlogger: { log_dir: logs/x }\n' >"$tmp/logs.yaml"
     ask "$tmp/logs.yaml" 0 --response 200,400
     holds "d['cluster']['world_size'] == 4 and plan['policy']['train']['micro_batch'] == 8"
+    # 2 products of 2 x tokens x 1,536 x 151,936 in fp32, of which an H100 does 67 TFLOP a second (NVIDIA's data sheet)
+    ask "$tmp/megatron.yaml" 0 --response 200,400 --set policy.megatron_cfg.use_fused_linear_logprobs=true
+    step=$(python3 -c 'import json, sys
+t = json.load(open(sys.argv[1]))["plan"]["roles"]["policy"]["train"]
+n, f = t["accumulation"], 4 * t["micro_batch"] * t["seq"] * t["model"]["hidden_size"] * t["model"]["vocab_size"] / t["parallel"]["tensor"]
+print("%.2g TFLOP a micro-batch on the last stage: %.2g s and more in an update of %d micro-batches" % (f / 1e12, f * n / 67e12, n))' "$tmp/doc")
+    tells "$step" 0
     # of one GPU the older worker's FSDP2 asks nothing (dtensor_policy_worker.py), Automodel's is left out (fsdp2.py) with its precision of outputs; packed sequences then
     # have logits in 16 bits one after the other: 4 bytes of each of 4 x 512 x 151,936 less
     for worker in false:fsdp true:ddp; do
