@@ -266,7 +266,7 @@ static void read_pipeline(struct form_reading *r, const struct plan *p, int64_t 
 static void read_context(struct form_reading *r, const struct plan *p)
 {
     bool dense = axis(r, "distributed.ep_size") <= 1, documents = automodel_own_dense(r, &p->model) && automodel_rows_of_documents(r->file);
-    const char *attn = form_text(r, "model.backend.attn", dense ? "" : "te");
+    const char *attn = form_text(r, "model.backend.attn", dense && !documents ? "" : "te");
 
     if (axis(r, "distributed.cp_size") <= 1 || (dense && !(documents && !strcmp(attn, "te"))))
         return;

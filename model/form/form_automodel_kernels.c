@@ -140,8 +140,12 @@ void automodel_put_attention(const struct form_file *f, struct plan *p, struct n
         return;
     }
     bool own = may_own(f) && IS_AMONG(p->model.family, own_dense), forced = packs && !own && said && strncmp(said, "flash", 5) != 0;
-    if (own && automodel_rows_of_documents(f))
+    if (own && automodel_rows_of_documents(f)) {
+        if (!backend)
+            notes_add(notes, "model.backend.attn: not given: rows of packed documents go through Transformer Engine's attention where it is installed, as in Automodel's "
+                      "image, whatever %s says: planned with PyTorch's kernels, cuDNN's from Hopper on as its own", key);
         return;
+    }
     const char *word = !said || forced ? "flash_attention_2" : said;
     if (!strcmp(word, "sdpa"))
         without_cudnn(p);

@@ -194,6 +194,40 @@ static bool flash_of(const char *word, enum attention_by *by)
     return false;
 }
 
+/* Bytes that the plan without the window, by the kernels that it has not, needs less; 0: not known. */
+static double mask_bytes(const struct plan *p, enum attention_by by)
+{
+    const struct plan *each[2] = { p, NULL };
+    struct plan q = *p;
+    double needed[2] = { 0, 0 };
+    char ignored[512];
+
+    q.model.window = 0;
+    q.attention = attention_takes(&q, by) ? by : q.attention;
+    each[1] = &q;
+    for (int i = 0; i < 2; i++) {
+        struct evaluation e;
+        struct fail_sink before = fail_divert(ignored, sizeof ignored);
+        int known = evaluate(each[i], &e);
+        fail_restore(before);
+        if (known < 0)
+            return 0;
+        needed[i] = (double)e.m.needed;
+        evaluation_free(&e);
+    }
+    return needed[0] - needed[1];
+}
+
+static void note_mask(const struct plan *p, enum attention_by by, const char *key, const char *word, struct notes *notes)
+{
+    double bytes = mask_bytes(p, by);
+    char size[60] = "";
+
+    if (bytes > 0)
+        snprintf(size, sizeof size, " of memory and time, of up to %.2g GB more", bytes * 1e-9);
+    notes_add(notes, "%s: %.40s is handed the window; PyTorch's kernels, which are handed a mask, are planned: an upper bound%s", key, word, size);
+}
+
 void form_put_attention(struct plan *p, const char *key, const char *word, struct notes *notes)
 {
     enum attention_by by = ATTENTION_BY_SDPA;
@@ -205,7 +239,7 @@ void form_put_attention(struct plan *p, const char *key, const char *word, struc
         notes_add(notes, "%s: %.40s keeps no scores; PyTorch's own kernels for %s (torch-eager) keep them, which is planned: an upper bound of memory and time, of "
                   "%.3g GB a micro-batch more", key, word, p->model.family, evaluate_scores(p) * 1e-9);
     else if (flash && attention_masked(p))
-        notes_add(notes, "%s: %.40s is handed the window; PyTorch's kernels, which are handed a mask, are planned: an upper bound", key, word);
+        note_mask(p, by, key, word, notes);
     else if (flash || (strcmp(word, "sdpa") != 0 && strcmp(word, "eager") != 0))
         notes_add(notes, "%s: %.40s is planned with PyTorch's kernels here", key, word);
 }

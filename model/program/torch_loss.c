@@ -272,14 +272,16 @@ static void head_returns(struct torch_model *b)
 }
 
 /* The trainer's: loss_parallel() of logits as they lie, or of all of them on every rank, in fp32 or as they are.  The model has
- * returned. */
+ * returned.  Whole logits are what torchtitan's model returns; NeMo Automodel's loss gathers them, behind its cast (components/loss/masked_ce.py: logits.float(),
+ * then full_tensor()). */
 static var of_cut_logits(struct torch_model *b, var n)
 {
     struct tape *t = b->t;
     var logits = torch_linear(b, GEMM("logits"), n, b->m->vocab, b->m->token_width, ROLE_HEAD), in, l;
+    bool gathers = b->ranks > 1 && !b->p->parallel.loss_parallel, late = gathers && loss_cuts_logits(b->p);
 
     t->module = -1;
-    if (b->ranks > 1 && !b->p->parallel.loss_parallel)
+    if (gathers && !late)
         logits = tmp(t, logits, tape_collective(t, MOVED_GATHER_LAST, logits, b->ranks, true, false));
     logits = finish_logits(b, logits);
     tape_drop(t, n);
@@ -287,6 +289,8 @@ static var of_cut_logits(struct torch_model *b, var n)
     b->returned[0] = tape_cut(t);
     b->returned[1] = t->nnodes;
     in = op_cast(t, logits, b->p->loss == LOSS_FP32 ? DT_FP32 : tape_var_dtype(t, logits));
+    if (late)
+        in = tmp(t, in, tape_collective(t, MOVED_GATHER_LAST, in, b->ranks, true, false));
     if (b->ranks > 1 && b->p->parallel.loss_parallel) {
         l = tape_parallel_loss(t, in, b->labels);
     } else {

@@ -163,13 +163,24 @@ static void put_kernels(struct importing *in, json_t *model)
     put(model, "backend", in->f->doc, CFG "automodel_kwargs.backend");
 }
 
-/* As Automodel's recipe says it; `sequences` of a sample. */
-static json_t *as_automodel(struct importing *in, int64_t sequences)
+/* The GPUs that train, of a cluster that was read before. */
+static bool is_alone(const struct importing *in)
+{
+    struct cluster c;
+
+    return named_cluster(in->cluster ? NULL : in->a->plan.cluster, in->cluster ? in->cluster : in->a->plan.cluster_doc, &c) == 0 && c.world_size == 1;
+}
+
+/* The older worker, of policies alone (models/dtensor/parallelize.py): transformers' classes, of which it checkpoints MLP, attention and norms each by itself. */
+static bool is_older(struct importing *in, bool critic) { return !critic && !import_flag(in, CFG "_v2", false); }
+
+/* As Automodel's recipe says it; `sequences` of a sample.  Automodel has no FSDP2 on one GPU (components/distributed/fsdp2.py), and so no precision of its outputs. */
+static json_t *as_automodel(struct importing *in, int64_t sequences, bool critic)
 {
     const json_t *doc = in->f->doc;
     int64_t micro = micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), seq = import_count(in, POLICY "max_total_sequence_length", 1, 0);
-    json_t *distributed = json_pack("{s:s, s:{s:s, s:s, s:s}}", "strategy", "fsdp2", "mp_policy", "param_dtype", "bfloat16", "reduce_dtype", "float32",
-                                    "output_dtype", "float32");         /* models/automodel/setup.py */
+    json_t *distributed = json_pack("{s:s, s:{s:s, s:s, s:s*}}", "strategy", "fsdp2", "mp_policy", "param_dtype", "bfloat16", "reduce_dtype", "float32",
+                                    "output_dtype", is_alone(in) && !is_older(in, critic) ? NULL : "float32");         /* models/automodel/setup.py */
     json_t *optimizer = json_object(), *out;
 
     put(distributed, "tp_size", doc, CFG "tensor_parallel_size");
@@ -226,8 +237,34 @@ static void note_log_probs(struct importing *in, const struct plan *p)
                   "%.2g GB", 4e-9 * (double)(p->micro_batch * p->seq) * (double)p->model.vocab / (double)p->parallel.tensor);
 }
 
-/* The older worker, of policies alone (models/dtensor/parallelize.py): transformers' classes, of which it checkpoints MLP, attention and norms each by itself. */
-static bool is_older(struct importing *in, bool critic) { return !critic && !import_flag(in, CFG "_v2", false); }
+/* On one GPU Automodel's worker has logits in 16 bits, of which SequencePackingLossWrapper takes one sequence of the row after the other (algorithms/loss/wrapper.py).
+ * Of k sequences these are at once for each logit of the row, at the last one's forward the logits, what k - 1 keep in fp32, and two tensors of its own, 6 + 4/k bytes; in
+ * backward what k - 1 keep and two gradients as wide as the row, 8 - 4/k: never more than 8, where the plan has 12. */
+static void note_sequences(struct importing *in, const struct plan *p)
+{
+    if (p->strategy == STRAT_DDP && import_flag(in, POLICY "sequence_packing.enabled", false))
+        notes_add(in->notes, POLICY "sequence_packing: on one GPU logits are in 16 bits, and the loss takes the sequences of a row one after the other: of two and more it "
+                  "holds at least %.2g GB less than is planned", 4e-9 * (double)(p->micro_batch * p->seq) * (double)p->model.vocab);
+}
+
+/* The older worker asks not how many GPUs there are (dtensor_policy_worker.py): of one, too, FSDP2 has the model.  0, or -1 reported. */
+static int share_alone(struct importing *in, struct plan *p)
+{
+    json_t *plan = plan_to_json(p), *fsdp = json_pack("{s:b, s:s}", "reshard_after_forward", 1, "root_units", "together");
+    json_t *dtype = json_object_get(json_object_get(plan, "ddp"), "model_dtype");
+
+    if (dtype)
+        json_object_set(fsdp, "model_dtype", dtype);
+    if (import_flag(in, CFG "cpu_offload", false))
+        json_object_update_new(fsdp, json_pack("{s:b, s:b}", "cpu_offload", 1, "pin_memory", 0));
+    json_object_del(plan, "ddp");
+    json_object_update_new(plan, json_pack("{s:s, s:s, s:o}", "strategy", "fsdp", "reduce_dtype", "fp32", "fsdp", fsdp));
+    plan_free(p);
+    *p = (struct plan){ .seq = 0 };
+    int rc = plan_from_json(plan, in->f->path, p);
+    json_decref(plan);
+    return rc;
+}
 
 /* As the worker builds it.  The newer one checkpoints as Automodel does: whole layers of transformers' classes. */
 static int import_worker(struct importing *in, json_t *doc, bool named, struct plan *p)
@@ -251,6 +288,8 @@ static int import_worker(struct importing *in, json_t *doc, bool named, struct p
         json_object_set_new(model, "force_hf", json_true());
         rc = import_plan(in, doc, named, p);
     }
+    if (rc == 0 && older && p->strategy == STRAT_DDP)
+        rc = share_alone(in, p);
     if (rc == 0) {
         p->fsdp.root_units = ROOT_TOGETHER;             /* so has the Automodel of 1 May 2026, which NeMo-RL pins, and the older worker */
         if (older)
@@ -260,8 +299,10 @@ static int import_worker(struct importing *in, json_t *doc, bool named, struct p
                       p->model.family);
         p->loss = p->loss == LOSS_LIGER ? LOSS_FP32 : p->loss;         /* log-probabilities are its own */
         p->parallel.loss_parallel = p->parallel.tensor > 1 && keeps_logits_cut(&p->model);
-        if (!named)
+        if (!named) {
             note_log_probs(in, p);
+            note_sequences(in, p);
+        }
         rc = nemo_environment(in, CFG "env_vars", p);
     }
     return rc;
@@ -275,7 +316,7 @@ static int read_policy(struct importing *in, int64_t sequences)
         int64_t samples = sequences * import_count(in, POLICY "train_global_batch_size", 1, 1);
         return nemo_megatron(in, samples, sequences * micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), false, &in->actor);
     }
-    json_t *doc = as_automodel(in, sequences);
+    json_t *doc = as_automodel(in, sequences, false);
     int rc = in->failed ? -1 : import_worker(in, doc, false, &in->actor);
     in->actor.logits_kept = LOGITS_DROPPED;         /* what keeps them in Automodel's recipes is its loop, which is not run */
     json_decref(doc);
@@ -320,7 +361,7 @@ static int critic_plan(struct importing *in, struct plan *p)
 {
     if (nemo_is_megatron(in))
         return nemo_megatron(in, import_count(in, POLICY "train_global_batch_size", 1, 1), micro_of(in, POLICY "train_micro_batch_size", "train_mb_tokens", 1), true, p);
-    json_t *doc = as_automodel(in, 1);
+    json_t *doc = as_automodel(in, 1, true);
     int rc = in->failed ? -1 : import_worker(in, doc, true, p);
     p->logits_kept = LOGITS_DROPPED;
     json_decref(doc);

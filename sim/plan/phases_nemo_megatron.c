@@ -197,6 +197,22 @@ static json_t *sections_of(struct importing *in, const struct model *is, int64_t
     return all;
 }
 
+/* ChunkedDistributedHiddenStatesToLogprobs.backward() (distributed/model_utils.py): of T tokens, width H and V rows of a rank's head logits are made again, and two products
+ * of 2 T H V are in fp32, for which nothing allows TF32; the weight and a chunk's gradient of it, twice, are there in fp32. */
+static void note_fused(struct importing *in, const struct plan *p, const char *key)
+{
+    double tokens = (double)(p->micro_batch * plan_rank_seq(p)), rows = (double)p->model.vocab / (double)p->parallel.tensor, head = (double)p->model.hidden * rows;
+    double flop = 4 * tokens * head;
+    char longer[120] = "";
+
+    if (p->cluster.gpu.fp32 > 0)
+        snprintf(longer, sizeof longer, ": %.2g s and more in an update of %" PRId64 " micro-batches", flop * (double)p->accumulation / p->cluster.gpu.fp32, p->accumulation);
+
+    notes_add(in->notes, "%s: log-probabilities in chunks of hidden states: the loss is planned as Megatron-LM's own, of whole logits, %.2g GB in fp32; the chunks' backward has "
+              "the head's weight and two gradients of it in fp32, %.2g GB", key, 4e-9 * tokens * rows, 12e-9 * head);
+    notes_add(in->notes, "%s: not planned: two products in fp32 without TF32 in the chunks' backward, %.2g TFLOP a micro-batch on the last stage%s", key, flop * 1e-12, longer);
+}
+
 /* DistributedLogprob and ChunkedDistributedLogprob (distributed/model_utils.py) of logits that Float16Module hands out in fp32, unless that is put off. */
 static int put_loss(struct importing *in, struct plan *p)
 {
@@ -205,7 +221,7 @@ static int put_loss(struct importing *in, struct plan *p)
     bool deferred = import_flag(in, late, false);
 
     if (import_flag(in, fused, false)) {
-        notes_add(in->notes, "%s: log-probabilities in chunks of hidden states have no whole logits: the loss is planned as Megatron-LM's own, which keeps more", fused);
+        note_fused(in, p, fused);
         return in->failed ? -1 : 0;
     }
     if (at_once > 0 && !deferred)

@@ -3,6 +3,7 @@
 
 #include "model/form/form_rows.h"
 #include "model/lower/lower.h"
+#include "model/memory/evaluate.h"
 #include "model/plan/loss_check.h"
 #include "model/schedule/ledger.h"
 
@@ -27,6 +28,41 @@ static void norms_that_are_planned_unfused_have_a_size(void **state)
         snprintf(said, sizeof said, "an upper bound of memory and time, of %.2g GB a micro-batch", files[i].bytes * 1e-9);
         if (notes_say_that(&notes, files[i].bytes > 0 ? said : "an upper bound of memory") != (files[i].bytes > 0))
             fail_msg("%s of %s: %s", files[i].mesh, files[i].model, said);
+        plan_free(&p);
+    }
+}
+
+/* Without its window a plan of mistral-7b has flash attention, no mask and no repeated keys: what is told is what they take.  Rows of documents are Transformer
+ * Engine's where nothing else is said (models/llama/model.py: THD), whatever attn_implementation is; neat packing's are attn_implementation's. */
+static void attention_that_is_not_planned_is_told_with_its_size(void **state)
+{
+    static const struct { const char *model, *mesh; bool documents, flash; } files[] = {
+        { "mistral-7b", "", false, false }, { "llama-3-8b", "packed_sequence:\n  packed_sequence_size: 512\n", true, false },
+        { "llama-3-8b", "packed_sequence:\n  packed_sequence_size: 512\n  packing_strategy: neat\n", false, true }, { "llama-3-8b", "", false, true },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct notes notes = { 0 };
+        struct evaluation with, without;
+        struct plan p;
+        char text[800], why[1024], said[80];
+        snprintf(text, sizeof text, AUTOMODEL "distributed:\n  strategy: fsdp2\n%s" CHAT, files[i].mesh);
+        if (i == 0)
+            memcpy(strstr(text, "512\n"), "8192\n", 6);             /* beyond the window of 4,096 */
+        if (read_text_of(files[i].model, "a.yaml", text, "2xh100", &p, &notes, why) < 0)
+            fail_msg("%s: %s", text, why);
+        assert_int_equal(p.attention == ATTENTION_BY_FLASH_2, files[i].flash);
+        assert_int_equal(notes_say_that(&notes, "Transformer Engine's attention"), files[i].documents);
+        assert_int_equal(notes_say_that(&notes, "takes flash attention 2"), !files[i].documents);
+        assert_int_equal(evaluate(&p, &with), 0);
+        p.model.window = 0;
+        p.attention = i == 0 ? ATTENTION_BY_FLASH_2 : p.attention;
+        assert_int_equal(evaluate(&p, &without), 0);
+        snprintf(said, sizeof said, "of memory and time, of up to %.2g GB more", 1e-9 * (double)(with.m.needed - without.m.needed));
+        assert_int_equal(notes_say_that(&notes, said), i == 0);
+        evaluation_free(&with);
+        evaluation_free(&without);
         plan_free(&p);
     }
 }
@@ -271,7 +307,8 @@ static void a_key_that_is_read_is_looked_at_somewhere(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(norms_that_are_planned_unfused_have_a_size), cmocka_unit_test(logits_that_automodel_names_stay),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(norms_that_are_planned_unfused_have_a_size), cmocka_unit_test(attention_that_is_not_planned_is_told_with_its_size),
+        cmocka_unit_test(logits_that_automodel_names_stay),
                                         cmocka_unit_test(blocks_and_experts_that_no_gather_brings), cmocka_unit_test(what_is_told_and_decides_is_refused),
                                         cmocka_unit_test(an_exchange_that_is_not_planned_has_its_bytes), cmocka_unit_test(scores_of_a_bound_have_a_size),
                                         cmocka_unit_test(a_head_is_packed_with_the_rest), cmocka_unit_test(a_key_that_is_read_is_looked_at_somewhere) };

@@ -11,6 +11,7 @@
 #include "model/exchange/megatron_import.h"
 #include "model/form/form_launcher.h"
 #include "model/form/form_rows.h"
+#include "model/plan/loss_check.h"
 
 static void each_file_is_of_one_form(void **state)
 {
@@ -596,6 +597,29 @@ static void liger_in_verl_leaves_the_loss(void **state)
     }
 }
 
+/* fsdp_sft_trainer.py names logits of 4 x 1,024 x 151,936 in 16 bits through backward, and without sequence parallelism a copy of 1,023 of each 1,024; two ranks that
+ * share a sequence have half of them each and no copy. */
+static void logits_that_verl_names_stay(void **state)
+{
+    static const struct { const char *more; int ranks; } files[] = { { "\n", 1 }, { " ulysses_sequence_parallel_size=2 use_remove_padding=true\n", 2 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct notes notes = { 0 };
+        struct plan p;
+        char text[640], why[1024], said[60];
+        snprintf(text, sizeof text, "torchrun --nproc-per-node=2 -m verl.trainer.fsdp_sft_trainer data.train_batch_size=8 data.max_length=1024 "
+                 "data.micro_batch_size_per_gpu=4 model.partial_pretrain=a/b%s", files[i].more);
+        if (read_text_of("qwen2.5-0.5b", "verl.sh", text, "2xh100", &p, &notes, why) < 0)
+            fail_msg("%s: %s", text, why);
+        assert_int_equal(loss_kept_bytes(&p), INT64_C(2) * 4 * 1024 * 151936 / files[i].ranks);
+        snprintf(said, sizeof said, "not in the plan: %.3g GB in bf16", 2e-9 * 4 * 1023 * 151936);
+        assert_int_equal(notes_say_that(&notes, said), files[i].ranks == 1);
+        assert_int_equal(notes_say_that(&notes, "a copy of them"), files[i].ranks == 1);
+        plan_free(&p);
+    }
+}
+
 /* prime-rl's own function has `theirs` bytes at most in backward beside hidden states, weight and labels (counted on the meta device; prime_rl/trainer/models/layers/lm_head.py
  * of August 2026).  verl's, which is planned: of 512 rows 20 bytes of each of V logits and two gradients of the weight, or 14 and three, and the gradient of n x H
  * hidden states; of a frozen weight one gradient less. */
@@ -645,6 +669,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(notes_give_this_files_reasons),
         cmocka_unit_test(liger_in_verl_leaves_the_loss),
+        cmocka_unit_test(logits_that_verl_names_stay),
         cmocka_unit_test(recipes_of_pictures_and_diffusion_are_refused),
         cmocka_unit_test(another_number_of_ranks_is_a_note),
         cmocka_unit_test(a_commands_config_is_read), cmocka_unit_test(a_shells_command_is_no_config),

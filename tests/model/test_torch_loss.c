@@ -143,6 +143,47 @@ static void what_a_loss_cannot_be_is_refused(void **state)
     refuses("{\"loss\":\"fused-linear\",\"parallel\":{\"tensor\":2}}");
 }
 
+/* The bytes of the head's gathers along the tensors' axis that two ranks end up with. */
+static int64_t gathered(const struct program *g, const char **dtype)
+{
+    const struct piece *head = &g->piece[PIECE_HEAD];
+    int64_t bytes = 0;
+
+    for (int i = 0; i < head->ncollectives[PASS_FORWARD]; i++) {
+        const struct collective *c = &head->collectives[PASS_FORWARD][i];
+        if (c->op == COLL_ALL_GATHER && c->elems >= T * V) {
+            bytes += c->elems * dtype_bytes((enum dtype)c->dtype);
+            *dtype = dtype_name((enum dtype)c->dtype);
+        }
+    }
+    return bytes;
+}
+
+/* torchtitan's model returns whole logits, in 16 bits; NeMo Automodel's loss gathers them behind its cast (masked_ce.py), which fp32_upcast: false leaves out. */
+static void whole_logits_are_gathered_as_the_loss_has_them(void **state)
+{
+    static const struct { int apart; const char *loss, *dtype; int64_t each; } plans[] = {
+        { 0, "fp32", "bf16", 2 }, { 0, "bf16", "bf16", 2 }, { 1, "fp32", "fp32", 4 }, { 1, "bf16", "bf16", 2 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        json_t *plan = json_pack("{s:i, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s, s:{s:i, s:b, s:b, s:b}}", "dpx_plan", 1, "model", "llama-3.1-8b", "cluster",
+                                 "8xh100", "seq", T, "micro_batch", 1, "strategy", "fsdp", "dialect", "torch", "precision", "bf16", "loss", plans[i].loss,
+                                 "parallel", "tensor", 2, "sequence", 0, "loss_parallel", 0, "inputs_apart", plans[i].apart);
+        struct plan p;
+        struct program g = { 0 };
+        const char *dtype = "none";
+        assert_int_equal(plan_from_json(plan, "plan", &p), 0);
+        json_decref(plan);
+        assert_int_equal(program_build(&p, &g), 0);
+        int64_t bytes = gathered(&g, &dtype);
+        if (bytes != plans[i].each * T * V || strcmp(dtype, plans[i].dtype) != 0)
+            fail_msg("plan %d: %lld bytes of %s", (int)i, (long long)bytes, dtype);
+        drop(&p, &g);
+    }
+}
+
 /* Of tensors cut over two ranks with whole logits on each (loss_parallel false) the head keeps log-probabilities of V numbers a token: in bf16 2 bytes of
  * each, in fp32 4.  Cut logits have a loss in fp32 alone. */
 static void whole_logits_of_cut_tensors_have_a_loss_in_bf16(void **state)
@@ -450,6 +491,7 @@ int main(void)
         cmocka_unit_test(the_weights_gradient_is_handed_out_once),
         cmocka_unit_test(what_a_loss_cannot_be_is_refused),
         cmocka_unit_test(whole_logits_of_cut_tensors_have_a_loss_in_bf16),
+        cmocka_unit_test(whole_logits_are_gathered_as_the_loss_has_them),
         cmocka_unit_test(logits_that_a_loop_names_stay),
     };
     return cmocka_run_group_tests_name("model/torch loss", tests, NULL, NULL);

@@ -28,6 +28,13 @@ says() {
     grep -q -e "$words" "$tmp/err" || { echo "not said: $words"; cat "$tmp/err"; }
 }
 
+# alone FILE OPTIONS...: on one GPU; tells WORDS RC: grep's exit status of them in what was said.
+alone() { "$dpxplan" phases "$@" policy.generation.vllm_cfg.tensor_parallel_size=1 --cluster 1xh100 --json >"$tmp/doc" 2>"$tmp/err" || cat "$tmp/err"; }
+tells() {
+    grep -q -e "$1" "$tmp/err"
+    [ $? = "$2" ] || { echo "told, or not: $1"; cat "$tmp/err"; }
+}
+
 # ---- variables that a script sets are those of all models that it starts ----
 
 for of in dpo ppo grpo; do printf 'export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\nexport CUBLAS_WORKSPACE_CONFIG=:4096:8\nexport NCCL_MIN_NCHANNELS=4\n' >"$tmp/set-$of.sh"; done
@@ -392,6 +399,26 @@ nemo() {
     printf 'defaults: apart.yaml\nlogger: { log_dir: logs/x }\n' >"$tmp/logs.yaml"
     ask "$tmp/logs.yaml" 0 --response 200,400
     holds "d['cluster']['world_size'] == 4 and plan['policy']['train']['micro_batch'] == 8"
+    # 2 products of 2 x tokens x 1,536 x 151,936 in fp32, of which an H100 does 67 TFLOP a second (NVIDIA's data sheet)
+    ask "$tmp/megatron.yaml" 0 --response 200,400 --set policy.megatron_cfg.use_fused_linear_logprobs=true
+    step=$(python3 -c 'import json, sys
+t = json.load(open(sys.argv[1]))["plan"]["roles"]["policy"]["train"]
+n, f = t["accumulation"], 4 * t["micro_batch"] * t["seq"] * t["model"]["hidden_size"] * t["model"]["vocab_size"] / t["parallel"]["tensor"]
+print("%.2g TFLOP a micro-batch on the last stage: %.2g s and more in an update of %d micro-batches" % (f / 1e12, f * n / 67e12, n))' "$tmp/doc")
+    tells "$step" 0
+    # of one GPU the older worker's FSDP2 asks nothing (dtensor_policy_worker.py), Automodel's is left out (fsdp2.py) with its precision of outputs; packed sequences then
+    # have logits in 16 bits one after the other: 4 bytes of each of 4 x 512 x 151,936 less
+    for worker in false:fsdp true:ddp; do
+        for packed in true false; do
+            alone "$tmp/base.yaml" --response 200,400 --set "policy.dtensor_cfg._v2=${worker%:*}" policy.sequence_packing.enabled=$packed
+            holds "plan['policy']['train']['strategy'] == '${worker#*:}' and plan['policy']['train']['cluster']['world_size'] == 1"
+            [ $worker = true:ddp ] || holds "plan['policy']['train']['fsdp']['reshard_after_forward'] is True and plan['policy']['train']['fsdp']['root_units'] == 'together' and plan['policy']['train']['reduce_dtype'] == 'fp32'"
+            tells output_dtype "$([ $worker = false:fsdp ] && echo 0 || echo 1)"
+            tells 'holds at least 1.2 GB less' "$([ $worker:$packed = true:ddp:true ] && echo 0 || echo 1)"
+        done
+    done
+    alone "$tmp/base.yaml" --response 200,400 --set policy.dtensor_cfg._v2=false policy.dtensor_cfg.cpu_offload=true
+    holds "plan['policy']['train']['fsdp']['cpu_offload'] and not plan['policy']['train']['fsdp']['pin_memory']"
     # a pair is two sequences in one batch
     { echo 'dpo: {}'; cat "$tmp/rest.yaml"; } >"$tmp/dpo.yaml"
     ask "$tmp/dpo.yaml" 0
