@@ -139,8 +139,8 @@ def gathering_norm():
 def cut_as_automodel(model, sizes, mesh, adapted):
     parallelize_module(model, mesh, automodel_plan(sizes, adapted), src_data_rank=None)
     head = model.lm_head if hasattr(model, "lm_head") else None
-    if head is not None and not sizes.loss_parallel:        # MaskedCrossEntropy: logits.full_tensor()
-        head.register_forward_hook(lambda mod, args, out: out.full_tensor() if isinstance(out, DTensor) else out)
+    if head is not None and not sizes.loss_parallel:        # MaskedCrossEntropy: logits.float(), then full_tensor()
+        head.register_forward_hook(lambda mod, args, out: out.float().full_tensor() if isinstance(out, DTensor) else out.float())
 
 
 def cut_by_tensors(model, sizes, mesh):
