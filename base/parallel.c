@@ -7,7 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <jansson.h>
+
 #include "base/fail.h"
+#include "base/notes.h"
 
 enum { MOST_THREADS = 64 };
 
@@ -21,6 +24,7 @@ struct pieces {
     int64_t first;                  /* of those that failed; and what it said */
     char why[1024];
     int most, working;              /* threads that may work at it, and that do */
+    json_t *notes;                  /* of those that helped, for the thread whose pieces these are; NULL: none */
     const struct pieces *in;        /* one of whose pieces has these pieces; NULL: nobody's */
     struct pieces *newer;           /* of those that others may help with */
 };
@@ -82,12 +86,24 @@ static struct pieces *that_may_be_helped(const struct team *t, const struct piec
     return p;
 }
 
+static void hand_over(struct pieces *p, json_t *notes)
+{
+    if (json_array_size(notes) > 0 && p->notes)
+        json_array_extend(p->notes, notes);
+    else if (json_array_size(notes) > 0)
+        p->notes = json_incref(notes);
+    json_decref(notes);
+}
+
 static void help_with(struct team *t, struct pieces *p)
 {
     p->working++;
     pthread_mutex_unlock(&t->lock);
+    json_t *notes = json_array(), *before = notes_divert(notes);
     work(p);
+    notes_divert(before);
     pthread_mutex_lock(&t->lock);
+    hand_over(p, notes);
     if (--p->working == 0)
         pthread_cond_broadcast(&t->change);
 }
@@ -242,6 +258,17 @@ static void with_new_team(struct pieces *p, int asked)
     pthread_mutex_destroy(&t.lock);
 }
 
+/* Threads have notes of their own: what helpers had to say is said by the caller's. */
+static void say_notes(struct pieces *p)
+{
+    const json_t *note;
+    size_t i;
+
+    json_array_foreach(p->notes, i, note)
+        notes_say_once("%s", json_string_value(note));
+    json_decref(p->notes);
+}
+
 int parallel_each(int64_t n, int threads, int (*f)(void *of, int64_t i), void *of)
 {
     struct pieces p = { .n = n, .f = f, .of = of, .in = at };
@@ -250,5 +277,6 @@ int parallel_each(int64_t n, int threads, int (*f)(void *of, int64_t i), void *o
         do_all(team, &p, threads);
     else
         with_new_team(&p, threads);
+    say_notes(&p);
     return p.failed ? fail("%s", p.why) : 0;
 }

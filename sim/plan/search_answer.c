@@ -1,10 +1,12 @@
 /* search_answer.c -- opens the question, searches, and forms the document of the answer. */
 #include "sim/plan/search_answer.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "base/fail.h"
+#include "base/parallel.h"
 #include "base/room.h"
 #include "model/arch/sample.h"
 #include "model/memory/evaluate.h"
@@ -18,36 +20,42 @@
 #include "sim/search/lack.h"
 #include "sim/search/search.h"
 
-/* One element of `plans`: the full evaluation and timing. */
+/* One element of `plans`: the full evaluation and timing.  What does not fit has no time, but the peak that the clock sees, as eval tells it. */
 static json_t *full_json(const struct plan *p, const struct money_question *money)
 {
     struct evaluation e;
     struct timing t;
     json_t *j = NULL;
+    char unsaid[1];
 
     if (evaluate(p, &e) < 0)
         return NULL;
     j = evaluation_json(p, &e);
     plan_words_into(j, p);
-    if (e.m.fits && simulate_plan(p, &e, &t, NULL) == 0) {
+    struct fail_sink before = fail_divert(unsaid, sizeof unsaid);
+    bool timed = simulate_plan(p, &e, &t, NULL) == 0;
+    fail_restore(before);
+    if (timed)
         simulate_timing_into(j, p, &e, &t);
-        if (money->tokens)
-            json_object_set_new(j, "training", money_json(money, p, &t));
-    } else
+    else                        /* one that does not fit may need what the cluster does not say */
         json_object_set_new(json_object_get(j, "memory"), "peak_bytes", json_integer(e.m.needed));
+    if (!e.m.fits)
+        json_object_set_new(j, "time", json_null());
+    else if (timed && money->tokens)
+        json_object_set_new(j, "training", money_json(money, p, &t));
     evaluation_free(&e);
     return j;
 }
 
-static json_t *brief_json(const struct found *f)
+static json_t *brief_json(const struct found *f, double step_s, int64_t taken)
 {
     char label[KNOB_LABEL], words[PLAN_WORDS];
 
     knob_label(&f->plan, label, sizeof label);
     plan_words(&f->plan, words, sizeof words);
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:f, s:I, s:o, s:o}", "label", label, "what", label, "words", words, "strategy", strategy_name(f->plan.strategy),
-                     "dialect", dialect_name(f->plan.dialect), "step_s", f->step_s, "needed_bytes",
-                     (json_int_t)f->needed, "taken_bytes", f->taken > 0 ? json_integer(f->taken) : json_null(), "plan", plan_to_json(&f->plan));
+                     "dialect", dialect_name(f->plan.dialect), "step_s", step_s, "needed_bytes",
+                     (json_int_t)f->needed, "taken_bytes", taken > 0 ? json_integer(taken) : json_null(), "plan", plan_to_json(&f->plan));
 }
 
 /* The same, and what the ranking says of it. */
@@ -74,7 +82,7 @@ static json_t *nearest_json(const struct search_options *o, const struct search_
 
     if (r->nfit == r->n || !search_nearest_lacks(&r->found[r->nfit], &l))
         return json_null();
-    json_t *nearest = brief_json(&r->found[r->nfit]);
+    json_t *nearest = brief_json(&r->found[r->nfit], 0, r->found[r->nfit].taken);
     lack_words(&l, text, sizeof text);
     json_object_set_new(nearest, "lacks", json_string(space_name(l.space)));
     json_object_set_new(nearest, "why_not", json_string(text));
@@ -94,20 +102,78 @@ static json_t *runners_up_json(const struct search_result *r)
 
     for (int i = 0; i < n; i++)
         if (best[i] > 0)
-            json_array_append_new(list, brief_json(&r->found[best[i]]));
+            json_array_append_new(list, brief_json(&r->found[best[i]], r->found[best[i]].step_s, r->found[best[i]].taken));
     return list;
 }
 
+/* ---- the front of memory against time ---- */
+
+/* Of a plan of the front whose allocator the search did not replay: a replay may say that it does not fit, or how long its calls take. */
+struct front {
+    const struct search_result *r;
+    bool    *on, *asked, *gone;         /* of r->found; `gone` does not fit */
+    double  *step_s;                    /* where asked */
+    int64_t *taken;
+    int64_t *at;                        /* of this round */
+};
+/* So many times those that took the place of what is gone are asked. */
+enum { FRONT_ROUNDS = 4 };
+
+static int front_ask(void *of, int64_t i)
+{
+    struct front *w = of;
+    int64_t at = w->at[i];
+    const struct found *f = &w->r->found[at];
+    struct evaluation e;
+
+    w->asked[at] = true;
+    w->step_s[at] = f->step_s;
+    w->taken[at] = f->taken;
+    if (f->looked_at)
+        return 0;
+    if (evaluate_allocated(&f->plan, &e) < 0)
+        return w->gone[at] = true, 0;
+    w->taken[at] = search_verdict(f, &e);
+    w->gone[at] = !e.m.fits;
+    w->step_s[at] = f->step_s - f->retry_s + simulate_retries_s(&e);
+    evaluation_free(&e);
+    return 0;
+}
+
+/* Is any new one gone? */
+static bool front_round(struct front *w)
+{
+    int64_t n = 0;
+    bool gone = false;
+
+    search_pareto_but(w->r, w->gone, w->on);
+    for (int64_t i = 0; i < w->r->nfit; i++)
+        if (w->on[i] && !w->asked[i])
+            w->at[n++] = i;
+    parallel_each(n, 0, front_ask, w);
+    for (int64_t i = 0; i < n; i++)
+        gone |= w->gone[w->at[i]];
+    return gone;
+}
+
+/* Only what was asked, and is not beaten by one that needs less; by time. */
 static json_t *pareto_json(const struct search_result *r)
 {
-    bool *front = room_new((size_t)r->nfit + 1, sizeof *front);
+    size_t n = (size_t)r->nfit + 1;
+    struct front w = { r, room_new(n, sizeof *w.on), room_new(n, sizeof *w.asked), room_new(n, sizeof *w.gone), room_new(n, sizeof *w.step_s),
+                       room_new(n, sizeof *w.taken), room_new(n, sizeof *w.at) };
     json_t *list = json_array();
+    double least = INFINITY;
 
-    search_pareto(r, front);
-    for (int64_t i = 0; i < r->nfit; i++)
-        if (front[i])
-            json_array_append_new(list, brief_json(&r->found[i]));
-    free(front);
+    for (int i = 0; i < FRONT_ROUNDS && front_round(&w); i++)
+        ;
+    search_pareto_but(r, w.gone, w.on);
+    for (int64_t i = r->nfit - 1; i >= 0; i--)
+        if (w.on[i] && w.asked[i] && w.step_s[i] < least) {
+            least = w.step_s[i];
+            json_array_insert_new(list, 0, brief_json(&r->found[i], w.step_s[i], w.taken[i]));
+        }
+    free(w.on), free(w.asked), free(w.gone), free(w.step_s), free(w.taken), free(w.at);
     return list;
 }
 

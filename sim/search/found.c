@@ -193,8 +193,6 @@ int found_see(struct found *f, struct evaluation *e, struct step *st)
 {
     struct timing t;
 
-    for (int i = 0; i < e->nstages; i++)            /* only the fullest stage's retries count: f->retry_s */
-        e->stage[i].reserved.steady_retries = 0;
     search_verdict(f, e);
     if (ties_views_of(st, f->seen.views) < 0 || simulate_step(st, e, &t, NULL) < 0)
         return -1;

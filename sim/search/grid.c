@@ -106,6 +106,17 @@ static int first_is_over(struct found *f, const struct program *program)
     return rc;
 }
 
+/* Of the stages' allocators the one whose calls take longest: the step waits for it (simulate_retries_s()). */
+static const struct reserved *slowest_allocator(const struct evaluation *e)
+{
+    const struct reserved *slowest = &e->reserved;
+
+    for (int i = 0; i < e->nstages; i++)
+        if (simulate_retry_s(&e->stage[i].reserved) > simulate_retry_s(slowest))
+            slowest = &e->stage[i].reserved;
+    return slowest;
+}
+
 /* PyTorch's allocator, which decides. */
 static int ask_allocator(struct found *f, struct evaluation *e)
 {
@@ -114,9 +125,9 @@ static int ask_allocator(struct found *f, struct evaluation *e)
     f->looked_at = true;
     f->fits = e->m.fits;
     f->tight = e->verdict == VERDICT_TIGHT;
-    f->steady_retries = e->reserved.steady_retries;
-    f->steady_calls = e->reserved.steady_calls;
-    f->retry_s = f->fits ? simulate_retry_s(&e->reserved) : 0;
+    f->steady_retries = slowest_allocator(e)->steady_retries;
+    f->steady_calls = slowest_allocator(e)->steady_calls;
+    f->retry_s = f->fits ? simulate_retries_s(e) : 0;
     f->step_s += f->retry_s;
     f->idle_s += f->retry_s;
     f->taken = f->fits ? evaluation_taken(&e->m, &e->reserved) : 0;

@@ -156,5 +156,7 @@ int64_t search_verdict(const struct found *f, struct evaluation *e);
 /* Marks on the front of memory against time, among the fitting: out[i] true when no
  * other plan is both faster and smaller. */
 void search_pareto(const struct search_result *r, bool *out);
+/* The same, were those that `but` marks not there. */
+void search_pareto_but(const struct search_result *r, const bool *but, bool *out);
 
 #endif

@@ -34,13 +34,18 @@ int64_t search_verdict(const struct found *f, struct evaluation *e)
     return e->m.fits ? taken : 0;
 }
 
-void search_pareto(const struct search_result *r, bool *out)
+void search_pareto_but(const struct search_result *r, const bool *but, bool *out)
 {
     int64_t least = INT64_MAX;
 
     for (int64_t i = 0; i < r->nfit; i++) {     /* by time: each must be smaller than all before */
-        out[i] = r->found[i].needed < least && !(r->elsewhere_left_out && r->found[i].elsewhere);
+        out[i] = r->found[i].needed < least && !(r->elsewhere_left_out && r->found[i].elsewhere) && !(but && but[i]);
         if (out[i])
             least = r->found[i].needed;
     }
+}
+
+void search_pareto(const struct search_result *r, bool *out)
+{
+    search_pareto_but(r, NULL, out);
 }

@@ -6,7 +6,10 @@
 #include <string.h>
 #include <time.h>
 
+#include <jansson.h>
+
 #include "base/fail.h"
+#include "base/notes.h"
 #include "base/parallel.h"
 
 enum { N = 1000 };
@@ -194,6 +197,29 @@ static void the_first_failure_is_reported(void **state)
     }
 }
 
+/* A library's caller has its notes, whichever thread had them; a program prints each once. */
+static int say(void *of, int64_t i)
+{
+    const struct timespec rest = { .tv_nsec = 1000000 };
+
+    notes_say_once("a note of all");
+    notes_say_once("a note of %d", (int)i);
+    nanosleep(&rest, NULL);
+    return of ? parallel_each(4, 0, say, NULL) : 0;
+}
+
+static void notes_are_the_callers(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 4; threads++) {
+        json_t *notes = json_array(), *before = notes_divert(notes);
+        assert_int_equal(parallel_each(20, threads, say, notes), 0);
+        notes_divert(before);
+        assert_int_equal(json_array_size(notes), 21);
+        json_decref(notes);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +231,7 @@ int main(void)
         cmocka_unit_test(any_depth_is_done_once),
         cmocka_unit_test(a_piece_by_itself_has_all_threads),
         cmocka_unit_test(the_first_failure_is_reported),
+        cmocka_unit_test(notes_are_the_callers),
     };
     return cmocka_run_group_tests_name("base/parallel", tests, NULL, NULL);
 }
