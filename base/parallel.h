@@ -3,9 +3,9 @@
  *     static int square(void *of, int64_t i) { ((double *)of)[i] *= ((double *)of)[i]; return 0; }
  *     parallel_each(n, 0, square, numbers);
  *
- * Pieces write what is their own, so the result is the same for any number of threads.  A piece may call parallel_each(), too: its
- * pieces are for the same threads, those that have nothing else to do.  Threads are started by whoever comes first, as they are
- * needed, and end with it: what has many calls one after the other is best one piece itself, parallel_each(1, ...). */
+ * Pieces write what is their own, so the result is the same for any number of threads.  A piece may call parallel_each(), too: idle
+ * threads take its pieces.  The outermost call starts threads as it needs them and ends them: a caller with many calls one after the
+ * other is best a piece itself, parallel_each(1, ...). */
 #ifndef DPX_PARALLEL_H
 #define DPX_PARALLEL_H
 
@@ -20,8 +20,8 @@ int parallel_each(int64_t n, int threads, int (*f)(void *of, int64_t i), void *o
 /* Threads where 0 is asked for; 1 inside of a piece that has others beside it. */
 int parallel_threads(void);
 
-/* In a piece that needs what pieces with lower numbers find out: until over() says so this thread helps with what they share out.  over() is
- * asked with a lock, and may take one of its own; whoever changes what it looks at calls parallel_changed() then, without that one. */
+/* For a piece that needs the result of pieces with lower numbers: this thread helps with their own pieces until over() is true.  over() runs
+ * under a lock and may take another.  Code that changes what over() looks at calls parallel_changed() afterwards, without that other lock. */
 void parallel_wait(bool (*over)(void *of), void *of);
 void parallel_changed(void);
 

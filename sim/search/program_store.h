@@ -19,7 +19,7 @@ struct stored_program {
     struct program_inputs inputs;
     struct program program;
     int  held;
-    bool built;                     /* else whoever asked first is at it */
+    bool built;                     /* false: the thread that asked first builds it */
 };
 
 struct program_store {

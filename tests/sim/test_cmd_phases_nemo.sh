@@ -165,7 +165,7 @@ print("%.2g TFLOP a micro-batch on the last stage: %.2g s and more in an update 
             holds "plan['policy']['train']['strategy'] == '${worker#*:}' and plan['policy']['train']['cluster']['world_size'] == 1"
             [ $worker = true:ddp ] || holds "plan['policy']['train']['fsdp']['reshard_after_forward'] is True and plan['policy']['train']['fsdp']['root_units'] == 'together' and plan['policy']['train']['reduce_dtype'] == 'fp32'"
             tells output_dtype "$([ $worker = false:fsdp ] && echo 0 || echo 1)"
-            tells 'holds at least 1.2 GB less' "$([ $worker:$packed = true:ddp:true ] && echo 0 || echo 1)"
+            tells 'holds some 1.2 GB less' "$([ $worker:$packed = true:ddp:true ] && echo 0 || echo 1)"
         done
     done
     alone "$tmp/base.yaml" --response 200,400 --set policy.dtensor_cfg._v2=false policy.dtensor_cfg.cpu_offload=true
