@@ -576,7 +576,8 @@ static void take_config(struct form_reading *r, json_t *doc, const struct model 
     json_decref(fields);
 }
 
-/* Where it is not given all blocks but the last one are freed (parallelizer.py, apply_fsdp2_sharding_recursively(): `enum_id < len(flat_layer_items) - 1`).
+/* Where it is not given all blocks but the last one are freed (parallelizer.py, apply_fsdp2_sharding_recursively(): `enum_id < len(flat_layer_items) - 1`); of
+ * a stage's chunk, too: its pp_enabled looks for "pp" in the mesh of data parallelism, which never has it.
  * Experts that a rank has alone are none of FSDP's parameters (moe/parallelizer.py, apply_fsdp(): ignored_params); in fp32 their forward makes a copy of 16
  * bits, which autograd keeps (moe/experts.py), as a unit's would be. */
 static void read_units(struct form_reading *r, const struct plan *p, bool wide)
@@ -584,8 +585,11 @@ static void read_units(struct form_reading *r, const struct plan *p, bool wide)
     int64_t experts = axis(r, "distributed.ep_size"), stages = at_least_one(axis(r, "distributed.pp_size"));
     const json_t *all = form_value(r->file->doc, "distributed.reshard_after_forward");
 
-    if (experts <= 1 && stages == 1 && (!all || json_is_null(all)))
+    if (experts <= 1 && (!all || json_is_null(all))) {
         form_set(r, "fsdp.keeps_last_unit", json_true());
+        if (stages > 1)
+            form_set(r, "fsdp.reshard_after_forward", json_true());
+    }
     if (experts > 1 && experts * stages == p->cluster.world_size && !wide)
         form_set(r, "fsdp.ignores_experts", json_true());
 }

@@ -394,7 +394,7 @@ static const struct knob rows[] = {
       .about = "units of embedding, last norm and head: the root has all (together), the embedding is one and norm with head another (apart), embedding and head without the norm (embed-head), or the embedding alone (embed)" },
     { "fsdp", "keeps_last_unit", BOOL(fsdp.keeps_last_unit, false), .cells = FSDP2, IDLE(all_kept), .label = ", last unit kept",
       ACCELERATE_HAS(false, "it reshards all blocks alike"), TITAN_HAS(false, "it reshards all blocks alike"),
-      .about = "where units are freed after forward, the last one is not, as backward begins with it (NeMo Automodel)" },
+      .about = "where units are freed after forward, the last one of a chunk is not, as backward begins with it (NeMo Automodel)" },
     { "fsdp", "ignores_experts", BOOL(fsdp.ignores_experts, false), .cells = FSDP2, IDLE(experts_shared), .label = ", experts outside of units",
       ACCELERATE_HAS(false, "it shares out no experts"), TITAN_HAS(false, "its experts are always in FSDP's units"),
       .about = "experts that a rank has alone are no parameters of FSDP's: no copy is gathered, gradients are as autograd leaves them (NeMo Automodel)" },

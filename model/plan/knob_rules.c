@@ -203,7 +203,7 @@ bool knob_idle_no_chunks(const struct plan *p) { return p->loss != LOSS_DISTRIBU
 
 bool knob_idle_experts_shared(const struct plan *p) { return knob_idle_expert(p) || p->parallel.expert * p->parallel.pipeline != p->cluster.world_size; }
 
-bool knob_idle_all_kept(const struct plan *p) { return p->fsdp.reshard_after_forward == 0 || p->parallel.pipeline > 1 || p->unit == UNIT_MODEL; }
+bool knob_idle_all_kept(const struct plan *p) { return p->fsdp.reshard_after_forward == 0 || p->unit == UNIT_MODEL; }
 
 bool knob_idle_native_moe(const struct plan *p)
 {
@@ -310,7 +310,7 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_expert, "parallel.expert is 1" },
         { knob_idle_no_chunks, "the loss is not \"distributed-logprob-late\"" },
         { knob_idle_experts_shared, "no rank has experts alone" },
-        { knob_idle_all_kept, "no unit is freed after forward, or parallel.pipeline is over 1" },
+        { knob_idle_all_kept, "no unit is freed after forward" },
         { knob_idle_native_moe, "deepspeed.moe_layer is not \"MoE\"" },
         { knob_idle_native_capacity, "deepspeed.moe_layer is not \"MoE\", or moe_drop_tokens is false" },
         { knob_idle_no_experts, "the model has no experts" },

@@ -59,7 +59,7 @@ bool knob_idle_pipeline(const struct plan *p);
 bool knob_idle_expert(const struct plan *p);
 bool knob_idle_no_chunks(const struct plan *p);     /* dialect megatron: not NeMo-RL's loss of logits in 16 bits */
 bool knob_idle_experts_shared(const struct plan *p);    /* several ranks have the same experts, or all have all */
-bool knob_idle_all_kept(const struct plan *p);      /* FSDP2: units are not resharded after forward, or are a stage's */
+bool knob_idle_all_kept(const struct plan *p);      /* FSDP2: units are not resharded after forward */
 bool knob_idle_native_moe(const struct plan *p);
 bool knob_idle_native_capacity(const struct plan *p);
 bool knob_idle_no_experts(const struct plan *p);

@@ -105,7 +105,7 @@ struct fsdp_options {
     int64_t reshard_after_forward;  /* FSDP2: -1 None (root kept), 0 false, 1 true, k: ranks of the smaller group */
     int64_t root_reshard_after_forward; /* FSDP2, the root's own, or its head's unit's: -1 None (kept), 0, 1, or ranks */
     enum root_units root_units;         /* FSDP2 */
-    bool    keeps_last_unit;            /* FSDP2, where units are resharded after forward: the last one is not (NeMo Automodel) */
+    bool    keeps_last_unit;            /* FSDP2, where units are resharded after forward: the last one (of a chunk) is not (NeMo Automodel) */
     bool    ignores_experts;            /* FSDP2: experts that a rank has alone are no parameters of its units (ignored_params; NeMo Automodel) */
     enum prefetch backward_prefetch;    /* FSDP1 */
     bool    forward_prefetch;           /* FSDP1 */

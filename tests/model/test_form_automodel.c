@@ -122,6 +122,7 @@ static void blocks_and_experts_that_no_gather_brings(void **state)
         { "mistral-7b", "8xh100", "8", "64", "  reshard_after_forward: null\n", true, false, INT64_C(2) * 218112000 },
         { "mistral-7b", "8xh100", "8", "64", "  reshard_after_forward: true\n", false, false, 0 },
         { "mistral-7b", "8xh100", "8", "64", "  reshard_after_forward: false\n", false, false, 0 },
+        { "mistral-7b", "8xh100", "8", "64", "  pp_size: 2\n", true, false, 0 },
         { "qwen3-30b-a3b", "8xh100", "8", "64", MOE, false, true, -48 * 2 * experts }, { "qwen3-30b-a3b", "8xh100", "8", "128", MOE, false, true, -48 * 4 * experts },
         { "qwen3-30b-a3b", "2x8xh100", "1", "16", MOE, false, false, 0 }, { "qwen3-30b-a3b", "2x8xh100", "16", "128", MOE "  pp_size: 2\n", false, true, -24 * 4 * experts },
         { "qwen3-30b-a3b", "2x8xh100", "16", "256", MOE "  pp_size: 2\n", false, true, -24 * 6 * experts },

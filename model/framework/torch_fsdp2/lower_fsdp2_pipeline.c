@@ -192,11 +192,11 @@ static void pre_forward(void *fsdp2, struct at u)
 static void post_forward(void *fsdp2, struct at u)
 {
     struct fsdp2 *f = fsdp2;
-    bool root = u.c == f->walk.root.c;
+    bool root = u.c == f->walk.root.c, last = !root && u.position == f->walk.unit1 - 1;      /* of its chunk */
 
     if (root)
         release_held(f);
-    if (u.c == NUC || !(root ? f->root_reshard : f->reshard))
+    if (u.c == NUC || !(root ? f->root_reshard : f->reshard) || (last && f->p->fsdp.keeps_last_unit))
         return;
     fsdp2_reshard(f, u);
     if (fsdp2_shards_experts(f, u))
