@@ -1,6 +1,8 @@
 /* recipe_checkpoints.c -- see recipe_checkpoints.h. */
 #include "model/exchange/recipe_checkpoints.h"
 
+#include "base/fail.h"
+
 /* Does the trainer checkpoint, and not FSDP's own wrapper alone (fsdp_config's activation_checkpointing: CheckpointImpl.NO_REENTRANT)? */
 static bool trainer_checkpoints(const json_t *config, enum recipe_form form)
 {
@@ -37,6 +39,15 @@ static void choose(const json_t *config, enum recipe_form form, struct plan *p, 
         p->recompute = RECOMPUTE_REENTRANT;
     else
         notes_add(notes, "checkpoints with use_reentrant true are planned as those without it, which keep as much but for the gradient of one block's output");
+}
+
+/* transformers/trainer.py: "`fsdp_config['activation_checkpointing']` ... and the `activation_checkpointing` training argument can't both be set to True",
+ * since 4.36.  LLaMA-Factory checkpoints by itself. */
+int recipe_checkpoints_twice(enum recipe_form form, const char *where, const struct plan *p)
+{
+    if (form == RECIPE_FACTORY || p->strategy != STRAT_FSDP || p->recompute == RECOMPUTE_NONE)
+        return 0;
+    return fail("%s: gradient_checkpointing: true beside FSDP's own activation_checkpointing: true: transformers' Trainer stops at both: leave one out", where);
 }
 
 void recipe_choose_checkpoint(const json_t *config, enum recipe_form form, struct plan *p, struct notes *notes)

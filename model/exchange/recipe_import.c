@@ -589,6 +589,8 @@ static int read_rest(const struct import *in)
         return -1;
     if (get_bool(in, SAYS_NO_CHECKPOINT, &off) < 0 || get_number(in, SAYS_CLIP, 0, &clip) < 0 || get_bool(in, SAYS_EAGER, &eager) < 0)
         return -1;
+    if (on && value(in, SAYS_CHECKPOINT) && recipe_checkpoints_twice(in->form, in->where, p) < 0)
+        return -1;
     if (on && !off && p->recompute == RECOMPUTE_NONE) {
         p->recompute = offloads && training_is_all(&p->train) ? RECOMPUTE_OFFLOAD : RECOMPUTE_FULL;
         p->recompute_interval = 1;

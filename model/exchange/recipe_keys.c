@@ -6,7 +6,8 @@
 #include "model/exchange/recipe_liger.h"
 #include "model/exchange/unread.h"
 
-/* transformers, LLaMA-Factory, axolotl, TRL.  "a|b": b is an older name, or of PEFT's examples/sft/train.py. */
+/* transformers, LLaMA-Factory, axolotl, TRL.  "a|b": b is an older name, or of PEFT's examples/sft/train.py;
+ * a goes before b where a file has both (training_args.py: "used only when the new name is not set"). */
 static const char *const keys[NSAYS][RECIPE_TITAN] = {
     [SAYS_MODEL]         = { "model_name_or_path", "model_name_or_path", "base_model", "model_name_or_path" },
     [SAYS_SEQ]           = { NULL, "cutoff_len", "sequence_len", "max_length|max_seq_length" },
@@ -59,16 +60,16 @@ static bool is_one_of(const char *names, const char *key)
 const char *recipe_key(const json_t *config, enum recipe_form form, enum recipe_word word)
 {
     static _Thread_local char first[64];
-    const char *names = form < RECIPE_TITAN ? keys[word][form] : NULL, *key;
+    const char *names = form < RECIPE_TITAN ? keys[word][form] : NULL, *key, *found = NULL;
     json_t *v;
 
     if (!names || !strchr(names, '|'))
         return names;
     json_object_foreach((json_t *)(uintptr_t)config, key, v)
-        if (is_one_of(names, key))
-            return key;
+        if (is_one_of(names, key) && (!found || json_is_null(json_object_get(config, found)) || (!json_is_null(v) && strstr(names, key) < strstr(names, found))))
+            found = key;
     snprintf(first, sizeof first, "%.*s", (int)strcspn(names, "|"), names);
-    return first;
+    return found ? found : first;
 }
 
 /* What does matter, and why it is not in the plan. */

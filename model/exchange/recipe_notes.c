@@ -331,6 +331,15 @@ static void note_offload(const struct recipe_about *of, const struct plan *p, st
                   "up to %.3g GB more", (double)p->model.layers * (double)(p->micro_batch * p->seq * p->model.hidden) * 2e-9);
 }
 
+/* trl/generation/vllm_generation.py hands it to vLLM's LLM(model_impl=...). */
+void recipe_note_engine(const json_t *config, struct notes *notes)
+{
+    const char *impl = json_string_value(json_object_get(config, "vllm_model_impl"));
+
+    if (impl && strcmp(impl, "vllm"))
+        notes_add(notes, "vllm_model_impl: %.40s: the engine runs transformers' modules, which are slower: generation is planned by vLLM's own", impl);
+}
+
 void recipe_note_removed(const json_t *config, struct notes *notes)
 {
     static const char *const removed[] = { "max_prompt_length", "vllm_device", "vllm_max_model_len" };
@@ -348,6 +357,7 @@ void recipe_note(const struct recipe_about *of, const struct plan *p, struct not
     if (of->form == RECIPE_TRL) {
         note_models(of, p, notes);
         recipe_note_removed(of->config, notes);
+        recipe_note_engine(of->config, notes);
     }
     note_null(of, p, notes);
     if (of->form == RECIPE_TRL || of->form == RECIPE_TRANSFORMERS)

@@ -26,5 +26,7 @@ void recipe_note(const struct recipe_about *of, const struct plan *p, struct not
 
 /* Keys that TRL 1.16's configs do not have: its parser takes none that it does not know (TrlParser). */
 void recipe_note_removed(const json_t *config, struct notes *notes);
+/* What of TRL's engine is not planned. */
+void recipe_note_engine(const json_t *config, struct notes *notes);
 
 #endif

@@ -29,16 +29,25 @@ static bool is_among(const char *word, const char *const *words, size_t n)
     return false;
 }
 
+double recipe_grpo_beta(const json_t *config)
+{
+    const json_t *beta = json_object_get(config, "beta");
+
+    return beta ? json_number_value(beta) : json_object_get(config, "vllm_device") ? 0.04 : 0;
+}
+
 /* TRL's DPO and KTO run a reference model beside the one that trains, GRPO where beta is above 0, RLOO always. */
 static const char *trl_refers(const json_t *config)
 {
     static const char *const names[] = { [TRL_SFT] = NULL, [TRL_DPO] = "DPO", [TRL_KTO] = "KTO", [TRL_REWARD] = NULL, [TRL_GRPO] = "GRPO with beta" };
+    bool refers = recipe_grpo_beta(config) > 0;
     enum trl_trainer trainer = recipe_trl_trainer(config);
     const char *program = json_string_value(json_object_get(config, RECIPE_TRL_PROGRAM));
 
     if (trainer != TRL_GRPO)
         return names[trainer];
-    return program && !strcmp(program, "rloo") ? "RLOO" : json_number_value(json_object_get(config, "beta")) > 0 ? names[TRL_GRPO] : NULL;
+    return program && !strcmp(program, "rloo") ? "RLOO" : !refers ? NULL
+         : json_object_get(config, "beta") ? names[TRL_GRPO] : "GRPO with vllm_device and no beta, which was 0.04 then";
 }
 
 const char *recipe_refers(const json_t *config, enum recipe_form form)
@@ -217,6 +226,13 @@ static int check_method(const json_t *config, enum recipe_form form, const char 
     for (size_t i = 0; i < COUNT(backends); i++)
         if (is_among(json_string_value(json_object_get(config, backends[i])), apex, COUNT(apex)))
             return fail("%s: %s: apex's copies of the weights are not planned: without it torch.autocast is", where, backends[i]);
+    const char *backend = json_string_value(json_object_get(config, "ddp_backend")), *debug = json_string_value(json_object_get(config, "debug"));
+    if (backend && *backend && strcmp(backend, "nccl"))
+        return fail("%s: ddp_backend: %.40s: collectives by another library than NCCL are not planned: nccl, or without it", where, backend);
+    if (debug && strstr(debug, "underflow_overflow") && form != RECIPE_AXOLOTL)
+        return fail("%s: debug: underflow_overflow: hooks that make the host wait for the GPU at each module are not planned: without it the step is", where);
+    if (form == RECIPE_TRL && json_array_size(json_object_get(config, "lora_target_modules")) == 0 && json_is_array(json_object_get(config, "lora_target_modules")))
+        return fail("%s: lora_target_modules: an empty list: PEFT stops at it, as no module is an adapter's", where);
     if (form == RECIPE_TRL && asks(config, "use_unsloth"))
         return fail("%s: use_unsloth: unsloth's kernels and checkpoints beside TRL's trainer are not planned", where);
     for (size_t i = 0; form == RECIPE_FACTORY && i < COUNT(bridges); i++)

@@ -451,11 +451,27 @@ static int read_whole(const json_t *config, const char *where, struct plan *p, s
     return plan_check(p, where);
 }
 
+/* Of torchtitan that reads TOML, before 23 February 2026 (llama3/infra/parallelize.py, apply_fsdp()): tok_embeddings and [norm, output] are
+ * units that each have the one weight.  Since 23 March 2026 ("Add weight tying support") they are one unit. */
+static void tell_tied_units(const struct plan *p, struct notes *notes)
+{
+    double elems = (double)p->model.vocab * (double)p->model.hidden / (double)p->parallel.tensor, shards = (double)p->shard_group;
+
+    if (p->strategy != STRAT_FSDP || !p->model.tied || shards < 2)
+        return;
+    notes_add(notes, "model: embedding and head share one weight: torchtitan of before 23 March 2026, which reads TOML, gathers it in two units, twice more a "
+              "micro-step, and reduces its gradient once more: %.2g GB more sent by a rank in a micro-step; planned as one unit",
+              elems * (shards - 1) / shards * (double)(2 * dtype_bytes(p->precision) + dtype_bytes(p->reduce_dtype)) / 1e9);
+}
+
 int titan_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)
 {
     json_t *whole = titan_registry(config, where);
     int rc = whole ? read_whole(whole, where, p, notes) : -1;
     const char *name = json_string_value(json_object_get(config, "config"));
+
+    if (rc == 0 && !name)
+        tell_tied_units(p, notes);
 
     if (rc == 0 && name)
         notes_add(notes, "config: %.60s's values are those of torchtitan's config_registry.py of April 2026 (0.3.0); in August 2026 losses are taken "

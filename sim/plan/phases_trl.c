@@ -319,9 +319,12 @@ static int64_t trl_steps(struct importing *in, int64_t each)
     return steps;
 }
 
-/* Does the model that drew the samples score them?  Where the correction asks for it, or they outlive an optimizer step (_generate_and_score_completions()). */
+/* Does the model that drew the samples score them?  Where the correction asks for it, or they outlive an optimizer step (_generate_and_score_completions()); in the
+ * releases that know vllm_device, where a generation is used several times (num_iterations). */
 static bool trl_scores(struct importing *in, int64_t steps)
 {
+    if (form_value(in->f->doc, "vllm_device"))
+        return import_count(in, "num_iterations", 1, 1) > 1;
     return import_flag(in, "vllm_importance_sampling_correction", true) || in->actor.accumulation % (steps * import_count(in, "num_iterations", 1, 1)) != 0;
 }
 
@@ -341,7 +344,7 @@ static int trl_refuses(struct importing *in, int64_t batch, int64_t n, int64_t c
 json_t *phases_trl(struct importing *in)
 {
     json_t *doc = json_deep_copy(in->f->doc), *response = NULL;
-    bool refers = import_number(in, "beta", 0) > 0, adapts;
+    bool refers = import_number(in, "beta", recipe_grpo_beta(in->f->doc)) > 0, adapts;
 
     json_object_set_new(doc, "beta", json_real(0));
     json_object_set_new(doc, RECIPE_TRL_PROGRAM, json_string("grpo"));
@@ -366,6 +369,9 @@ json_t *phases_trl(struct importing *in)
     if (refers)
         import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", adapts ? "policy" : "reference", "micro_batch", (json_int_t)micro));
     import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "update", "update", "policy", "epochs", (json_int_t)import_count(in, "num_iterations", 1, 1)));
+    if (refers && !form_value(in->f->doc, "beta"))
+        notes_add(in->notes, "beta: not given: 0.04 in the releases that know vllm_device (TRL 0.14 to 0.17), so a reference model scores");
+    recipe_note_engine(in->f->doc, in->notes);
     notes_add(in->notes, "rewards by functions take no time and no memory here; a reward model is not planned");
     return import_document(in, "TRL", each * steps, n, prompt, response);
 }

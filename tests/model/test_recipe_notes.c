@@ -239,11 +239,57 @@ static void a_note_is_said_once(void **state)
     assert_int_equal(notes.n, 2);
 }
 
+#define OF_FSDP TRL "bf16: true\nfsdp: full_shard auto_wrap\n"
+
+/* transformers/trainer.py stops at both; training_args.py takes the older name "only when the new name is not set", in any order. */
+static void checkpoints_are_asked_for_once(void **state)
+{
+    static const struct { const char *more; enum recompute want; } rows[] = {
+        { "gradient_checkpointing: true\nactivation_checkpointing: false\n", RECOMPUTE_NONE },
+        { "activation_checkpointing: false\ngradient_checkpointing: true\n", RECOMPUTE_NONE },
+        { "gradient_checkpointing: true\nactivation_checkpointing: null\n", RECOMPUTE_FULL },
+        { "gradient_checkpointing: false\nactivation_checkpointing: true\n", RECOMPUTE_FULL },
+        { "gradient_checkpointing: false\nfsdp_config:\n  activation_checkpointing: true\n", RECOMPUTE_FULL },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[512];
+        struct notes notes = { 0 };
+        struct plan p;
+        snprintf(text, sizeof text, OF_FSDP "%s", rows[i].more);
+        assert_int_equal(read_recipe(text, NULL, "8xh100", 0, &p, &notes), 0);
+        if (p.recompute != rows[i].want)
+            fail_msg("%s: recompute %d", rows[i].more, (int)p.recompute);
+        plan_free(&p);
+    }
+    refuses(OF_FSDP "gradient_checkpointing: true\nfsdp_config:\n  activation_checkpointing: true\n", 0, "transformers' Trainer stops at both");
+}
+
+/* What makes another step than the one that is planned, by a value. */
+static void values_that_change_the_step_are_refused(void **state)
+{
+    static const struct { const char *more, *because; } rows[] = {
+        { "ddp_backend: gloo\n", "ddp_backend: gloo: collectives by another library than NCCL" },
+        { "debug: underflow_overflow\n", "debug: underflow_overflow: hooks" },
+        { "use_peft: true\nlora_r: 8\nlora_target_modules: []\n", "lora_target_modules: an empty list: PEFT stops at it" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[512];
+        snprintf(text, sizeof text, TRL "%s", rows[i].more);
+        refuses(text, 0, rows[i].because);
+    }
+    is_noted(TRL "ddp_backend: nccl\ndebug: \"\"\n", "ddp_backend", false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_note_is_said_once), cmocka_unit_test(rows_of_several_samples_have_masks), cmocka_unit_test(codes_become_what_the_compute_dtype_says), cmocka_unit_test(a_dtype_of_null_is_the_checkpoints),
         cmocka_unit_test(samples_of_an_older_model_are_scored),
+        cmocka_unit_test(checkpoints_are_asked_for_once), cmocka_unit_test(values_that_change_the_step_are_refused),
         cmocka_unit_test(fsdps_own_checkpoints_are_not_reentrant),
         cmocka_unit_test(trls_old_word_for_liger_is_told), cmocka_unit_test(flash_attention_has_several_keys), cmocka_unit_test(losses_of_entropies_copy_logits),
         cmocka_unit_test(files_start_their_own_number_of_ranks), cmocka_unit_test(kernels_know_some_attention),

@@ -244,12 +244,12 @@ static bool noted(const struct notes *n, const char *words)
     return false;
 }
 
-static struct notes notes_of(const char *text)
+static struct notes notes_on(const char *model, const char *text)
 {
     struct notes notes = { 0 };
     struct plan q = { 0 };
 
-    assert_int_equal(model_load("llama-3.1-8b", &q.model), 0);
+    assert_int_equal(model_load(model, &q.model), 0);
     assert_int_equal(cluster_load("8xh100", &q.cluster), 0);
     json_t *config = titan_text(text, "t");
     assert_non_null(config);
@@ -257,6 +257,18 @@ static struct notes notes_of(const char *text)
     json_decref(config);
     plan_free(&q);
     return notes;
+}
+
+static struct notes notes_of(const char *text) { return notes_on("llama-3.1-8b", text); }
+
+/* 128256 x 2048 weights, 7 of 8 parts of which come from other ranks: twice more in 2 bytes, their gradient once more in 4. */
+static void a_tied_table_was_in_two_units(void **state)
+{
+    (void)state;
+    struct notes n = notes_on("llama-3.2-1b", "[training]\nlocal_batch_size = 1\nseq_len = 4096\n");
+    assert_true(noted(&n, "gathers it in two units, twice more a micro-step, and reduces its gradient once more: 1.8 GB more sent"));
+    n = notes_of("[training]\nlocal_batch_size = 1\nseq_len = 4096\n");
+    assert_false(noted(&n, "in two units"));
 }
 
 /* Each key is read, or is in a line: what matters with its reason, what nobody knows; what says nothing of a step is in none. */
@@ -531,7 +543,7 @@ static void the_rotation_that_is_not_fused_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(components_say_what_is_compiled),
+        cmocka_unit_test(components_say_what_is_compiled), cmocka_unit_test(a_tied_table_was_in_two_units),
         cmocka_unit_test(the_rotation_that_is_not_fused_is_told),
         cmocka_unit_test(a_file_is_read_as_torchtitan_does),
         cmocka_unit_test(a_config_is_known_by_its_name),
