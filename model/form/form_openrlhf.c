@@ -141,6 +141,8 @@ static int read_training(const struct form_file *f, struct plan *p)
     struct training t = training_default();
     const char *name = json_string_value(targets);
 
+    if (count(f, RANK, 0) == 0 && said(f, FOUR))        /* models/actor.py loads the base in codes, whether adapters train or not */
+        return fail("%s: ds.load_in_4bit: weights in NF4 without adapters (ds.lora.rank), which take no gradient, are not planned", f->path);
     if (count(f, RANK, 0) == 0)
         return training_apply(&p->model, &t, f->path);
     strcpy(t.what, "lora");
@@ -212,6 +214,17 @@ static int as_pairs(const struct form_file *f, struct plan *p, struct notes *not
     return 0;
 }
 
+/* log_probs_from_logits(): flash-attn's cross-entropy of logits in fp32, which the loop's `output` names.  Before 0.7 (12 April 2025) GPTLMLoss had
+ * nn.CrossEntropyLoss over them: two copies more where its gradient is made. */
+static void put_loss(const struct form_file *f, struct plan *p, struct notes *notes)
+{
+    p->loss = LOSS_FUSED;
+    p->logits_kept = LOGITS_IN_FP32;
+    if (form_value(f->doc, names[MODEL][1]))
+        notes_add(notes, "%s: an option of before 0.10: the loss is planned as since 0.7 (April 2025); before, nn.CrossEntropyLoss held two copies of the logits "
+                  "more, %.3g GB", names[MODEL][1], 2 * (double)(p->micro_batch * p->seq) * (double)p->model.vocab * 4 / 1e9);
+}
+
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     bool pairs = runs(f, "train_rm");
@@ -237,10 +250,8 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         return -1;
     p->recompute = said(f, AGAIN) ? RECOMPUTE_FULL : RECOMPUTE_NONE;
     p->recompute_interval = 1;
-    if (!pairs) {                       /* log_probs_from_logits(): flash-attn's cross-entropy of logits in fp32, which the loop's `output` names */
-        p->loss = LOSS_FUSED;
-        p->logits_kept = LOGITS_IN_FP32;
-    }
+    if (!pairs)
+        put_loss(f, p, notes);
     const char *attention = json_string_value(said(f, ATTENTION));
     if (attention && !strcmp(attention, "eager"))
         p->kernels = KERNELS_TORCH_EAGER;
