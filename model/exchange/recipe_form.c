@@ -214,14 +214,14 @@ enum trl_trainer recipe_trl_trainer(const json_t *config)
 
     if (program && recipe_trl_program(program, &named))
         return named;
+    for (size_t i = 0; loss && i < COUNT(dpo_losses); i++)          /* DPOConfig had max_completion_length, too, from 2024 to 2026 */
+        if (!strcmp(loss, dpo_losses[i]))
+            return TRL_DPO;
     if (has_any(config, grpos, COUNT(grpos)))
         return TRL_GRPO;
     if (has_any(config, rewards, COUNT(rewards)) || (task && !strcmp(task, "SEQ_CLS")))
         return TRL_REWARD;
     if (has_any(config, ktos, COUNT(ktos)))
         return TRL_KTO;
-    for (size_t i = 0; loss && i < COUNT(dpo_losses); i++)
-        if (!strcmp(loss, dpo_losses[i]))
-            return TRL_DPO;
     return has_any(config, dpos, COUNT(dpos)) ? TRL_DPO : TRL_SFT;
 }

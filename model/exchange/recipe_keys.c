@@ -115,7 +115,6 @@ static const struct { const char *key, *why; } matters[] = {
     { "liger_rms_norm_gated", "Liger-Kernel's norm is not modelled" },
     { "trl", "models beside the one that trains are not modelled" },
     { "adapter_name_or_path", "adapters that are there already" },
-    { "vllm_device", "the engine's GPU by its name" }, { "vllm_max_model_len", "the engine's longest sequence" },
     { "lora_on_cpu", "adapters are loaded there first" }, { "peft", "how adapters begin (LoftQ)" },
 };
 
@@ -155,7 +154,7 @@ static const char *const silent[] = {
     "default_system_message", "peft_init_lora_weights", "peft_ensure_weight_tying", "lora_alpha_pattern", "relora_cpu_offload", "relora_prune_method",
     "compute_accuracy", "disable_shuffling", "train_on_prompt", "mask_history", "default_system", "enable_thinking", "tool_format", "early_stopping_steps",
     "ignore_pad_token_for_loss", "skip_special_tokens", "max_new_tokens", "num_beams", "length_penalty", "gptq_groupsize", "gptq_model_v1", "max_packed_sequence_len", "push_dataset_to_hub", "torchdistx_path", RECIPE_TRL_PROGRAM, "num_generations*", "max_completion_length", "max_prompt_length", "num_iterations", "epsilon*", "reward_*", "use_vllm",
-    "vllm_*", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "beta", "scale_rewards", "mask_truncated_completions",
+    "vllm_*", "vllm_device", "vllm_max_model_len", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "beta", "scale_rewards", "mask_truncated_completions",
     "steps_per_generation", "generation_batch_size", "generation_kwargs", "importance_sampling_level", "sync_ref_model",
     "lora_target_parameters", "tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree", "expert_parallel_size", "dp_shard_size", "dp_replicate_size",
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",       /* read, or refused */

@@ -344,6 +344,10 @@ void recipe_note_removed(const json_t *config, struct notes *notes)
 {
     static const char *const removed[] = { "max_prompt_length", "vllm_device", "vllm_max_model_len" };
 
+    const char *loss = json_string_value(json_object_get(config, "loss_type"));
+
+    if (loss && !strcmp(loss, "chunked_nll"))
+        notes_add(notes, "loss_type: chunked_nll: TRL 1.16 knows nll and dft alone and stops at it; its nll is computed in chunks");
     for (size_t i = 0; i < sizeof removed / sizeof *removed; i++)
         if (json_object_get(config, removed[i]))
             notes_add(notes, "%s: TRL 1.16 has no such key and stops at it: planned as an older version takes it", removed[i]);

@@ -290,6 +290,16 @@ json_t *phases_kto(struct importing *in)
     return import_document(in, form_of_quietly(in->f)->name, plan_global_batch(&in->actor), 1, 0, NULL);
 }
 
+/* TRL 0.14 to 0.17 (grpo_trainer.py): the main process makes one LLM on vllm_device, "auto" the GPU behind the trainers'; vLLM's own max_num_seqs. */
+static void trl_engine_apart(struct importing *in)
+{
+    notes_add(in->notes, "vllm_device: one engine writes all samples, on a GPU of its own beside the %" PRId64 " that train",
+              (int64_t)in->actor.cluster.world_size);
+    import_role(in, "engine", json_pack("{s:s, s:I, s:f, s:i, s:o, s:b}", "engine", "vllm", "tensor", (json_int_t)1, "gpu_memory_utilization",
+                                        import_number(in, "vllm_gpu_memory_utilization", 0.9), "max_num_seqs", 256, "cluster",
+                                        phases_part_of(&in->actor.cluster, 1), "enforce_eager", import_flag(in, "vllm_enforce_eager", false)));
+}
+
 static int trl_engine(struct importing *in, int64_t steps, int64_t prompt, int64_t longest)
 {
     int64_t each = import_count(in, "per_device_train_batch_size", 1, 8), tensor = import_count(in, "vllm_tensor_parallel_size", 1, 1);
@@ -301,6 +311,10 @@ static int trl_engine(struct importing *in, int64_t steps, int64_t prompt, int64
         return fail("%s: vllm_mode: server: the server's GPUs are not in this file: write a phase plan in which the engine has a \"cluster\" of its own "
                     "(docs/howto/phases.md)", in->f->path);
     notes_add(in->notes, "vLLM's context holds a prompt and a response, %" PRId64 " tokens", prompt + longest);
+    if (form_value(in->f->doc, "vllm_device")) {
+        trl_engine_apart(in);
+        return 0;
+    }
     import_role(in, "engine", json_pack("{s:s, s:I, s:f, s:I, s:i, s:i, s:b}", "engine", "vllm", "tensor", (json_int_t)tensor, "gpu_memory_utilization",
                                      import_number(in, "vllm_gpu_memory_utilization", 0.3), "max_num_seqs", (json_int_t)(each * tensor * steps),
                                      "max_num_batched_tokens", 4096, "sleep", sleeps ? 2 : 0, "own_process", 0));

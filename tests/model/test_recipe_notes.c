@@ -282,6 +282,7 @@ static void values_that_change_the_step_are_refused(void **state)
         refuses(text, 0, rows[i].because);
     }
     is_noted(TRL "ddp_backend: nccl\ndebug: \"\"\n", "ddp_backend", false);
+    is_noted(TRL "loss_type: chunked_nll\n", "TRL 1.16 knows nll and dft alone", true);
 }
 
 int main(void)

@@ -387,12 +387,14 @@ removed() {
         [ "$n" = "${want#*:}" ] || echo "${want%:*}: said $n times: $said"
         echo "$said" | grep 'not known, and may matter'
     done
-    # Of the releases that know vllm_device: beta is 0.04, and old log-probabilities are the update's own.
+    # Of the releases that know vllm_device: beta is 0.04, old log-probabilities are the update's own, and one engine has a GPU of its own.
     for want in grpo:weights,generate,log-probs,update grpo_old:weights,generate,reference,update; do
         "$dpxplan" phases "$tmp/${want%:*}.yaml" --cluster 8xh100 --json 2>/dev/null | python3 -c '
 import json, sys
 names = ",".join(p["name"] for p in json.load(sys.stdin)["phases"])
 if names != sys.argv[1]: print(names)' "${want#*:}"
+        "$dpxplan" phases "$tmp/${want%:*}.yaml" --cluster 8xh100 2>&1 | grep -c 'over 1 GPU of its own' | grep -qx "$(echo "$want" | grep -c old)" ||
+            echo "$want: the engine's GPUs"
     done
     said=$({ cat "$tmp/grpo.yaml"; echo 'vllm_model_impl: transformers'; } >"$tmp/impl.yaml"; "$dpxplan" import "$tmp/impl.yaml" --cluster 8xh100 -o "$tmp/old.json" 2>&1)
     echo "$said" | grep -q "vllm_model_impl: transformers: the engine runs transformers' modules" || echo "$said"
