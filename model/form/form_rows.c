@@ -292,6 +292,20 @@ int form_check(const struct form *form, const struct form_file *f)
     return 0;
 }
 
+/* A word or number where a row's key would lie in a section: read on, the section would count as left out. */
+static void check_section(struct form_reading *r, const struct form_row *row)
+{
+    if (row->says != ROW_READ && row->says != ROW_SETS)
+        return;
+    for (const char *dot = strchr(row->path, '.'); dot && !r->failed; dot = strchr(dot + 1, '.')) {
+        char section[128];
+        snprintf(section, sizeof section, "%.*s", (int)(dot - row->path), row->path);
+        const json_t *v = value(r, section);
+        if (v && !json_is_object(v) && !json_is_array(v) && !json_is_false(v) && !form_row_of(r->rows, r->nrows, section))
+            form_fail(r, "%s: expected a section of keys (%s ...), not a word or number", section, row->path);
+    }
+}
+
 void form_begin(struct form_reading *r, const struct form_file *f, const struct form_row *rows, int n, struct notes *notes)
 {
     *r = (struct form_reading){ .file = f, .rows = rows, .nrows = n, .plan = json_object(), .notes = notes };
@@ -299,6 +313,7 @@ void form_begin(struct form_reading *r, const struct form_file *f, const struct 
     for (int i = 0; i < n; i++) {
         char path[128];
         const json_t *v = value(r, path_of(&rows[i], path));
+        check_section(r, &rows[i]);
         if (rows[i].says == ROW_SETS && v)
             form_set(r, rows[i].what, json_deep_copy(v));
         if (rows[i].says == ROW_REFUSED && v && !unread_asks_nothing(v))
