@@ -20,7 +20,7 @@ static const struct form_row rows[] = {
     { "enable_activation_checkpointing", ROW_READ, NULL }, { "flash_attn", ROW_READ, NULL }, { "batching_strategy", ROW_READ, NULL },
     { "dist_config.name", ROW_READ, NULL }, { "dist_config.config_file", ROW_READ, NULL }, { "dist_config.reshard_after_forward", ROW_READ, NULL }, { "dist_config.offload_params", ROW_READ, NULL },
     { "dist_config.pin_memory", ROW_READ, NULL }, { "dist_config.dcp_path", ROW_SILENT, NULL }, { "mp_replicate_size", ROW_READ, NULL },
-    { "mp_shard_size", ROW_SILENT, NULL }, { "dp_size", ROW_SILENT, NULL }, { "dist_timeout", ROW_SILENT, NULL },
+    { "mp_shard_size", ROW_READ, NULL }, { "dp_size", ROW_READ, NULL }, { "dist_timeout", ROW_SILENT, NULL },
     { "cp_size", ROW_READ, NULL }, { "cp_mode", ROW_SILENT, NULL }, { "kernel_config.name", ROW_READ, NULL },
     { "peft_config.*", ROW_REFUSED, "adapters and frozen layers of this form are not planned: each adapter is an FSDP2 unit of its own" },
     { "quant_config.*", ROW_REFUSED, "packed weights of this form are not planned" },
@@ -69,11 +69,25 @@ static void set_batch(struct form_reading *r, struct batch b)
     form_set(r, "sync_every_micro_step", json_true());
 }
 
+/* v1/accelerator/interface.py, DistributedStrategy: two meshes, each of all ranks; a size that is not given is what is left. */
+static void check_meshes(struct form_reading *r, int64_t ranks)
+{
+    static const char *const pairs[][2] = { { "mp_replicate_size", "mp_shard_size" }, { "cp_size", "dp_size" } };
+
+    for (size_t i = 0; i < 2 && ranks > 1; i++) {
+        int64_t one = form_count(r, pairs[i][0], 1), other = form_count(r, pairs[i][1], 0);
+        if (other > 0 && one * other != ranks)
+            form_fail(r, "%s: %lld x %s %lld are not the cluster's %lld GPUs, where LLaMA-Factory stops", pairs[i][1], (long long)other, pairs[i][0], (long long)one,
+                      (long long)ranks);
+    }
+}
+
 static void read_sharing(struct form_reading *r, const struct plan *p, bool fsdp)
 {
     int64_t replicate = form_count(r, "mp_replicate_size", 1);
     bool reshards = form_true(r, "dist_config.reshard_after_forward", true), half = form_true(r, "bf16", true);
 
+    check_meshes(r, p->cluster.world_size);
     form_set(r, "strategy", json_string(fsdp ? "fsdp" : "ddp"));
     form_set(r, "dialect", json_string("torch"));
     form_set(r, "precision", json_string(fsdp && half ? "bf16" : "fp32"));

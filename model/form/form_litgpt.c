@@ -131,7 +131,12 @@ static void read_base(struct form_reading *r, const struct plan *p)
 static void note_devices(struct form_reading *r, const struct plan *p)
 {
     const json_t *devices = form_value(r->file->doc, "devices");
-    bool all = devices ? !json_is_integer(devices) : form_value(r->file->doc, "checkpoint_dir") == NULL;    /* "auto"; usual: 1 of finetune's */
+    const char *word = json_string_value(devices);
+    if (devices && !json_is_integer(devices) && !(word && (!strcmp(word, "auto") || strspn(word, "0123456789") == strlen(word)))) {       /* Union[int, str] */
+        form_fail(r, "devices: expected a number or \"auto\"");
+        return;
+    }
+    bool all = word && !strcmp(word, "auto") ? true : devices ? false : form_value(r->file->doc, "checkpoint_dir") == NULL;    /* "auto"; usual: 1 of finetune's */
     int64_t nodes = form_count(r, "num_nodes", 1), each = all ? p->cluster.gpus_per_node : form_count(r, "devices", 1);
 
     unread_ranks(r->notes, "devices", each * nodes, p->cluster.world_size);

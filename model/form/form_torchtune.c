@@ -29,7 +29,7 @@ static const struct form_row rows[] = {
     { "enable_activation_checkpointing", ROW_READ, NULL }, { "enable_activation_offloading", ROW_READ, NULL },
     { "activation_offloading_use_streams", ROW_READ, NULL },
     { "compile", ROW_REFUSED, "torch.compile of each block is not planned in 16-bit training without autocast: compile=False is" },
-    { "fsdp_cpu_offload", ROW_READ, NULL }, { "fsdp_reshard_after_forward", ROW_READ, NULL },
+    { "fsdp_cpu_offload", ROW_READ, NULL }, { "fsdp.cpu_offload", ROW_MATTERS, "the recipe reads fsdp_cpu_offload alone, so nothing waits on the host" }, { "fsdp_reshard_after_forward", ROW_READ, NULL },
     { "custom_sharded_layers", ROW_READ, NULL },
     { "ac_mode", ROW_READ, NULL }, { "ac_option", ROW_READ, NULL },
     { "tensor_parallel_dim", ROW_READ, NULL }, { "tensor_parallel_plan.*", ROW_SILENT, NULL },
@@ -52,7 +52,7 @@ static const struct form_row rows[] = {
     { "lr_scheduler.*", ROW_SILENT, NULL }, { "lr_warmup_steps", ROW_SILENT, NULL }, { "device", ROW_READ, NULL },
     { "metric_logger.*", ROW_SILENT, NULL }, { "log_*", ROW_SILENT, NULL }, { "profiler.*", ROW_SILENT, NULL },
     { "low_cpu_ram", ROW_SILENT, NULL }, { "run_val_every_n_steps", ROW_SILENT, NULL }, { "batch_size_val", ROW_SILENT, NULL },
-    { "cudnn_deterministic_mode", ROW_SILENT, NULL }, { "enable_async_checkpointing", ROW_SILENT, NULL }, { "keep_last_n_checkpoints", ROW_SILENT, NULL },
+    { "cudnn_deterministic_mode", ROW_MATTERS, "deterministic kernels, which take longer, and memory that PyTorch fills" }, { "enable_async_checkpointing", ROW_SILENT, NULL }, { "keep_last_n_checkpoints", ROW_SILENT, NULL },
     { "save_every_n_steps", ROW_SILENT, NULL }, { "save_last_epoch_only", ROW_SILENT, NULL }, { "model_type", ROW_SILENT, NULL },
 };
 
@@ -173,10 +173,18 @@ static void read_adapters(struct form_reading *r)
     json_t *targets = json_array();
     size_t i;
 
-    json_array_foreach((json_t *)(uintptr_t)names, i, name)
-        for (size_t k = 0; k < sizeof of / sizeof *of; k++)
-            if (json_is_string(name) && !strcmp(json_string_value(name), of[k].torchtune))
-                json_array_append_new(targets, json_string(of[k].peft));
+    if (names && !json_is_array(names))
+        form_fail(r, "model.lora_attn_modules: expected a list of q_proj, k_proj, v_proj, output_proj");
+    json_array_foreach((json_t *)(uintptr_t)names, i, name) {
+        size_t k = 0;
+        while (k < sizeof of / sizeof *of && !(json_is_string(name) && !strcmp(json_string_value(name), of[k].torchtune)))
+            k++;
+        if (k < sizeof of / sizeof *of)
+            json_array_append_new(targets, json_string(of[k].peft));
+        else
+            form_fail(r, "model.lora_attn_modules: %.40s is none of torchtune's: q_proj, k_proj, v_proj, output_proj",
+                      json_is_string(name) ? json_string_value(name) : "a value");
+    }
     if (form_true(r, "model.apply_lora_to_mlp", false)) {
         json_array_append_new(targets, json_string("gate_proj"));
         json_array_append_new(targets, json_string("up_proj"));

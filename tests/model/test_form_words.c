@@ -12,7 +12,7 @@ static bool is_idle(const struct form_file *f, const char *path, const json_t *v
 {
     static const char *const any[] = {
         "use_gradient_checkpointing", "gradient_checkpointing", "model.gradient_checkpointing_enable", "ds.adam_offload", "bf16",     /* any text is true */
-        "devices", "trainer.nnodes", "trainer.n_gpus_per_node",                                     /* the cluster says how many, and variables pass */
+        "trainer.nnodes", "trainer.n_gpus_per_node",                                     /* the cluster says how many, and variables pass */
         "actor_rollout_ref.model.enable_gradient_checkpointing",                                    /* not read by an actor by Megatron-LM */
         "actor_rollout_ref.actor.entropy_coeff",                                                    /* Triton's kernel has the entropy without it */
         "MODEL_ARGS.--use-tp-pp-dp-mapping", "MODEL_ARGS.--no-rope-fusion", "MODEL_ARGS.--moe-router-pre-softmax",      /* on one node; of latent attention; sigmoid's */
@@ -90,7 +90,30 @@ static bool reads(const struct form *form, const char *path)
     return row && row->says == ROW_READ;
 }
 
+/* Does the form read keys of the section, which has no row itself? */
+static bool is_section(const struct form *form, const char *path)
+{
+    size_t n = strlen(path);
+
+    for (int i = 0; form->rows && i < form->nrows && !form_row_of(form->rows, form->nrows, path); i++)
+        if (form->rows[i].says == ROW_READ && !strncmp(form->rows[i].path, path, n) && form->rows[i].path[n] == '.')
+            return true;
+    return false;
+}
+
 static int tried, silent;
+
+static void replace_section(const struct row *r, const struct form *form, struct form_file *f, json_t *in, const char *key, json_t *v)
+{
+    json_incref(v);
+    json_object_set_new(in, key, json_string("zzz.zzz"));
+    json_t *got = outcome(r, form, f);
+    if (!json_is_null(got))
+        silent += fail("%s: \"zzz.zzz\" is taken for the section %s", r->file, key) != 0;
+    json_decref(got);
+    json_object_set_new(in, key, v);
+    tried++;
+}
 
 static void replace_words(const struct row *r, const struct form *form, struct form_file *f, json_t *in, const char *path)
 {
@@ -102,6 +125,8 @@ static void replace_words(const struct row *r, const struct form *form, struct f
         char at[256];
         snprintf(at, sizeof at, "%.140s%s%.100s", path, *path ? "." : "", key);
         replace_words(r, form, f, v, at);
+        if (json_is_object(v) && f->kind != FORM_COMMAND && is_section(form, at))
+            replace_section(r, form, f, in, key, v);
         bool given = form == &form_titan && strcmp(r->model, "-") != 0 && !strncmp(at, "model.", 6);    /* --model goes before it */
         if (json_is_object(v) || json_is_array(v) || json_is_null(v) || !reads(form, at) || is_idle(f, at, v) || given)
             continue;
@@ -364,13 +389,14 @@ static char *as_command(const char *program, const char *text)
 }
 
 /* Is it read?  Else `why` has the reason. */
-static bool is_read(char *text, const char *name, char why[1024])
+static bool is_read_on(const char *gpus, char *text, const char *name, char why[1024])
 {
-    static char cluster[] = "1xh100", none[] = "-", file[64];
+    static char cluster[64], none[] = "-", file[64];
     struct row row = { .file = file, .cluster = cluster, .model = none, .seq = none };
     struct form_file f;
     int rc;
 
+    snprintf(cluster, sizeof cluster, "%s", gpus);
     snprintf(file, sizeof file, "%s", name);
     assert_int_equal(form_parse(text, file, &f), 0);
     const struct form *form = form_of(&f);
@@ -387,6 +413,8 @@ static bool is_read(char *text, const char *name, char why[1024])
     form_close(&f);
     return rc;
 }
+
+static bool is_read(char *text, const char *name, char why[1024]) { return is_read_on("1xh100", text, name, why); }
 
 static void check_both(size_t i, const char *line, const char *named)
 {
@@ -421,6 +449,30 @@ static void what_a_parser_stops_at_is_refused(void **state)
         check_both(i, "seed: $SEED\n", NULL);                   /* nobody has set it, and nothing hangs on it */
     }
     check_both(1, "use_peft: true\nlora_r: 8\n", NULL);
+}
+
+#define TUNE "tokenizer:\n  max_seq_len: 512\nbatch_size: 2\noptimizer:\n  _component_: torch.optim.AdamW\nloss:\n" \
+             "  _component_: torchtune.modules.loss.LinearCrossEntropyLoss\ndtype: bf16\nmodel:\n  _component_: torchtune.models.llama2.lora_llama2_7b\n  lora_rank: 8\n"
+#define FACTORY2 "model: Qwen/Qwen3-0.6B\nmodel_class: llm\ndist_config:\n  name: fsdp2\ntrain_dataset: a\nmicro_batch_size: 1\ncutoff_len: 512\n"
+
+/* Lists, sizes and words that each framework's own check would stop at, or take as another plan. */
+static void lists_are_not_words(void **state)
+{
+    static const struct { const char *text, *named; } of[] = {
+        { TUNE "  lora_attn_modules: [q_proj, output_proj]\n", NULL }, { TUNE "  lora_attn_modules: q_proj\n", "model.lora_attn_modules: expected a list" },
+        { TUNE "  lora_attn_modules: [q_prog]\n", "model.lora_attn_modules: q_prog is none of torchtune's" },
+        { FACTORY2 "mp_shard_size: 8\ndp_size: 4\ncp_size: 2\n", "cp_size" },                       /* sizes are those of the cluster; ranks that share samples are not planned */
+        { FACTORY2 "mp_shard_size: 8\ndp_size: 8\n", NULL }, { FACTORY2 "mp_shard_size: 2\n", "mp_shard_size: 2 x mp_replicate_size 1 are not the cluster's 8 GPUs" },
+        { FACTORY2 "mp_shard_size: 4\nmp_replicate_size: 2\n", NULL }, { FACTORY2 "dp_size: 2\n", "dp_size: 2 x cp_size 1" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        char why[1024] = "";
+        bool read = is_read_on("8xh100", strdup(of[i].text), "c.yaml", why);
+        if (read == (of[i].named != NULL) || (of[i].named && !strstr(why, of[i].named)))
+            fail_msg("%s: %s", of[i].text, read ? "is read" : why);
+    }
 }
 
 /* A length is whole as it is written, and a command's last value has nothing of what the shell makes of the rest of its line. */
@@ -466,7 +518,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_word_of_nonsense_is_never_taken), cmocka_unit_test(nonsense_is_never_taken), cmocka_unit_test(what_a_parser_stops_at_is_refused),
-        cmocka_unit_test(lengths_are_whole_as_they_are_written), cmocka_unit_test(a_scripts_name_says_that_adapters_train),
+        cmocka_unit_test(lists_are_not_words), cmocka_unit_test(lengths_are_whole_as_they_are_written), cmocka_unit_test(a_scripts_name_says_that_adapters_train),
     };
 
     read_rows();
