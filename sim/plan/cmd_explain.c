@@ -41,6 +41,14 @@ static void print_families(const struct schedules *s, const struct peak *at, FIL
     }
 }
 
+/* What no schedule allocates and yet counts as allocated, where it is a hundredth of the peak: logits that a loop names, CUDA graphs' inputs. */
+static void print_beside(const struct overhead *o, int64_t peak, FILE *to)
+{
+    for (int i = 0; i < o->n; i++)
+        if (o->item[i].kind == OVERHEAD_ALLOCATED && o->item[i].bytes >= peak / 100)
+            fprintf(to, "  %12s  " PAGE_HANG "%s (beside the schedule)\n", size_text(o->item[i].bytes).s, o->item[i].name);
+}
+
 static void print_live(const struct evaluation *e, FILE *to)
 {
     const struct schedules *s = &e->schedules;
@@ -49,6 +57,7 @@ static void print_live(const struct evaluation *e, FILE *to)
 
     fprintf(to, "\nlive at the peak (%s step, %s), largest first:\n", sched_name(e->m.ledger.peak.sched), e->peak_at);
     print_families(s, &e->m.ledger.peak, to);
+    print_beside(&e->m.overhead, e->m.ledger.peak.bytes, to);
     for (enum space in = SPACE_PINNED; in < NSPACE; in++) {
         if (!(s->spaces & IN(in)))
             continue;

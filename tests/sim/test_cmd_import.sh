@@ -442,6 +442,7 @@ check "Automodel: a loss without logits is advised, with what the loop keeps of 
     reads tests/golden/forms/automodel/llama3_2_1b_squad.yaml 8xh100 --seq 4096
     "$B/dpxplan" eval "$tmp/p.json" >"$tmp/out" 2>&1
     grep -q 'logits that the training loop keeps *7.83 GiB' "$tmp/out" || cat "$tmp/out"
+    "$B/dpxplan" explain "$tmp/p.json" 2>/dev/null | grep -q '7.83 GiB  logits that the training loop keeps (beside the schedule)' || echo 'explain leaves them out'
     "$B/dpxplan" eval "$tmp/p.json" --set loss=fused-linear 2>/dev/null | grep -o '[0-9.]* GiB allocated' | sed 's/ allocated//' >"$tmp/less"
     "$B/dpxplan" explain "$tmp/p.json" 2>&1 | grep -q "fused-linear, without logits: $(cat "$tmp/less")," || cat "$tmp/less" "$tmp/out")"
 finish
