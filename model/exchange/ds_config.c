@@ -420,7 +420,7 @@ static const char *const harmless[] = {
     "checkpoint", "nebula", "dataloader_drop_last", "timers", "vocabulary_size",
     "managed_gradient_accumulation", "use_data_before_expert_parallelism", "graph_harvesting",
     "hybrid_engine", "inference", "log_level", "seed",
-    "autotuning", "gradient_allreduce_op", "eigenvalue", NULL
+    "autotuning", "gradient_allreduce_op", NULL
 };
 
 /* Refused when on: `true`, an object with "enabled" true, a size above 1, or
@@ -439,7 +439,7 @@ static const struct { const char *name, *why; } refused[] = {
     { "quantize_training", "quantised training is not supported yet" },
     { "compression_training", "compression is not supported" },
     { "weight_quantization", "quantised weights are not supported yet" },
-    { "msamp", "MS-AMP is not supported" },
+    { "msamp", "MS-AMP is not supported" }, { "eigenvalue", "eigenvalues of blocks are not supported" },
     { "num-layers", "GPT-NeoX's model beside DeepSpeed's keys is not read" }, { "num_layers", "GPT-NeoX's model beside DeepSpeed's keys is not read" },
 };
 

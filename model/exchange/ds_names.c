@@ -118,6 +118,9 @@ void ds_names_list_within(const char *section, const json_t *v, struct notes *no
 
     unread_section(&u, section, v);
     unread_end(&u);
+    /* comm/comm.py, timed_op(): get_accelerator().synchronize() behind each collective. */
+    if (!strcmp(section, "comms_logger") && json_is_true(json_object_get(v, "enabled")))
+        notes_add(notes, "comms_logger is not in the plan: the host and the GPU wait for each collective, so none is hidden behind compute");
 }
 
 /* DeepSpeed ignores at this stage what it reads, and so do we; but it reads it (pydantic), and takes no value of another kind. */

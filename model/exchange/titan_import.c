@@ -279,12 +279,15 @@ static bool compiles(const struct import *in, const char *part)
 static int read_compute(const struct import *in)
 {
     static const char *const adamw[] = { "AdamW", NULL };
-    bool on, old;
+    bool on, old, fused;
     int name;
 
     if (titan_float8_read(in->config, in->where, in->p) < 0 || chosen(in, "optimizer", "name", adamw, 0, &name) < 0 ||
-        boolean(in, "compile", "enable", false, &on) < 0 || boolean(in, "training", "compile", false, &old) < 0)
+        boolean(in, "compile", "enable", false, &on) < 0 || boolean(in, "training", "compile", false, &old) < 0 ||
+        boolean(in, "optimizer", "fused", true, &fused) < 0)
         return -1;
+    if (!fused)                         /* before optimizer.implementation, of 2025 */
+        in->p->optimizer_form = OPTIMIZER_FOREACH;
     on = on || old;
     in->p->kernels = on && compiles(in, "model") ? KERNELS_TORCH_COMPILE : KERNELS_TORCH_SDPA;
     if (!on || !compiles(in, "loss"))

@@ -27,7 +27,7 @@ static const char *const beside_parallel[] = {
 static const char *const understood[] = {
     "config", "module", "model.name", "model.flavor", "model.converters", "training.seq_len", "training.batch_size", "training.local_batch_size",
     "training.global_batch_size", "training.mixed_precision_param", "training.dtype", "training.disable_cuda_graphs", "training.compile", "activation_checkpoint.mode",
-    "activation_checkpoint.selective_ac_option", "optimizer.name", "compile.enable", "compile.components", "compile.enable_async_tensor_parallel",
+    "activation_checkpoint.selective_ac_option", "optimizer.name", "optimizer.fused", "compile.enable", "compile.components", "compile.enable_async_tensor_parallel",
     "hf_transformers.model",
 };
 
@@ -66,7 +66,7 @@ static const char *const silent[] = {
     "validation.*", "debug.*", "tokenizer.*", "dataloader.*", "mx.*", "quantize.linear.mx.*", "quantize.grouped_mm.*", "dump_folder", "hf_assets_path",
     "model.tokenizer*", "model.hf_assets_path", "model.print_after_conversion", "training.dataset*", "training.steps", "training.seed",
     "training.gc_freq", "training.warmup_steps", "training.data_parallel_type", "training.enable_loss_parallel", "training.enable_fsdp2",
-    "optimizer.lr", "optimizer.beta1", "optimizer.beta2", "optimizer.eps", "optimizer.weight_decay", "optimizer.fused",
+    "optimizer.lr", "optimizer.beta1", "optimizer.beta2", "optimizer.eps", "optimizer.weight_decay",
     "activation_checkpoint.preserve_rng_state", "activation_checkpoint.determinism_check", "activation_checkpoint.debug",
     "activation_checkpoint.memory_budget", "activation_checkpoint.visualize_memory_budget_pareto", "experimental.custom_args_module",
     "parallelism.spmd_backend", "float8.round_scales_to_power_of_2",

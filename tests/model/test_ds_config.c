@@ -91,6 +91,21 @@ static void a_usual_config_becomes_its_plan(void **state)
     assert_true(p.clip > 0.49 && p.clip < 0.51);
 }
 
+/* A logger that waits for each collective makes another step; one that is off says nothing. */
+static void what_waits_is_told(void **state)
+{
+    struct notes notes = { 0 };
+    struct plan p;
+
+    (void)state;
+    assert_int_equal(import("{'train_batch_size':8,'comms_logger':{'enabled':true}}", &p, &notes), 0);
+    assert_true(noted(&notes, "comms_logger is not in the plan: the host and the GPU wait for each collective"));
+    notes = (struct notes){ 0 };
+    assert_int_equal(import("{'train_batch_size':8,'comms_logger':{'enabled':false},'eigenvalue':{'enabled':false}}", &p, &notes), 0);
+    assert_false(noted(&notes, "comms_logger"));
+    refuses("{'train_batch_size':8,'eigenvalue':{'enabled':true}}", "eigenvalue");
+}
+
 static void stages_and_their_defaults(void **state)
 {
     (void)state;
@@ -515,7 +530,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_usual_config_becomes_its_plan),
-        cmocka_unit_test(stages_and_their_defaults),
+        cmocka_unit_test(what_waits_is_told), cmocka_unit_test(stages_and_their_defaults),
         cmocka_unit_test(auto_values_come_from_the_hidden_size),
         cmocka_unit_test(a_field_with_two_names_is_read_by_both),
         cmocka_unit_test(the_command_line_fills_in_auto),

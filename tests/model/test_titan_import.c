@@ -271,6 +271,17 @@ static void a_tied_table_was_in_two_units(void **state)
     assert_false(noted(&n, "in two units"));
 }
 
+static void optimizers_were_fused_by_a_flag(void **state)
+{
+    (void)state;
+    reads("[training]\nbatch_size = 1\n[optimizer]\nfused = false\n", "llama-3.1-8b", "8xh100");
+    assert_int_equal(p.optimizer_form, OPTIMIZER_FOREACH);
+    plan_free(&p);
+    reads("[training]\nbatch_size = 1\n[optimizer]\nfused = true\n", "llama-3.1-8b", "8xh100");
+    assert_int_equal(p.optimizer_form, OPTIMIZER_FUSED);
+    plan_free(&p);
+}
+
 /* Each key is read, or is in a line: what matters with its reason, what nobody knows; what says nothing of a step is in none. */
 static void what_is_not_read_is_listed_in_every_section(void **state)
 {
@@ -543,7 +554,7 @@ static void the_rotation_that_is_not_fused_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(components_say_what_is_compiled), cmocka_unit_test(a_tied_table_was_in_two_units),
+        cmocka_unit_test(components_say_what_is_compiled), cmocka_unit_test(a_tied_table_was_in_two_units), cmocka_unit_test(optimizers_were_fused_by_a_flag),
         cmocka_unit_test(the_rotation_that_is_not_fused_is_told),
         cmocka_unit_test(a_file_is_read_as_torchtitan_does),
         cmocka_unit_test(a_config_is_known_by_its_name),
