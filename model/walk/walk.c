@@ -268,29 +268,66 @@ static void end_pass(struct walk *w, enum piece_id piece, bool forward, int k0, 
         end_piece(w, piece, forward, cut, k1);
 }
 
+/* Kernels [k0, k1) of the head's piece that are the root's, where the head is a unit that the loss calls. */
+static void beside_calls(struct walk *w, bool forward, bool loss, int k0, int k1)
+{
+    if (k0 != k1)
+        run(w, (struct walk_run){ .u = w->root, .piece = PIECE_HEAD, .forward = forward, .begins = k0 == 0, .ends = k1 < 0, .opens = !forward && !loss,
+                                  .loss = loss }, k0, k1);
+}
+
+/* From where the model has returned, or to where its backward is entered. */
+static void head_calls(struct walk *w, bool forward, int k0, int k1)
+{
+    const struct program *g = &w->s->program;
+    struct at u = end_unit(w, PIECE_HEAD);
+
+    w->calls = g->ncalls;
+    for (w->call = 0; w->call < w->calls; w->call++) {
+        int from = g->call[forward ? PASS_FORWARD : PASS_BACKWARD][w->call].from, to = g->call[forward ? PASS_FORWARD : PASS_BACKWARD][w->call].to;
+        beside_calls(w, forward, true, k0, from);
+        call_at(w, forward ? w->hooks->pre_forward : w->hooks->pre_backward, u);
+        run(w, (struct walk_run){ .u = u, .piece = PIECE_HEAD, .forward = forward, .opens = w->call == 0 }, from, to);
+        call_at(w, forward ? w->hooks->post_forward : w->hooks->post_backward, u);
+        k0 = to;
+    }
+    w->calls = w->call = 0;
+    beside_calls(w, forward, true, k0, k1);
+}
+
 static void forward(struct walk *w)
 {
     int cut = returns(w, PASS_FORWARD);
+    bool calls = cut > 0 && w->s->program.ncalls > 0;
 
     call_at(w, w->hooks->pre_forward, w->root);
     if (w->embeds)
         end_pass(w, PIECE_EMBED, true, 0, -1);
     units(w, true);
-    if (w->heads)
+    if (calls)
+        beside_calls(w, true, false, 0, cut);
+    else if (w->heads)
         end_pass(w, PIECE_HEAD, true, 0, cut > 0 ? cut : -1);
     call_at(w, w->hooks->post_forward, w->root);
-    if (cut > 0)
+    if (calls)
+        head_calls(w, true, cut, -1);
+    else if (cut > 0)
         end_piece(w, PIECE_HEAD, true, cut, -1);
 }
 
 static void backward(struct walk *w)
 {
     int cut = returns(w, PASS_BACKWARD);
+    bool calls = cut > 0 && w->s->program.ncalls > 0;
 
-    if (cut > 0)
+    if (calls)
+        head_calls(w, false, 0, cut);
+    else if (cut > 0)
         end_piece(w, PIECE_HEAD, false, 0, cut);
     call_at(w, w->hooks->pre_backward, w->root);
-    if (w->heads)
+    if (calls)
+        beside_calls(w, false, false, cut, -1);
+    else if (w->heads)
         end_pass(w, PIECE_HEAD, false, cut, -1);
     units(w, false);
     if (w->embeds)
