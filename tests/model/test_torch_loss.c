@@ -250,7 +250,24 @@ static void logits_that_a_loop_names_stay(void **state)
             plan_free(&p);
         }
     }
-    static const char *const refused[] = { "{\"loss\": \"fused-linear\"}", "{\"kernels\": \"dpx\"}", "{\"accumulation\": 2, \"parallel\": {\"pipeline\": 2}}" };
+    /* And for logits[..., :-1, :].contiguous(), which copies T - 1 rows of each of several samples, and nothing of one. */
+    for (int samples = 1; samples <= 2; samples++) {
+        int64_t peak[2];
+        for (int k = 0; k < 2; k++) {
+            struct plan p;
+            struct evaluation e;
+            json_t *plan = json_pack("{s:i, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-3.1-8b", "cluster", "8xh100", "seq", T,
+                                     "micro_batch", samples, "strategy", "fsdp", "dialect", "torch", "precision", "bf16", "logits_kept", k ? "as-made-shifted" : "as-made");
+            assert_int_equal(plan_from_json(plan, "plan", &p), 0);
+            json_decref(plan);
+            assert_int_equal(evaluate(&p, &e), 0);
+            peak[k] = e.allocated_peak;
+            evaluation_free(&e);
+            plan_free(&p);
+        }
+        assert_int_equal(peak[1] - peak[0], samples > 1 ? 2LL * samples * (T - 1) * V : 0);
+    }
+    static const char *const refused[] = { "{\"loss\": \"fused-linear\"}", "{\"kernels\": \"dpx\"}", "{\"logits_kept\": \"as-made-shifted\", \"parallel\": {\"context\": 2}}", "{\"accumulation\": 2, \"parallel\": {\"pipeline\": 2}}" };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         json_t *plan = json_pack("{s:i, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-3.1-8b", "cluster", "8xh100", "seq", T,
                                  "micro_batch", 1, "strategy", "fsdp", "dialect", "torch", "precision", "bf16", "logits_kept", "fp32");
