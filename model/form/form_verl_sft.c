@@ -121,6 +121,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     form_set(&r, "optimizer_form", json_string("foreach"));
     form_set(&r, "clip", json_real(form_number(&r, "optim.clip_grad", 1)));
     form_set(&r, "logits_kept", json_string(shares ? "as-made" : "as-made-shifted"));   /* _compute_loss_and_backward() names them, and shift_logits, through backward */
+    form_set(&r, "logits_until", json_string("backward"));
     if (form_end(&r, p) < 0)
         return -1;
     form_put_attention(p, "attention", "flash_attention_2", notes);     /* fsdp_sft_trainer.py asks for no other */

@@ -87,6 +87,7 @@ bool knob_idle_float8_gather(const struct plan *p);
 
 /* No torch.compile(); dialect megatron: no CUDA graphs. */
 bool knob_idle_no_logits(const struct plan *p);
+bool knob_idle_no_kept(const struct plan *p);
 bool knob_idle_eager(const struct plan *p);
 /* Environment variables that are not set. */
 bool knob_idle_no_alloc_conf(const struct plan *p);

@@ -32,6 +32,9 @@ int64_t loss_kept_bytes(const struct plan *p)
     return none ? 0 : numel * (p->logits_kept == LOGITS_IN_FP32 ? 4 : dtype_bytes(p->precision));
 }
 
+int64_t loss_stays_bytes(const struct plan *p) { return p->logits_until == UNTIL_NEXT_LOGITS ? loss_kept_bytes(p) : 0; }
+int64_t loss_leaves_bytes(const struct plan *p) { return p->logits_until == UNTIL_BACKWARD_ENDS ? loss_kept_bytes(p) : 0; }
+
 /* A loop of Python's names the logits in every micro-step; in a pipeline PyTorch's schedule keeps what the last stage returns, as it is, where it is asked for
  * (return_outputs). */
 static int check_kept(const struct plan *p, const char *where)

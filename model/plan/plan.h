@@ -43,6 +43,8 @@ enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKE
 /* Logits that a training loop still has a name for while backward runs, until the next micro-step's are there; AND_SHIFTED: and for logits[..., :-1, :].contiguous(),
  * which is a copy where there are several samples. */
 enum logits_kept { LOGITS_DROPPED, LOGITS_AS_MADE, LOGITS_IN_FP32, LOGITS_AND_SHIFTED };
+/* Till when: the next micro-step's are there, or the function that ran forward and backward returns. */
+enum logits_until { UNTIL_NEXT_LOGITS, UNTIL_BACKWARD_ENDS };
 /* Who computes attention: PyTorch's scaled_dot_product_attention, or the flash-attn packages of 2, 3 (Hopper) and 4 (Blackwell). */
 enum attention_by { ATTENTION_BY_SDPA, ATTENTION_BY_FLASH_2, ATTENTION_BY_FLASH_3, ATTENTION_BY_FLASH_4 };
 /* torch.compile(mode=): with REDUCE_OVERHEAD inductor's kernels are recorded as CUDA graphs (cudagraph trees). */
@@ -331,6 +333,7 @@ struct plan {
     double         dropout;
     enum loss_kind loss;
     enum logits_kept logits_kept;
+    enum logits_until logits_until;
     enum optimizer optimizer;
     enum optimizer_form optimizer_form;
     enum recompute recompute;

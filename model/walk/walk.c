@@ -2,6 +2,7 @@
 #include "model/walk/walk.h"
 
 #include "model/lower/common/lower_internal.h"
+#include "model/plan/loss_check.h"
 #include "model/schedule/schedule_fold.h"
 
 static void call(const struct walk *w, void (*hook)(void *of))
@@ -344,14 +345,25 @@ static void begin_pass(struct walk *w, bool is_forward)
 
 /* ---- micro-steps ---- */
 
+/* What the program's head lets go when the model has returned, the function that runs backward has a name for. */
+static void name_logits(struct walk *w, const char *what, int act)
+{
+    if (w->logits < 0)
+        return;
+    sched_op(w->s, OP_MEMORY, STREAM_COMPUTE, act == ACT_ALLOC ? PHASE_FORWARD : PHASE_BACKWARD, what);
+    sched_act(w->s, act, w->logits, 0, 0);
+}
+
 static void micro_step(void *walk)
 {
     struct walk *w = walk;
 
     begin_pass(w, true);
     forward(w);
+    name_logits(w, "name logits", ACT_ALLOC);
     begin_pass(w, false);
     backward(w);
+    name_logits(w, "drop logits", ACT_FREE);
     call(w, w->hooks->end_of_micro_step);
 }
 
@@ -521,7 +533,9 @@ void walk_open(struct walk *w, const struct local_model *local, const struct pla
 int walk_steps(struct walk *w)
 {
     struct step e = { .w = w };
+    int64_t named = loss_leaves_bytes(w->local->plan);
 
+    w->logits = named > 0 ? sched_buf(w->s, CAT_TEMPORARIES, "logits that have a name", NULL, 0, 1, round512(named)) : -1;
     sched_begin(w->s, SCHED_INIT);
     lower_load_buffers(w->s, w->local);
     call(w, w->hooks->init);

@@ -124,6 +124,7 @@ struct walk {
     bool embeds, heads, ties;       /* the pass has the embedding, the head; needs the tied embedding, a unit of its own */
     int call, calls;                /* of a head's module that the loss calls for each part: which one of this pass, of how many; 0: once, in its place */
     int unit0, unit1, block0, block1;       /* its units and blocks, one past the last */
+    int logits;                     /* buffer of logits that have a name until backward ends; -1: none do */
     int kept_blocks, kept_ends;     /* instances of its activations begin here */
     struct stage_ports ports;
 };
