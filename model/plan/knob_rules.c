@@ -582,6 +582,14 @@ int knob_say_graphs(const struct plan *p, char *to, size_t size)
     return p->megatron.cuda_graph_impl == GRAPHS_NONE ? 0 : snprintf(to, size, ", CUDA graphs %s%s%s", impl, *scope ? " of " : "", scope);
 }
 
+/* 0 is no number of threads. */
+int knob_say_threads(const struct plan *p, char *to, size_t size)
+{
+    if (knob_idle_host(p) || (double)p->host_threads == knob_usual_host_threads(p))
+        return 0;
+    return p->host_threads == 0 ? snprintf(to, size, ", host threads by cores") : snprintf(to, size, ", %lld host threads", (long long)p->host_threads);
+}
+
 int knob_say_no_sync(const struct plan *p, char *to, size_t size)
 {
     bool choice = p->accumulation > 1 && p->parallel.pipeline == 1 && plan_sync_is_choice(p->strategy, p->dialect);

@@ -130,6 +130,7 @@ int knob_say_recompute(const struct plan *p, char *to, size_t size);
 int knob_say_graphs(const struct plan *p, char *to, size_t size);
 int knob_say_train(const struct plan *p, char *to, size_t size);
 int knob_say_wrapped(const struct plan *p, char *to, size_t size);
+int knob_say_threads(const struct plan *p, char *to, size_t size);
 int knob_say_no_sync(const struct plan *p, char *to, size_t size);
 
 /* transformers' HfTrainerDeepSpeedConfig.trainer_config_finalize() and accelerate (accelerator.py): sizes
