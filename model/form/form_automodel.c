@@ -496,6 +496,8 @@ static void read_kept_logits(struct form_reading *r, const struct plan *p)
     for (size_t i = 0; p->model.head == HEAD_LOGITS && i < sizeof beside / sizeof *beside; i++)
         if (!strcmp(loss, beside[i]) || axis(r, "distributed.pp_size") > 1)
             form_set(r, "logits_kept", json_string("as-made"));
+    if (json_object_get(r->plan, "logits_kept") && axis(r, "distributed.pp_size") <= 1)
+        form_set(r, "logits_until", json_string("backward"));
 }
 
 /* apply_fp8_to_model(): the head is converted, too, unless filter_fqns names it.  Scales are made ahead with one scale a tensor and float8 gathers alone. */

@@ -301,13 +301,13 @@ static void note_copies(const struct plan *p, struct notes *notes)
                   (long long)m->heads, (double)(m->layers * (m->heads - m->kv_heads) * m->head_dim * p->micro_batch * p->seq) * 2 * 2e-9);
 }
 
-/* Units of their own.  Losses in chunks call the head's module for each of eight, which gathers it anew and hands on its gradient each time, forward and
- * backward (modules/loss/cross_entropy_loss.py, compute_cross_entropy(); modules/transformer.py, chunked_output()): the plan has it in the root, once each. */
+/* Units of their own.  Losses in chunks call the head's module for each of eight, which gathers it anew, forward and backward: behind the model
+ * (modules/loss/cross_entropy_loss.py, compute_cross_entropy()), which is planned, or inside (modules/transformer.py, chunked_output()), which is not. */
 static void read_units(struct form_reading *r, const struct plan *p)
 {
     const json_t *names = form_value(r->file->doc, "custom_sharded_layers"), *each;
     const char *loss = form_text(r, "loss._component_", "");
-    bool embed = false, head = false, whole = !strcmp(loss, "torch.nn.CrossEntropyLoss");
+    bool embed = false, head = false, parts = !strcmp(loss, "torchtune.modules.loss.CEWithChunkedOutputLoss"), whole = !strcmp(loss, "torch.nn.CrossEntropyLoss");
     double bytes = (double)(p->model.vocab * p->model.hidden) * 2;
     size_t i;
 
@@ -324,12 +324,13 @@ static void read_units(struct form_reading *r, const struct plan *p)
         return;
     if (p->model.tied || (!embed && whole))
         notes_add(r->notes, "custom_sharded_layers is not in the plan: units of their own for embedding and head");
-    else if (embed && (!head || whole))
+    else if (embed && !(head && parts))
         form_set(r, "fsdp.root_units", json_string(head ? "embed-head" : "embed"));
     else if (head)
-        notes_add(r->notes, "custom_sharded_layers: output: the loss calls the head's unit for each of its 8 chunks, which gathers it anew, forward and backward, and sums up its "
-                  "gradient each time; planned in the root's unit, once each: %.3g GB more are gathered, and %.3g GB of gradients more summed up, in a micro-step",
-                  15 * bytes * 1e-9, 7 * bytes * 1e-9);
+        notes_add(r->notes, "custom_sharded_layers: output: the model calls the head's unit for each of 8 chunks, which gathers it anew, forward and backward; planned in "
+                  "the root's unit, once: %.3g GB more are gathered in a micro-step", 15 * bytes * 1e-9);
+    if (embed && head && !parts && !p->model.tied)              /* shard_model() gives it what blocks have; the root's is False */
+        form_set(r, "fsdp.root_reshard_after_forward", json_boolean(form_true(r, "fsdp_reshard_after_forward", true)));
 }
 
 /* Gemma2FinalNorm (models/gemma2/_component_builders.py) caps what the head is given, where transformers caps the logits; losses cap nothing. */

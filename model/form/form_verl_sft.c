@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "model/form/form_bound.h"
 #include "model/form/form_verl.h"
 
 static const struct form_row rows[] = {
@@ -93,16 +92,6 @@ static void read_adapters(struct form_reading *r)
     form_set(r, "lora.target_modules", targets ? json_deep_copy(targets) : json_string("all-linear"));
 }
 
-/* shift_logits, a contiguous copy without each sample's last, has a name through backward, too. */
-static int hold_copy(const struct form_file *f, const struct plan *p, struct notes *notes)
-{
-    double bytes = 2 * (double)p->micro_batch * (double)(p->seq - 1) * (double)p->model.vocab;
-
-    notes_add(notes, "loss: beside the logits, which are kept through backward, a copy of them without each sample's last is there in backward and not in the plan: "
-              "%.3g GB in bf16", bytes / 1e9);
-    return form_bound_holds(f, p, bytes, "the copy of the logits without each sample's last");
-}
-
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
     static const char *const strategies[] = { "fsdp2", "fsdp", NULL }, *const dtypes[] = { "fp32", "float32", "bf16", "bfloat16", NULL };
@@ -131,11 +120,12 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     verl_read_liger(&r, p, "model.use_liger");
     form_set(&r, "optimizer_form", json_string("foreach"));
     form_set(&r, "clip", json_real(form_number(&r, "optim.clip_grad", 1)));
-    form_set(&r, "logits_kept", json_string("as-made"));        /* _compute_loss_and_backward() names them through backward */
+    form_set(&r, "logits_kept", json_string(shares ? "as-made" : "as-made-shifted"));   /* _compute_loss_and_backward() names them, and shift_logits, through backward */
+    form_set(&r, "logits_until", json_string("backward"));
     if (form_end(&r, p) < 0)
         return -1;
     form_put_attention(p, "attention", "flash_attention_2", notes);     /* fsdp_sft_trainer.py asks for no other */
-    return shares ? 0 : hold_copy(f, p, notes);
+    return 0;
 }
 
 const struct form form_verl_sft = {

@@ -183,7 +183,7 @@ static void graphs(const struct plan *p, struct overhead *o)
 
 static void logits(const struct plan *p, struct overhead *o)
 {
-    int64_t bytes = loss_kept_bytes(p);
+    int64_t bytes = loss_stays_bytes(p);
 
     if (bytes > 0)
         add(o, OVERHEAD_ALLOCATED, bytes, "the training script", "logits that the training loop keeps");

@@ -70,7 +70,7 @@ struct request_report {
 
 /* `emptied`: the script calls torch.cuda.empty_cache() between init and the first step.
  * Bytes of cuBLAS's workspace, `workspace`: allocated once for forward and once for backward (the autograd
- * engine has a thread and a handle of its own) where `kept`, else around each product.  0: none.  `statics`: graphs_static_bytes(); `logits`: loss_kept_bytes(), there from the first head on.
+ * engine has a thread and a handle of its own) where `kept`, else around each product.  0: none.  `statics`: graphs_static_bytes(); `logits`: loss_stays_bytes(), there from the first head on.
  * `proven`: no iteration is left out by a rule of measurement (requests_again.c). */
 struct request_options { int64_t workspace; bool workspace_kept, emptied; int64_t statics, logits; bool proven; };
 

@@ -49,7 +49,7 @@ static struct caching_options options_of(const struct plan *p)
 struct request_options reserved_options(const struct plan *p)
 {
     return (struct request_options){ .workspace = overhead_workspace(p),
-                                     .workspace_kept = overhead_keeps_workspaces(p), .statics = graphs_static_bytes(p), .logits = loss_kept_bytes(p),
+                                     .workspace_kept = overhead_keeps_workspaces(p), .statics = graphs_static_bytes(p), .logits = loss_stays_bytes(p),
                                      .proven = options_of(p).expandable_segments };
 }
 

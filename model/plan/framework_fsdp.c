@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "model/arch/packed.h"
 #include "model/arch/training.h"
+#include "model/plan/loss_check.h"
 #include "model/plan/optimizer_check.h"
 #include "model/plan/optimizer_traits.h"
 #include "model/plan/root_units.h"
@@ -148,7 +149,12 @@ static int check_root_units(const struct plan *p, const char *where)
 
     if (!why && p->fsdp.root_units == ROOT_EMBED && p->model.tied)
         why = "a tied embedding belongs to the head's unit, which is the root's here";
-    if (!why && p->fsdp.root_units == ROOT_EMBED_HEAD && root_units_skips_head(p))
+    bool called = !why && p->fsdp.root_units == ROOT_EMBED_HEAD && p->loss == LOSS_LINEAR_CHUNKS;
+    if (called && p->fsdp.root_reshard_after_forward > 1)
+        why = "of a head that the loss calls for each chunk fsdp.root_reshard_after_forward of a number is not planned";
+    if (called && p->accumulation > 1 && !p->sync_every_micro_step)
+        why = "a head that the loss calls for each chunk is planned where each micro-step is reduced (sync_every_micro_step)";
+    if (!why && p->fsdp.root_units == ROOT_EMBED_HEAD && loss_reads_head(p->loss))
         why = "this loss does not call the head's module, so that a unit of the head alone is never gathered";
     return why ? fail("%s: fsdp.root_units: %s: leave it at together", where, why) : 0;
 }

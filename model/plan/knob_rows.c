@@ -48,7 +48,8 @@ static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa
 static const char *const dtype_words[]     = { "fp32", "bf16", "fp16", NULL };
 static const char *const recompute_words[] = { "none", "selective", "modules", "full", "op", "offload", "reentrant", NULL };
 static const char *const attention_words[] = { "sdpa", "flash-2", "flash-3", "flash-4", NULL };
-static const char *const kept_words[]      = { "none", "as-made", "fp32", NULL };
+static const char *const until_words[]     = { "next", "backward", NULL };
+static const char *const kept_words[]      = { "none", "as-made", "fp32", "as-made-shifted", NULL };
 static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compiled", "chunked", "fused-linear", "liger-cross-entropy",
                                                "cut-cross-entropy", "linear-chunks", "fused-in-place", "fused-entropy", "actor-chunks", "actor-triton", "chunked-logprob",
                                                "fused-entropy-eager", "distributed-logprob", "distributed-logprob-late", NULL };
@@ -195,7 +196,9 @@ static const struct knob rows[] = {
     { "", "logits_kept", WORD(logits_kept, kept_words, LOGITS_DROPPED), .cells = TORCH | FSDP1 | DS, OURS, IDLE(no_logits), .label = ", logits kept %s",
       ACCELERATE_HAS(LOGITS_DROPPED, "it has no key for what a training script names"), TITAN_HAS(LOGITS_DROPPED, "it deletes them before backward"),
       .about = "logits that the training loop names until the next micro-step's are there, as the model made them (logits, loss = model(x, y)) or "
-               "cast to fp32; in a pipeline those of all micro-steps of a schedule.step() without return_outputs=False" },
+               "cast to fp32, or as made and once more without each sample's last (logits[..., :-1, :].contiguous()); in a pipeline those of all micro-steps of a schedule.step() without return_outputs=False" },
+    { "", "logits_until", WORD(logits_until, until_words, UNTIL_NEXT_LOGITS), .cells = TORCH | FSDP1 | DS, OURS, IDLE(no_kept), .label = ", until %s ends",
+      .about = "logits_kept's names go when the next micro-step's logits are there (a loop's own), or when the function returns that ran backward" },
     { "liger", "rope", BOOL(liger.rope, false), .cells = TORCH | FSDP1 | DS, LIGER("liger_rope"), .label = ", liger rope",
       .about = "Liger-Kernel's rotary embedding, which rotates queries and keys in place" },
     { "liger", "rms_norm", BOOL(liger.rms_norm, false), .cells = TORCH | FSDP1 | DS, LIGER("liger_rms_norm"), .label = ", liger norms",
@@ -239,7 +242,7 @@ static const struct knob rows[] = {
       .about = "sums in rank order, then micro-step order" },
     { "", "host_threads", INT(host_threads, 0, 1 << 12, 0), .cells = DS123 | P_OFFLOAD | FSDP1 | FSDP2, OURS,
       USUAL(host_threads, "1 where torchrun starts several ranks on a node: it sets OMP_NUM_THREADS"), IDLE(host),
-      .label = ", %.0f host threads", .about = "threads of a rank's optimizer on the host; 0: its share of the cores" },
+      .say = knob_say_threads, .about = "threads of a rank's optimizer on the host; 0: its share of the cores" },
     { "", "framework_version", TEXT(framework_version, a_version), .cells = ALL & ~PAPER,
       NULL_IS(0), OURS, .about = "null: the newest known, of DeepSpeed 0.19.6" },
 

@@ -286,6 +286,8 @@ bool knob_idle_no_logits(const struct plan *p)
     return p->model.head != HEAD_LOGITS || loss_reads_head(p->loss) || p->loss == LOSS_LINEAR_CHUNKS;
 }
 
+bool knob_idle_no_kept(const struct plan *p) { return p->logits_kept == LOGITS_DROPPED; }
+
 bool knob_idle_no_alloc_conf(const struct plan *p) { return !*p->environment.alloc_conf; }
 bool knob_idle_no_workspace(const struct plan *p) { return !*p->environment.cublas_workspace; }
 bool knob_idle_no_connections(const struct plan *p) { return p->environment.max_connections == 0; }
@@ -336,7 +338,7 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_float8_gather, "fsdp.enable_fsdp_float8_all_gather is false" },
         { knob_idle_no_alloc_conf, "it is not set" }, { knob_idle_no_workspace, "it is not set" }, { knob_idle_no_connections, "it is not set" },
         { knob_idle_no_nvls, "it is not set" }, { knob_idle_no_buffsize, "it is not set" },
-        { knob_idle_no_logits, "the loss has no whole logits" },
+        { knob_idle_no_logits, "the loss has no whole logits" }, { knob_idle_no_kept, "logits_kept is none" },
         { knob_idle_eager, "kernels are not \"torch-compile\"" },
         { knob_idle_graphs, "megatron.cuda_graph_impl is none" },
         { knob_idle_whole_states, "megatron.use_precision_aware_optimizer is false" },
@@ -578,6 +580,14 @@ int knob_say_graphs(const struct plan *p, char *to, size_t size)
     const char *impl = p->megatron.cuda_graph_impl == GRAPHS_LOCAL ? "local" : "te", *scope = p->megatron.cuda_graph_scope;
 
     return p->megatron.cuda_graph_impl == GRAPHS_NONE ? 0 : snprintf(to, size, ", CUDA graphs %s%s%s", impl, *scope ? " of " : "", scope);
+}
+
+/* 0 is no number of threads. */
+int knob_say_threads(const struct plan *p, char *to, size_t size)
+{
+    if (knob_idle_host(p) || (double)p->host_threads == knob_usual_host_threads(p))
+        return 0;
+    return p->host_threads == 0 ? snprintf(to, size, ", host threads by cores") : snprintf(to, size, ", %lld host threads", (long long)p->host_threads);
 }
 
 int knob_say_no_sync(const struct plan *p, char *to, size_t size)

@@ -87,6 +87,7 @@ bool knob_idle_float8_gather(const struct plan *p);
 
 /* No torch.compile(); dialect megatron: no CUDA graphs. */
 bool knob_idle_no_logits(const struct plan *p);
+bool knob_idle_no_kept(const struct plan *p);
 bool knob_idle_eager(const struct plan *p);
 /* Environment variables that are not set. */
 bool knob_idle_no_alloc_conf(const struct plan *p);
@@ -129,6 +130,7 @@ int knob_say_recompute(const struct plan *p, char *to, size_t size);
 int knob_say_graphs(const struct plan *p, char *to, size_t size);
 int knob_say_train(const struct plan *p, char *to, size_t size);
 int knob_say_wrapped(const struct plan *p, char *to, size_t size);
+int knob_say_threads(const struct plan *p, char *to, size_t size);
 int knob_say_no_sync(const struct plan *p, char *to, size_t size);
 
 /* transformers' HfTrainerDeepSpeedConfig.trainer_config_finalize() and accelerate (accelerator.py): sizes

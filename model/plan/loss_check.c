@@ -27,8 +27,13 @@ int64_t loss_kept_bytes(const struct plan *p)
     bool none = p->logits_kept == LOGITS_DROPPED || p->parallel.pipeline > 1;
     int64_t numel = p->micro_batch * plan_rank_seq(p) * p->model.vocab / (loss_cuts_logits(p) ? p->parallel.tensor : 1);
 
+    if (p->logits_kept == LOGITS_AND_SHIFTED && p->micro_batch > 1)     /* of one sample .contiguous() is the view itself */
+        numel += p->micro_batch * (plan_rank_seq(p) - 1) * p->model.vocab;
     return none ? 0 : numel * (p->logits_kept == LOGITS_IN_FP32 ? 4 : dtype_bytes(p->precision));
 }
+
+int64_t loss_stays_bytes(const struct plan *p) { return p->logits_until == UNTIL_NEXT_LOGITS ? loss_kept_bytes(p) : 0; }
+int64_t loss_leaves_bytes(const struct plan *p) { return p->logits_until == UNTIL_BACKWARD_ENDS ? loss_kept_bytes(p) : 0; }
 
 /* A loop of Python's names the logits in every micro-step; in a pipeline PyTorch's schedule keeps what the last stage returns, as it is, where it is asked for
  * (return_outputs). */
@@ -38,6 +43,8 @@ static int check_kept(const struct plan *p, const char *where)
         return 0;
     if (p->kernels == KERNELS_DPX)
         return fail("%s: logits_kept: kernels \"dpx\" keep none", where);
+    if (p->logits_kept == LOGITS_AND_SHIFTED && (p->parallel.pipeline > 1 || p->parallel.context > 1 || p->parallel.tensor > 1))
+        return fail("%s: logits_kept: \"as-made-shifted\" is of ranks that have whole samples and all of their logits", where);
     if (p->parallel.pipeline > 1 && (p->dialect != DIALECT_TORCH || p->logits_kept == LOGITS_IN_FP32))
         return fail("%s: logits_kept: in a pipeline PyTorch's schedules keep them, as the model made them: \"none\"%s", where,
                     p->dialect == DIALECT_TORCH ? " or \"as-made\"" : "");

@@ -16,6 +16,10 @@ bool loss_cuts_logits(const struct plan *p);
 /* Of logits_kept: bytes of a micro-step's logits on a rank, 0: none are, or it is a pipeline's schedule that has them (stage_ports.h). */
 int64_t loss_kept_bytes(const struct plan *p);
 
+/* The same where they are there from the first head on, and where only until backward ends: of each micro-step. */
+int64_t loss_stays_bytes(const struct plan *p);
+int64_t loss_leaves_bytes(const struct plan *p);
+
 /* Refuses, with the key named. */
 int loss_check(const struct plan *p, const char *where);
 

@@ -40,8 +40,11 @@ enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_MODULES, RECOMPU
 enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, LOSS_LIGER, LOSS_CUT, LOSS_LINEAR_CHUNKS, LOSS_FUSED_IN_PLACE,
                  LOSS_FUSED_ENTROPY, LOSS_ACTOR_CHUNKS, LOSS_ACTOR_KERNEL, LOSS_CHUNKED_LOGPROB, LOSS_FUSED_ENTROPY_EAGER,
                  LOSS_DISTRIBUTED, LOSS_DISTRIBUTED_LATE, NLOSS };
-/* Logits that a training loop still has a name for while backward runs, until the next micro-step's are there. */
-enum logits_kept { LOGITS_DROPPED, LOGITS_AS_MADE, LOGITS_IN_FP32 };
+/* Logits that a training loop still has a name for while backward runs, until the next micro-step's are there; AND_SHIFTED: and for logits[..., :-1, :].contiguous(),
+ * which is a copy where there are several samples. */
+enum logits_kept { LOGITS_DROPPED, LOGITS_AS_MADE, LOGITS_IN_FP32, LOGITS_AND_SHIFTED };
+/* Till when: the next micro-step's are there, or the function that ran forward and backward returns. */
+enum logits_until { UNTIL_NEXT_LOGITS, UNTIL_BACKWARD_ENDS };
 /* Who computes attention: PyTorch's scaled_dot_product_attention, or the flash-attn packages of 2, 3 (Hopper) and 4 (Blackwell). */
 enum attention_by { ATTENTION_BY_SDPA, ATTENTION_BY_FLASH_2, ATTENTION_BY_FLASH_3, ATTENTION_BY_FLASH_4 };
 /* torch.compile(mode=): with REDUCE_OVERHEAD inductor's kernels are recorded as CUDA graphs (cudagraph trees). */
@@ -330,6 +333,7 @@ struct plan {
     double         dropout;
     enum loss_kind loss;
     enum logits_kept logits_kept;
+    enum logits_until logits_until;
     enum optimizer optimizer;
     enum optimizer_form optimizer_form;
     enum recompute recompute;

@@ -27,7 +27,8 @@ const char *root_units_refused(const struct plan *p)
     return blocks ? NULL : "no block trains, so the head's input needs no gradient";
 }
 
-bool root_units_skips_head(const struct plan *p)
+/* The loss reads the head's weight, and its module is not called: gathered with the last norm, or not at all. */
+static bool skips_head(const struct plan *p)
 {
     return p->loss == LOSS_LINEAR_CHUNKS || loss_reads_head(p->loss);
 }
@@ -54,7 +55,7 @@ static bool finds_norm(const struct plan *p)
 
 enum root_units root_units_of_accelerate(const struct plan *p)
 {
-    return root_units_refused(p) ? ROOT_TOGETHER : finds_norm(p) ? ROOT_APART : root_units_skips_head(p) ? ROOT_TOGETHER : ROOT_EMBED_HEAD;
+    return root_units_refused(p) ? ROOT_TOGETHER : finds_norm(p) ? ROOT_APART : skips_head(p) ? ROOT_TOGETHER : ROOT_EMBED_HEAD;
 }
 
 enum root_units root_units_of_torchtitan(const struct plan *p) { return root_units_refused(p) ? ROOT_TOGETHER : ROOT_APART; }
@@ -66,5 +67,5 @@ enum root_units root_units_of_automodel(const struct plan *p)
 {
     const struct tensor *embed = outside(p, ROLE_TOKENS), *head = outside(p, ROLE_HEAD);
 
-    return root_units_refused(p) || p->model.tied || !embed || embed->frozen || !head || head->frozen || root_units_skips_head(p) ? ROOT_TOGETHER : ROOT_EMBED_HEAD;
+    return root_units_refused(p) || p->model.tied || !embed || embed->frozen || !head || head->frozen || skips_head(p) ? ROOT_TOGETHER : ROOT_EMBED_HEAD;
 }

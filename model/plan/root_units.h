@@ -9,9 +9,6 @@ const char *root_units_name(enum root_units u);
 /* Why the root of an FSDP2 plan is planned as one unit alone; NULL: it may be taken apart. */
 const char *root_units_refused(const struct plan *p);
 
-/* The loss reads the head's weight, and its module is not called: gathered with the last norm, or not at all. */
-bool root_units_skips_head(const struct plan *p);
-
 /* What accelerate 1.14 and later (fsdp2_prepare_model()), torchtitan since August 2025 and NeMo Automodel since its pull request 3708
  * (27 August 2026) make of an FSDP2 plan's model: ROOT_TOGETHER too where no other is planned. */
 enum root_units root_units_of_accelerate(const struct plan *p);

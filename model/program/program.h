@@ -239,11 +239,16 @@ struct span {
     int64_t bytes;
 };
 
+/* Calls of the head's module, one for each part of the tokens that a loss takes at a time. */
+enum { HEAD_CALLS = 8 };
+
 struct program {
     struct piece piece[NPIECE];
     int          returns[NPASS];    /* where the loss is the trainer's: kernels of the head's forward before the model
                                      * returns, of its backward before it is entered again; 0: the loss is the model's */
     int          heads[NPASS];      /* likewise before the head's module returns, where it is a unit of its own (fsdp.root_units) */
+    int          ncalls;            /* of such a module by a loss in parts, behind the model; in the order of the pass, kernels [from, to): */
+    struct { int from, to; } call[NPASS][HEAD_CALLS];
     struct span  whole[NPIECE][NPASS][3];   /* of whole passes, by enum grad_fate: asked for most */
     int64_t      boundary;          /* bytes of the activation handed from block to block */
     enum flash   flash;             /* what its fused attention is */

@@ -69,6 +69,10 @@ static void move_cuts(struct program *g, enum piece_id piece, enum pass pass, co
     if (piece == PIECE_HEAD) {
         g->returns[pass] += c->kernel < g->returns[pass];
         g->heads[pass] += c->kernel < g->heads[pass];
+        for (int i = 0; i < g->ncalls; i++) {
+            g->call[pass][i].from += c->kernel < g->call[pass][i].from;
+            g->call[pass][i].to += c->kernel < g->call[pass][i].to;
+        }
     }
 }
 

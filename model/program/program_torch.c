@@ -44,6 +44,7 @@ struct run {
     bool               megatron, stages;        /* its layers; embedding and head are on different ranks */
     int                returns[NPASS];  /* kernels when the model returned, and when backward came to it */
     int                heads[NPASS];    /* the same of the head's module */
+    int                calls[HEAD_CALLS][2][NPASS];     /* the same of each call of such by the loss, and of its return */
 };
 
 static bool is_traced(const struct run *r, int part) { return part != SECOND || program_first_differs(r->local->plan); }
@@ -302,6 +303,16 @@ static int backward_to(struct run *r, const int returned[2], int end, int kernel
     return returned[1];
 }
 
+/* The same of calls of the head's module, the last one first. */
+static int backward_calls(struct run *r, int end)
+{
+    for (int i = r->b.ncalls - 1; i >= 0; i--) {
+        end = backward_to(r, r->b.called[i][1], end, r->calls[i][1]);
+        end = backward_to(r, r->b.called[i][0], end, r->calls[i][0]);
+    }
+    return end;
+}
+
 /* Backward of a block's graphs but the first one, whose last node's follower it returns. */
 static int backward_graphs(struct run *r, const struct part *p)
 {
@@ -335,7 +346,7 @@ static void backward(struct run *r)
         if (i == HEAD)
             tape_seed(t, p->out);
         if (i == HEAD && (r->b.returned[1] > 0 || r->b.headed[1] > 0)) {
-            int end = backward_to(r, r->b.returned, p->node1, r->returns);
+            int end = backward_to(r, r->b.returned, backward_calls(r, p->node1), r->returns);
             end = backward_to(r, r->b.headed, end, r->heads);
             tape_backward(t, p->node0, end);
         } else if (p->nmodules > 0) {
@@ -539,7 +550,13 @@ static int take_ends(const struct run *r, struct program *g)
     for (int pass = 0; pass < NPASS; pass++) {
         g->returns[pass] = r->b.returned[0] > 0 ? r->returns[pass] - r->part[HEAD].kernel0[pass] : 0;
         g->heads[pass] = r->b.headed[0] > 0 ? r->heads[pass] - r->part[HEAD].kernel0[pass] : 0;
+        for (int i = 0, n = r->b.ncalls; i < n; i++) {
+            const int (*of)[NPASS] = r->calls[pass == PASS_FORWARD ? i : n - 1 - i];
+            g->call[pass][i].from = of[pass == PASS_FORWARD ? 0 : 1][pass] - r->part[HEAD].kernel0[pass];
+            g->call[pass][i].to = of[pass == PASS_FORWARD ? 1 : 0][pass] - r->part[HEAD].kernel0[pass];
+        }
     }
+    g->ncalls = r->b.ncalls;
     return take(r, EMBED, &g->piece[PIECE_EMBED]) < 0 || take(r, HEAD, &g->piece[PIECE_HEAD]) < 0 ? -1 : 0;
 }
 

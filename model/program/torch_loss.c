@@ -107,7 +107,7 @@ static var fused(struct torch_model *b, var logits, int numbers)
 }
 
 /* torchtune's CEWithChunkedOutputLoss: the head for each of eight parts of the sequence, then each part's loss. */
-enum { CHUNKS = 8 };
+enum { CHUNKS = HEAD_CALLS };
 
 static var chunked(struct torch_model *b, var n)
 {
@@ -144,21 +144,39 @@ static var chunked(struct torch_model *b, var n)
     return loss;
 }
 
+static void marks(struct torch_model *b, int at[2])
+{
+    at[0] = tape_cut(b->t);
+    at[1] = b->t->nnodes;
+}
+
 /* torchtune's LinearCrossEntropyLoss: of the tokens that count, here all, head and loss come for each of eight parts. */
 static var linear_chunks(struct torch_model *b, var n)
 {
     struct tape *t = b->t;
     int64_t width = b->m->token_width, vocab = b->m->vocab, tokens = b->tokens;
     int parts = tokens < CHUNKS ? (int)tokens : CHUNKS;
+    bool unit = b->p->fsdp.root_units == ROOT_EMBED_HEAD;   /* the head's module is one, which the loss calls for each part */
+    if (unit)
+        marks(b, b->returned);
+    b->ncalls = unit ? parts : 0;
     var picked = op_index(t, "tokens that count", n, tokens * width), labels = op_new(t, "labels that count", KC_COPY, tokens, DT_INT64);
-    var w = torch_weight(b, ROLE_HEAD, vocab * width, true), chunk[CHUNKS], loss = 0;
+    var chunk[CHUNKS], loss = 0;
 
-    torch_share_head_adapter(b);
     for (int i = 0; i < parts; i++)
         chunk[i] = op_slice(t, "head chunk", picked, (tokens / parts + (i < tokens % parts)) * width);
+    if (unit)
+        marks(b, b->called[0][0]);
+    var w = torch_weight(b, ROLE_HEAD, vocab * width, true);        /* AccumulateGrad runs as soon as the first part's product has */
+    torch_share_head_adapter(b);
     for (int i = 0; i < parts; i++) {
+        if (unit && i > 0)
+            marks(b, b->called[i][0]);
         var y = torch_linear_with(b, GEMM("logits"), chunk[i], vocab, width, w, ROLE_HEAD);
-        var logits = finish_logits(b, torch_adapted(b, y, chunk[i], vocab, width, ROLE_HEAD));
+        y = torch_adapted(b, y, chunk[i], vocab, width, ROLE_HEAD);
+        if (unit)
+            marks(b, b->called[i][1]);
+        var logits = finish_logits(b, y);
         t->module = -1;
         var in = op_cast(t, logits, DT_FP32), of = tape_hold_part(t, labels, tape_var_numel(t, in) / vocab);
         var logp = op_unary(t, "log-softmax", KC_LOSS, in, SAVE_OUT);
@@ -267,8 +285,7 @@ static void head_returns(struct torch_model *b)
 {
     if (b->p->fsdp.root_units == ROOT_TOGETHER)
         return;
-    b->headed[0] = tape_cut(b->t);
-    b->headed[1] = b->t->nnodes;
+    marks(b, b->headed);
 }
 
 /* The trainer's: loss_parallel() of logits as they lie, or of all of them on every rank, in fp32 or as they are.  The model has
@@ -286,8 +303,7 @@ static var of_cut_logits(struct torch_model *b, var n)
     logits = finish_logits(b, logits);
     tape_drop(t, n);
     head_returns(b);
-    b->returned[0] = tape_cut(t);
-    b->returned[1] = t->nnodes;
+    marks(b, b->returned);
     in = op_cast(t, logits, b->p->loss == LOSS_FP32 ? DT_FP32 : tape_var_dtype(t, logits));
     if (late)
         in = tmp(t, in, tape_collective(t, MOVED_GATHER_LAST, in, b->ranks, true, false));

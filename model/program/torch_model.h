@@ -84,6 +84,8 @@ struct torch_model {
     var         held[4];        /* what the model's forward has names for until it returns */
     int         headed[2];      /* the same when the head's module returned, where it is a unit of its own; 0: it was not called */
     int         returned[2];    /* kernels and nodes of the tape when it did, before the loss; 0: after it */
+    int         called[HEAD_CALLS][2][2];   /* the same when the loss called such a head, and when that returned */
+    int         ncalls;
     var         casts[64];      /* autocast's cache of weights (names), in order of creation */
     int         ncasts;
     struct torch_splits *splits;    /* of compiled blocks under DistributedDataParallel; NULL: none (torch_split.h) */

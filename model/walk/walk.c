@@ -2,6 +2,7 @@
 #include "model/walk/walk.h"
 
 #include "model/lower/common/lower_internal.h"
+#include "model/plan/loss_check.h"
 #include "model/schedule/schedule_fold.h"
 
 static void call(const struct walk *w, void (*hook)(void *of))
@@ -268,29 +269,66 @@ static void end_pass(struct walk *w, enum piece_id piece, bool forward, int k0, 
         end_piece(w, piece, forward, cut, k1);
 }
 
+/* Kernels [k0, k1) of the head's piece that are the root's, where the head is a unit that the loss calls. */
+static void beside_calls(struct walk *w, bool forward, bool loss, int k0, int k1)
+{
+    if (k0 != k1)
+        run(w, (struct walk_run){ .u = w->root, .piece = PIECE_HEAD, .forward = forward, .begins = k0 == 0, .ends = k1 < 0, .opens = !forward && !loss,
+                                  .loss = loss }, k0, k1);
+}
+
+/* From where the model has returned, or to where its backward is entered. */
+static void head_calls(struct walk *w, bool forward, int k0, int k1)
+{
+    const struct program *g = &w->s->program;
+    struct at u = end_unit(w, PIECE_HEAD);
+
+    w->calls = g->ncalls;
+    for (w->call = 0; w->call < w->calls; w->call++) {
+        int from = g->call[forward ? PASS_FORWARD : PASS_BACKWARD][w->call].from, to = g->call[forward ? PASS_FORWARD : PASS_BACKWARD][w->call].to;
+        beside_calls(w, forward, true, k0, from);
+        call_at(w, forward ? w->hooks->pre_forward : w->hooks->pre_backward, u);
+        run(w, (struct walk_run){ .u = u, .piece = PIECE_HEAD, .forward = forward, .opens = w->call == 0 }, from, to);
+        call_at(w, forward ? w->hooks->post_forward : w->hooks->post_backward, u);
+        k0 = to;
+    }
+    w->calls = w->call = 0;
+    beside_calls(w, forward, true, k0, k1);
+}
+
 static void forward(struct walk *w)
 {
     int cut = returns(w, PASS_FORWARD);
+    bool calls = cut > 0 && w->s->program.ncalls > 0;
 
     call_at(w, w->hooks->pre_forward, w->root);
     if (w->embeds)
         end_pass(w, PIECE_EMBED, true, 0, -1);
     units(w, true);
-    if (w->heads)
+    if (calls)
+        beside_calls(w, true, false, 0, cut);
+    else if (w->heads)
         end_pass(w, PIECE_HEAD, true, 0, cut > 0 ? cut : -1);
     call_at(w, w->hooks->post_forward, w->root);
-    if (cut > 0)
+    if (calls)
+        head_calls(w, true, cut, -1);
+    else if (cut > 0)
         end_piece(w, PIECE_HEAD, true, cut, -1);
 }
 
 static void backward(struct walk *w)
 {
     int cut = returns(w, PASS_BACKWARD);
+    bool calls = cut > 0 && w->s->program.ncalls > 0;
 
-    if (cut > 0)
+    if (calls)
+        head_calls(w, false, 0, cut);
+    else if (cut > 0)
         end_piece(w, PIECE_HEAD, false, 0, cut);
     call_at(w, w->hooks->pre_backward, w->root);
-    if (w->heads)
+    if (calls)
+        beside_calls(w, false, false, cut, -1);
+    else if (w->heads)
         end_pass(w, PIECE_HEAD, false, cut, -1);
     units(w, false);
     if (w->embeds)
@@ -307,14 +345,25 @@ static void begin_pass(struct walk *w, bool is_forward)
 
 /* ---- micro-steps ---- */
 
+/* What the program's head lets go when the model has returned, the function that runs backward has a name for. */
+static void name_logits(struct walk *w, const char *what, int act)
+{
+    if (w->logits < 0)
+        return;
+    sched_op(w->s, OP_MEMORY, STREAM_COMPUTE, act == ACT_ALLOC ? PHASE_FORWARD : PHASE_BACKWARD, what);
+    sched_act(w->s, act, w->logits, 0, 0);
+}
+
 static void micro_step(void *walk)
 {
     struct walk *w = walk;
 
     begin_pass(w, true);
     forward(w);
+    name_logits(w, "name logits", ACT_ALLOC);
     begin_pass(w, false);
     backward(w);
+    name_logits(w, "drop logits", ACT_FREE);
     call(w, w->hooks->end_of_micro_step);
 }
 
@@ -484,7 +533,9 @@ void walk_open(struct walk *w, const struct local_model *local, const struct pla
 int walk_steps(struct walk *w)
 {
     struct step e = { .w = w };
+    int64_t named = loss_leaves_bytes(w->local->plan);
 
+    w->logits = named > 0 ? sched_buf(w->s, CAT_TEMPORARIES, "logits that have a name", NULL, 0, 1, round512(named)) : -1;
     sched_begin(w->s, SCHED_INIT);
     lower_load_buffers(w->s, w->local);
     call(w, w->hooks->init);

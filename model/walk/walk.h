@@ -59,7 +59,8 @@ struct walk_hooks {
 
     /* Around a unit's module, and around the root's, which has no parameters where its class has no unit.  The embedding's and the head's
      * where they are units of their own (UC_EMBED, UC_OUTPUT): around their pieces; tied ones are one unit, around the first and the last
-     * of both.  Of a stage without a root's parameters its c is NUC. */
+     * of both; a head's that the loss calls for each part of the tokens, around each call
+     * (walk.call).  Of a stage without a root's parameters its c is NUC. */
     void (*pre_forward)(void *of, struct at u);
     void (*post_forward)(void *of, struct at u);
     void (*pre_backward)(void *of, struct at u);
@@ -121,7 +122,9 @@ struct walk {
     int chunk;                      /* of a stage */
     struct at root;                 /* of the pass; c NUC: it has none */
     bool embeds, heads, ties;       /* the pass has the embedding, the head; needs the tied embedding, a unit of its own */
+    int call, calls;                /* of a head's module that the loss calls for each part: which one of this pass, of how many; 0: once, in its place */
     int unit0, unit1, block0, block1;       /* its units and blocks, one past the last */
+    int logits;                     /* buffer of logits that have a name until backward ends; -1: none do */
     int kept_blocks, kept_ends;     /* instances of its activations begin here */
     struct stage_ports ports;
 };

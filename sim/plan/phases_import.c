@@ -247,6 +247,7 @@ void import_numbers(json_t *plan, enum head_kind head)
     json_object_set_new(model, "num_labels", json_integer(1));
     json_object_del(plan, "loss");
     json_object_del(plan, "logits_kept");
+    json_object_del(plan, "logits_until");
     if (lora)                           /* PEFT of such a class trains the head (SEQ_CLS, TOKEN_CLS) */
         json_object_set_new(lora, "modules_to_save", json_pack("[s]", "score"));
 }

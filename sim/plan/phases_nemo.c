@@ -319,6 +319,7 @@ static int read_policy(struct importing *in, int64_t sequences)
     }
     json_t *doc = as_automodel(in, sequences, false);
     int rc = in->failed ? -1 : import_worker(in, doc, false, &in->actor);
+    in->actor.logits_until = UNTIL_NEXT_LOGITS;
     in->actor.logits_kept = LOGITS_DROPPED;         /* what keeps them in Automodel's recipes is its loop, which is not run */
     json_decref(doc);
     return rc;
@@ -365,6 +366,7 @@ static int critic_plan(struct importing *in, struct plan *p)
     json_t *doc = as_automodel(in, 1, true);
     int rc = in->failed ? -1 : import_worker(in, doc, true, p);
     p->logits_kept = LOGITS_DROPPED;
+    p->logits_until = UNTIL_NEXT_LOGITS;
     json_decref(doc);
     return rc;
 }

@@ -241,7 +241,7 @@ static const char *const losses[] = {
     "NeMo-RL's loss of logits in fp32", "NeMo-RL's loss of logits in 16 bits",
 };
 _Static_assert(sizeof losses / sizeof *losses == NLOSS, "each loss has words");
-static const char *const kept[] = { "", "logits kept through backward", "logits kept in fp32 through backward" };
+static const char *const kept[] = { "", "logits kept through backward", "logits kept in fp32 through backward", "logits and their shifted copy kept through backward" };
 static const char *const bases[] = {
     "", "frozen weights in 4 bits (NF4)", "frozen weights in 4 bits (NF4, double quantization)", "frozen weights in 8 bits",
     "frozen weights in 8 bits (torchao)", "frozen weights in 4 bits (torchao)", "frozen weights in 4 bits (torchao, tiled)",

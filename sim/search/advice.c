@@ -103,6 +103,7 @@ static bool loss_without_logits(struct plan *p)
         return false;
     p->loss = LOSS_FUSED_LINEAR;
     p->logits_kept = LOGITS_DROPPED;
+    p->logits_until = UNTIL_NEXT_LOGITS;
     return true;
 }
 

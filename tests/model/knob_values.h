@@ -312,6 +312,10 @@ static void for_training(const struct knob *k, int s, int d, struct plan *plain)
 /* The same of one framework's own knobs, and of experts. */
 static void for_framework(const struct knob *k, int d, struct plan *plain)
 {
+    if (k->offset == offsetof(struct plan, logits_until)) {
+        plain->logits_kept = LOGITS_AS_MADE;
+        plain->kernels = plain->kernels == KERNELS_DPX ? KERNELS_TORCH_EAGER : plain->kernels;
+    }
     if (k->offset == offsetof(struct plan, ddp.optimizer_in_backward)) {
         assert_int_equal(cluster_load("1xh100", &plain->cluster), 0);
         plain->ddp.wrapped = false;

@@ -5,6 +5,7 @@
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
 #include "model/exchange/export.h"
+#include "model/plan/knob_rules.h"
 
 static void for_each_cell(uint64_t cells, const struct knob *k, bool (*try)(const struct plan *p, const struct knob *k))
 {
@@ -34,6 +35,20 @@ static void every_row_says_what_it_is(void **state)
         knob_default_text(k, text, sizeof text);
         assert_true(text[0] != '\0');
         assert_true((k->object[0] == '\0') == !knob_is_object(k->object));
+    }
+}
+
+/* host_threads 0 is a rank's share of the cores, not a number of threads; torchrun's one is usual, and not said. */
+static void a_label_has_no_0_threads(void **state)
+{
+    static const char *const words[] = { ", host threads by cores", "", ", 2 host threads" };
+
+    (void)state;
+    for (int n = 0; n < 3; n++) {
+        struct plan p = { .strategy = STRAT_FSDP, .dialect = DIALECT_TORCH, .host_threads = n, .fsdp.cpu_offload = true, .cluster.gpus_per_node = 2 };
+        char text[64] = "";
+        knob_say_threads(&p, text, sizeof text);
+        assert_string_equal(text, words[n]);
     }
 }
 
@@ -347,7 +362,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_says_what_it_is),
-        cmocka_unit_test(every_row_reads_its_own_default),
+        cmocka_unit_test(a_label_has_no_0_threads), cmocka_unit_test(every_row_reads_its_own_default),
         cmocka_unit_test(every_row_refuses_by_name_what_it_cannot_be),
         cmocka_unit_test(values_worth_searching_are_in_range_and_take_turns),
         cmocka_unit_test(every_knob_survives_plan_json),

@@ -250,7 +250,42 @@ static void logits_that_a_loop_names_stay(void **state)
             plan_free(&p);
         }
     }
-    static const char *const refused[] = { "{\"loss\": \"fused-linear\"}", "{\"kernels\": \"dpx\"}", "{\"accumulation\": 2, \"parallel\": {\"pipeline\": 2}}" };
+    /* Those of a function that returns when backward has ended are not there in the optimizer's step, where this plan is fullest. */
+    static const char *const untils[][2] = { { "none", "next" }, { "as-made", "next" }, { "as-made", "backward" } };
+    int64_t fullest[3];
+    for (int k = 0; k < 3; k++) {
+        struct plan p;
+        struct evaluation e;
+        json_t *plan = json_pack("{s:i, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-3.2-1b", "cluster", "2xh100", "seq", 64,
+                                 "micro_batch", 1, "strategy", "ddp", "dialect", "torch", "precision", "bf16", "logits_kept", untils[k][0]);
+        json_object_set_new(plan, "logits_until", json_string(untils[k][1]));
+        assert_int_equal(plan_from_json(plan, "plan", &p), 0);
+        json_decref(plan);
+        assert_int_equal(evaluate(&p, &e), 0);
+        fullest[k] = e.allocated_peak;
+        evaluation_free(&e);
+        plan_free(&p);
+    }
+    assert_int_equal(fullest[1] - fullest[0], 2LL * 64 * 128256);
+    assert_int_equal(fullest[2], fullest[0]);
+    /* And for logits[..., :-1, :].contiguous(), which copies T - 1 rows of each of several samples, and nothing of one. */
+    for (int samples = 1; samples <= 2; samples++) {
+        int64_t peak[2];
+        for (int k = 0; k < 2; k++) {
+            struct plan p;
+            struct evaluation e;
+            json_t *plan = json_pack("{s:i, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-3.1-8b", "cluster", "8xh100", "seq", T,
+                                     "micro_batch", samples, "strategy", "fsdp", "dialect", "torch", "precision", "bf16", "logits_kept", k ? "as-made-shifted" : "as-made");
+            assert_int_equal(plan_from_json(plan, "plan", &p), 0);
+            json_decref(plan);
+            assert_int_equal(evaluate(&p, &e), 0);
+            peak[k] = e.allocated_peak;
+            evaluation_free(&e);
+            plan_free(&p);
+        }
+        assert_int_equal(peak[1] - peak[0], samples > 1 ? 2LL * samples * (T - 1) * V : 0);
+    }
+    static const char *const refused[] = { "{\"loss\": \"fused-linear\"}", "{\"kernels\": \"dpx\"}", "{\"logits_kept\": \"as-made-shifted\", \"parallel\": {\"context\": 2}}", "{\"accumulation\": 2, \"parallel\": {\"pipeline\": 2}}" };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         json_t *plan = json_pack("{s:i, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-3.1-8b", "cluster", "8xh100", "seq", T,
                                  "micro_batch", 1, "strategy", "fsdp", "dialect", "torch", "precision", "bf16", "logits_kept", "fp32");

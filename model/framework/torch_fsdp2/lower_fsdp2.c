@@ -61,6 +61,10 @@ static void pre_forward(void *fsdp2, struct at u)
 
     if (f->walk.map.of_class[u.c] == 0)
         return;
+    if (f->walk.calls > 0) {
+        fsdp2_call(f, u, true);
+        return;
+    }
     if (u.c != UC_ROOT && fsdp2_has_experts(f)) {
         fsdp2_pre_forward_with_experts(f, u);
         return;
@@ -79,7 +83,11 @@ static void post_forward(void *fsdp2, struct at u)
     struct fsdp2 *f = fsdp2;
     struct at last = fsdp2_heads(f);
 
-    last = last.c == NUC ? walk_at(&f->walk, f->walk.map.n - 1, 0) : last;
+    if (f->walk.calls > 0) {
+        fsdp2_called(f, u, true);
+        return;
+    }
+    last = last.c == NUC || fsdp2_calls_head(f) ? walk_at(&f->walk, f->walk.map.n - 1, 0) : last;
     last = fsdp2_shards_experts(f, last) ? fsdp2_experts(last) : last;
     if (u.c == UC_ROOT && fsdp2_ranks(f, last.c) > 1)
         fsdp2_release(f, last);
@@ -104,11 +112,15 @@ static void pre_backward(void *fsdp2, struct at u)
     bool head = fsdp2_has_head(u.c), both = !fsdp2_is_end(u.c) && walk_needs_both(&f->walk, u);
     struct at next = walk_at(&f->walk, head ? f->walk.map.n - 1 : u.position - 1, u.by);
 
-    if ((u.c == UC_ROOT && fsdp2_has_tail(f)) || fsdp2_is_prefetched_in_vain(f, u))
+    if (f->walk.calls > 0) {
+        fsdp2_call(f, u, false);
+        return;
+    }
+    if ((u.c == UC_ROOT && fsdp2_has_tail(f) && !fsdp2_calls_head(f)) || fsdp2_is_prefetched_in_vain(f, u))
         return;
     if (u.position == 0)
         next = fsdp2_embeds(f);
-    if ((head && f->root_reshard) || (u.position >= 0 && reshards(f, u) && fsdp2_is_forward_only(f, u.position + 1)))      /* no other has gathered it */
+    if ((head && reshards(f, u)) || (u.position >= 0 && reshards(f, u) && fsdp2_is_forward_only(f, u.position + 1)))      /* no other has gathered it */
         fsdp2_unshard(f, u, PHASE_BACKWARD, false, true);
     if (reshards(f, u) && (!both || u.c == UC_MLP))
         fsdp2_regather(f, u);
@@ -166,7 +178,9 @@ static void post_backward(void *fsdp2, struct at u)
     struct fsdp2 *f = fsdp2;
     struct at prev;
 
-    if (u.c == UC_ROOT)
+    if (f->walk.calls > 0)
+        fsdp2_called(f, u, false);
+    else if (u.c == UC_ROOT)
         post_backward_of_root(f);
     else if (fsdp2_has_experts(f) && !is_late(f, u.position))
         fsdp2_post_backward_with_experts(f, u, reduced_last(f, u.position + 1, u.by, &prev));
@@ -200,7 +214,7 @@ void fsdp2_compute(void *fsdp2, const struct walk_run *r)
 
     if (!r->loss && (r->forward || !fsdp2_is_prefetched_in_vain(f, r->u)))
         sched_act(f->s, ACT_R, f->fam[r->u.c].unsharded, r->u.i, r->u.by);
-    if (!r->loss && (r->u.c == UC_EMBED || r->u.c == UC_OUTPUT))
+    if (!r->loss && f->walk.calls == 0 && (r->u.c == UC_EMBED || r->u.c == UC_OUTPUT))
         fsdp2_compute_rest(f, r);
     if (experts)
         sched_act(f->s, ACT_R, f->fam[UC_EXPERTS].unsharded, r->u.i, r->u.by);

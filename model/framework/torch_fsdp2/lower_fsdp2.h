@@ -102,6 +102,10 @@ bool fsdp2_is_forward_only(const struct fsdp2 *f, int position);
 /* Of an embedding that is resharded and does not train, or of such a unit: the unit behind it prefetches it in backward, and nothing waits for it. */
 bool fsdp2_is_prefetched_in_vain(const struct fsdp2 *f, struct at u);
 void fsdp2_drop_prefetched(struct fsdp2 *f, struct at u);
+/* Is the head a unit that the loss calls for each part of the tokens?  Such a call, or its backward, begins; and ends. */
+static inline bool fsdp2_calls_head(const struct fsdp2 *f) { return f->s->program.ncalls > 0; }
+void fsdp2_call(struct fsdp2 *f, struct at u, bool forward);
+void fsdp2_called(struct fsdp2 *f, struct at u, bool forward);
 /* The last entry, of a piece outside of the blocks, reads what the root has left, and leaves its gradients. */
 void fsdp2_compute_rest(struct fsdp2 *f, const struct walk_run *r);
 

@@ -86,3 +86,43 @@ void fsdp2_compute_rest(struct fsdp2 *f, const struct walk_run *r)
         sched_act(f->s, ACT_ALLOC, m->grads_full, 0, 0);
     fsdp2_leave_grads(f, walk_root);
 }
+
+/* ---- a head that the loss calls for each part of the tokens (torchtune's LinearCrossEntropyLoss), behind the model ----
+ *
+ * Each call is a forward of its own (iter_forward_root): its all-gather waits for all before it, and the gather's output goes with its end.
+ * In backward each call's unit is gathered again, and nothing is prefetched: what the next one asks for is the unit itself, which is there.
+ * The weight is one leaf of autograd's, whose AccumulateGrad runs behind the last call's product, with the sum: one reduction. */
+
+void fsdp2_call(struct fsdp2 *f, struct at u, bool forward)
+{
+    enum phase phase = forward ? PHASE_FORWARD : PHASE_BACKWARD;
+
+    if (!f->root_reshard && f->walk.call == 0 && !forward)
+        return;                             /* forward kept it */
+    if (!f->root_reshard && f->walk.call > 0 && forward)
+        return;
+    fsdp2_unshard(f, u, phase, forward, false);
+    if (forward)
+        fsdp2_copy_out(f, u, phase, false);
+    else
+        fsdp2_regather(f, u);
+}
+
+void fsdp2_called(struct fsdp2 *f, struct at u, bool forward)
+{
+    bool gathered = f->root_reshard || f->walk.call == 0;
+
+    if (!forward && f->walk.call == f->walk.calls - 1) {
+        fsdp2_post_backward(f, u, NULL);
+        return;
+    }
+    if (forward && gathered && f->nshard > 1)
+        fsdp2_release(f, u);
+    if (f->root_reshard && forward)
+        fsdp2_reshard(f, u);
+    if (forward)
+        return;
+    sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "reshard");
+    walk_name(&f->walk, u);
+    sched_act(f->s, ACT_FREE, f->fam[u.c].unsharded, u.i, u.by);
+}

@@ -77,7 +77,26 @@ def by_hand(case, model):
     for i, block in enumerate(blocks):
         stays = {"reshard_after_forward": False} if options.get("keeps_last_unit") and i + 1 == len(blocks) else {}
         fully_shard(block, mesh=mesh, **(units | stays))
+    if case["plan"].get("loss") == "linear-chunks":
+        return LossInParts(model, mesh)
     return fully_shard(model, mesh=mesh)
+
+
+class LossInParts:
+    """torchtune's: the model returns hidden states, and the loss calls the head for each of 8 chunks (modules/loss/cross_entropy_loss.py)."""
+
+    def __init__(self, model, mesh):
+        model.forward = lambda input_ids: model.model(input_ids=input_ids).last_hidden_state
+        self.model = fully_shard(model, mesh=mesh, reshard_after_forward=False)
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+    def __call__(self, input_ids, labels):
+        hidden, total = self.model(input_ids=input_ids), torch.tensor(0.0)
+        for x, y in zip(hidden.reshape(-1, hidden.shape[-1]).tensor_split(8), labels.reshape(-1).tensor_split(8)):
+            total += torch.nn.functional.cross_entropy(self.model.lm_head(x).float(), y, reduction="sum")
+        return types.SimpleNamespace(loss=total / labels.numel())
 
 
 def build(config):
@@ -102,8 +121,10 @@ recorded, recorder.run = recorder.run, run
 def cases():
     c = []
 
-    def add(name, what, config, world=4, *, units="apart", fsdp=None, lora=None, by_hand=False, **kw):
+    def add(name, what, config, world=4, *, units="apart", fsdp=None, lora=None, by_hand=False, chunks=False, **kw):
         case = make("fsdp2-apart-" + name, what, "fsdp2", config, world, fsdp={"root_units": units, **(fsdp or {})}, **kw)
+        if chunks:
+            case["plan"].update(loss="linear-chunks")
         if lora:
             case["plan"].update(train="lora", lora=lora)
         c.append(case | {"by_hand": by_hand})
@@ -127,6 +148,11 @@ def cases():
         add(name + "-always-hsdp-acc2", "torchtitan's units, all freed after forward, HSDP, 2 micro-steps, all reduced", config, fsdp=always,
             accumulation=2, sync=True, by_hand=True, **hsdp)
     add("llama-head-w4", "Automodel's units: the last norm is the root's", LLAMA_TINY, units="embed-head", by_hand=True)
+    add("llama-chunks-w4", "torchtune's units and loss, which calls the head for each chunk", LLAMA_TINY, units="embed-head", by_hand=True, chunks=True,
+        fsdp={"root_reshard_after_forward": True}, recompute="full")
+    add("llama-chunks-kept-w4", "the same, a head that is not freed after forward", LLAMA_TINY, units="embed-head", by_hand=True, chunks=True)
+    add("llama-chunks-hsdp-acc2", "torchtune's units and loss, HSDP, 2 micro-steps, all reduced", LLAMA_TINY, units="embed-head", by_hand=True, chunks=True,
+        fsdp={"root_reshard_after_forward": True}, accumulation=2, sync=True, **hsdp)
     last = {"keeps_last_unit": True}
     add("llama-last-w4", "Automodel's units, whose last block is not freed after forward", LLAMA_TINY, units="embed-head", fsdp=last, by_hand=True)
     add("llama-last-recompute-acc3-nosync-w4", "likewise, checkpointed, no_sync() in 2 of 3", LLAMA_TINY, units="embed-head", fsdp=last, by_hand=True,
