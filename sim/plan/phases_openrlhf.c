@@ -211,7 +211,6 @@ static int read_plan(struct importing *in, const char *model, const json_t *gpus
     int rc = form_openrlhf.read(&f, out, &ignored);
     if (rc == 0)                                /* of the script, whose command starts all of them */
         rc = form_read_environment(&form_openrlhf, in->f, out, in->notes);
-    out->logits_kept = LOGITS_DROPPED;          /* training_step() (trainer/ray/ppo_actor.py) names them, and returns */
     form_close(&f);
     json_decref(doc);
     if (rc < 0)
@@ -224,6 +223,7 @@ static json_t *eval_plan(struct importing *in, const struct plan *p, int offload
 {
     json_t *plan = plan_to_json(p), *ds = json_object_get(plan, "deepspeed");
 
+    json_object_del(plan, "logits_kept");
     json_object_del(ds, "offload_optimizer");
     if (flag(in, offload) && p->strategy == STRAT_ZERO3)
         json_object_set_new(ds, "offload_param", json_pack("{s:s, s:b}", "device", "cpu", "pin_memory", 1));

@@ -199,6 +199,21 @@ PY
     # each of them on eight GPUs
     ask "$tmp/ppo.sh" 0 --set train.colocate_all=false vllm.enable_sleep=false ds.enable_sleep=false
     holds "sorted(d['plan']['places']) == ['critic', 'reference', 'reward'] and [len(p['phases']) for p in d['places']] == [2, 1, 1]"
+    # of 4 samples more logits of 151,936 numbers are in a forward 16 bits and fp32, 6 bytes each, in the update 10, and nothing of them behind it; the rest is of hidden states
+    ask "$tmp/ppo.sh" 0
+    cp "$tmp/doc" "$tmp/new"
+    ask "$tmp/ppo.sh" 0 --set train.micro_batch_size=8 rollout.micro_batch_size=12
+    python3 - "$tmp/new" "$tmp/doc" <<'PY'
+import json, sys
+a, b = ({p["name"]: p for p in json.load(open(f))["phases"]} for f in sys.argv[1:])
+logits = 4 * 2048 * 151936
+for name, each in (("log-probs", 6), ("reference", 6), ("update", 10)):
+    more = b[name]["live_bytes"] - a[name]["live_bytes"]
+    if not each * logits <= more <= each * logits + 4 * 2048 * 1536 * 2 * (10 if each == 6 else 60):
+        print(name, "has", more / logits, "bytes of each logit more")
+if a["weights"]["reserved_bytes"] != b["weights"]["reserved_bytes"]:
+    print("logits stay behind the update")
+PY
     says 'critic.num_gpus_per_node: expected not more GPUs than a node' "$tmp/ppo.sh" --set train.colocate_all=false critic.num_gpus_per_node=16
     says 'ds.enable_sleep: without it actor and critic train at the same time' "$tmp/ppo.sh" --set ds.enable_sleep=false
     says 'algo.dynamic_filtering_enable' "$tmp/ppo.sh" --set algo.dynamic_filtering_enable=true
