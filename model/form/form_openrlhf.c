@@ -214,15 +214,15 @@ static int as_pairs(const struct form_file *f, struct plan *p, struct notes *not
     return 0;
 }
 
-/* log_probs_from_logits(): flash-attn's cross-entropy of logits in fp32, which the loop's `output` names.  Before 0.7 (12 April 2025) GPTLMLoss had
- * nn.CrossEntropyLoss over them: two copies more where its gradient is made. */
+/* models/actor.py casts logits to fp32, log_probs_from_logits() has flash-attn's cross-entropy of them, and the loop's `output` names them: beside their gradient
+ * and its cast 2.5 copies.  Before 0.7 (12 April 2025) GPTLMLoss had nn.CrossEntropyLoss over them: four, with log_softmax's result and two gradients. */
 static void put_loss(const struct form_file *f, struct plan *p, struct notes *notes)
 {
-    p->loss = LOSS_FUSED;
+    p->loss = LOSS_FUSED_FP32;
     p->logits_kept = LOGITS_IN_FP32;
     if (form_value(f->doc, names[MODEL][1]))
-        notes_add(notes, "%s: an option of before 0.10: the loss is planned as since 0.7 (April 2025); before, nn.CrossEntropyLoss held two copies of the logits "
-                  "more, %.3g GB", names[MODEL][1], 2 * (double)(p->micro_batch * p->seq) * (double)p->model.vocab * 4 / 1e9);
+        notes_add(notes, "%s: an option of before 0.10: the loss is planned as since 0.7 (April 2025); before, nn.CrossEntropyLoss held 1.5 copies of the logits "
+                  "more, %.3g GB", names[MODEL][1], 1.5 * (double)(p->micro_batch * p->seq) * (double)p->model.vocab * 4 / 1e9);
 }
 
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)

@@ -543,7 +543,7 @@ static void name_logits(struct walk *w, const struct op *o)
     if (!head || w->named || w->o.logits == 0)
         return;
     w->named = true;
-    requests_request(w, w->o.logits, STREAM_COMPUTE);
+    w->logits = requests_request(w, w->o.logits, STREAM_COMPUTE);
 }
 
 static void step(struct walk *w, const struct op *o, int64_t iteration)

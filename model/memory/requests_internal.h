@@ -74,7 +74,8 @@ struct walk {
     bool    captured;                   /* the kernel that runs is */
     bool    records, over;
     bool    forward;                    /* without gradients (requests_turns.c): ends at the first backward, with what training alone has left out */
-    bool    named;                      /* the loop has a name for logits */
+    bool    named;                      /* the loop has a name for logits: */
+    int     logits;                     /* their block */
     int64_t *skips; int nskips; int64_t cap_skips; int at_skip;     /* after each iteration of the first time: how many were left out */
     struct walk_state before;           /* of the step that is walked twice */
     bool    watched;                    /* the first time: the target wrote down what it did */

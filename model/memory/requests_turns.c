@@ -123,6 +123,9 @@ void requests_role_step(struct requests_role *r)
 {
     walk(r, r->stepped ? SCHED_STEADY : SCHED_FIRST);
     r->stepped = true;
+    if (r->w.named)                     /* the function that named logits has returned */
+        requests_give_back(&r->w, r->w.logits);
+    r->w.named = false;
 }
 
 int64_t requests_role_wrong(const struct requests_role *r) { return r->w.over ? -1 : r->report.unmatched; }

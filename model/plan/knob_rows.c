@@ -52,7 +52,7 @@ static const char *const until_words[]     = { "next", "backward", NULL };
 static const char *const kept_words[]      = { "none", "as-made", "fp32", "as-made-shifted", NULL };
 static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compiled", "chunked", "fused-linear", "liger-cross-entropy",
                                                "cut-cross-entropy", "linear-chunks", "fused-in-place", "fused-entropy", "actor-chunks", "actor-triton", "chunked-logprob",
-                                               "fused-entropy-eager", "distributed-logprob", "distributed-logprob-late", NULL };
+                                               "fused-entropy-eager", "distributed-logprob", "distributed-logprob-late", "fused-fp32", NULL };
 static const char *const form_words[]      = { "foreach", "fused", "loop", NULL };
 static const char *const away_words[]      = { "none", "save_on_cpu", "save_on_cpu-pinned", "streams", NULL };
 static const char *const root_words[]      = { "together", "apart", "embed-head", "embed", NULL };
@@ -190,7 +190,7 @@ static const struct knob rows[] = {
     { "", "loss", WORD(loss, loss_words, LOSS_FP32), .cells = ALL & ~PAPER, OURS, .label = ", loss %s",
       ACCELERATE_HAS(LOSS_FP32, "accelerate leaves the loss to the model"),
       TITAN_HAS(LOSS_FP32, "its cross-entropy is in fp32"),
-      .about = "cross-entropy in fp32, in the logits' bf16, flash-attn's kernel, torch.compile()d, torchtune's chunks of logits (chunked) or of head and logits (linear-chunks), Liger's without logits, Liger's in place, "
+      .about = "cross-entropy in fp32, in the logits' bf16, flash-attn's kernel, of logits as they are (fused) or cast to fp32 (fused-fp32), torch.compile()d, torchtune's chunks of logits (chunked) or of head and logits (linear-chunks), Liger's without logits, Liger's in place, "
                "Apple's without logits, flash-attn's whose gradient is written over the logits (fused-in-place), or beside the logits' entropy, compiled (fused-entropy) or not (fused-entropy-eager), "
                "as verl's actors have them, and its own without whole logits: chunks by PyTorch (actor-chunks) or its kernel (actor-triton), TRL's tiles of logits (chunked-logprob), NeMo-RL's under Megatron-LM, from logits in fp32 (distributed-logprob) or in 16 bits (distributed-logprob-late)" },
     { "", "logits_kept", WORD(logits_kept, kept_words, LOGITS_DROPPED), .cells = TORCH | FSDP1 | DS, OURS, IDLE(no_logits), .label = ", logits kept %s",

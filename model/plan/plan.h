@@ -34,12 +34,12 @@ enum kernel_set  { KERNELS_DPX, KERNELS_TORCH_EAGER, KERNELS_TORCH_SDPA, KERNELS
 /* MODULES: attention, MLP and the norms before them are checkpoints of their own. */
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_MODULES, RECOMPUTE_FULL, RECOMPUTE_OP, RECOMPUTE_OFFLOAD, RECOMPUTE_REENTRANT, NRECOMPUTE };
 /* FP32: transformers' and torchtitan's, of logits in fp32; COMPUTE: F.cross_entropy() of logits as they are;
- * FUSED: flash-attn's kernel; CHUNKED: torchtune's; FUSED_LINEAR: Liger-Kernel's, without logits; COMPILED: torchtitan's
+ * FUSED: flash-attn's kernel; FUSED_FP32: the same of logits cast to fp32; CHUNKED: torchtune's; FUSED_LINEAR: Liger-Kernel's, without logits; COMPILED: torchtitan's
  * under torch.compile() (compile.components "loss", since 2025); LIGER: Liger-Kernel's of transformers' logits in fp32, in place; CUT: Apple's
  * cut cross-entropy, without logits. */
 enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, LOSS_LIGER, LOSS_CUT, LOSS_LINEAR_CHUNKS, LOSS_FUSED_IN_PLACE,
                  LOSS_FUSED_ENTROPY, LOSS_ACTOR_CHUNKS, LOSS_ACTOR_KERNEL, LOSS_CHUNKED_LOGPROB, LOSS_FUSED_ENTROPY_EAGER,
-                 LOSS_DISTRIBUTED, LOSS_DISTRIBUTED_LATE, NLOSS };
+                 LOSS_DISTRIBUTED, LOSS_DISTRIBUTED_LATE, LOSS_FUSED_FP32, NLOSS };
 /* Logits that a training loop still has a name for while backward runs, until the next micro-step's are there; AND_SHIFTED: and for logits[..., :-1, :].contiguous(),
  * which is a copy where there are several samples. */
 enum logits_kept { LOGITS_DROPPED, LOGITS_AS_MADE, LOGITS_IN_FP32, LOGITS_AND_SHIFTED };

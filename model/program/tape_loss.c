@@ -57,14 +57,15 @@ var op_mean(struct tape *t, const char *name, var x)
 
 /* flash-attn, csrc/xentropy: forward reads the logits twice (maximum, then sum), backward reads them and writes their
  * gradient. */
-var op_fused_loss(struct tape *t, const char *name, var logits, var labels, int64_t width, int numbers)
+var op_fused_loss(struct tape *t, const char *name, var logits, var labels, int64_t width, int numbers, bool named)
 {
     int64_t rows = tape_var_numel(t, logits) / width;
 
     tape_begin_saving(t, name, KC_LOSS)->bytes = 2 * tape_var_bytes(t, logits);
     struct node *n = tape_node(t, NODE_EACH, name, KC_LOSS);
     tape_edge(t, n, logits);
-    tape_save_var(t, n, logits);
+    if (!named)
+        tape_save_var(t, n, logits);
     tape_save_var(t, n, labels);
     var losses = result(t, rows, DT_FP32);
     for (int i = 0; i < numbers; i++)

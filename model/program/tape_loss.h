@@ -8,8 +8,9 @@
 var  op_nll(struct tape *t, var logp, var labels);
 /* A number from every element; back, as many gradients. */
 var  op_mean(struct tape *t, const char *name, var x);
-/* Cross-entropy of rows of logits by one kernel each way: keeps logits, labels and so many numbers a row. */
-var  op_fused_loss(struct tape *t, const char *name, var logits, var labels, int64_t width, int numbers);
+/* Cross-entropy of rows of logits by one kernel each way: keeps logits, labels and so many numbers a row.  `named`: the training loop has a name for these very
+ * logits until the next ones are there (loss_kept_bytes()), and they are not counted twice. */
+var  op_fused_loss(struct tape *t, const char *name, var logits, var labels, int64_t width, int numbers, bool named);
 /* The same where backward writes the gradient over the logits (flash-attn's inplace_backward). */
 var  op_fused_loss_in_place(struct tape *t, const char *name, var logits, var labels, int64_t width);
 /* verl's entropy_from_logits() by torch.compile: of each row the largest logit, the sum and their logarithm are kept beside the logits. */

@@ -80,7 +80,7 @@ static var of_actor(struct torch_model *b, var logits)
     if (b->p->loss == LOSS_FUSED_IN_PLACE) {
         loss = op_fused_loss_in_place(t, "fused cross-entropy", logits, shifted, b->m->vocab);
     } else {
-        loss = op_fused_loss(t, "fused cross-entropy", logits, shifted, b->m->vocab, 1);
+        loss = op_fused_loss(t, "fused cross-entropy", logits, shifted, b->m->vocab, 1, false);
         var entropy = b->p->loss == LOSS_FUSED_ENTROPY ? op_entropy(t, "entropy", logits, b->m->vocab) : op_entropy_eager(t, logits, b->m->vocab);
         if (torch_is_ulysses(b)) {              /* both are gathered */
             loss = tmp(t, loss, torch_ulysses_loss(b, loss));
@@ -95,11 +95,12 @@ static var of_actor(struct torch_model *b, var logits)
 }
 
 /* flash-attn's kernel keeps each row's log-sum-exp; inductor its maximum and the logarithm of the sum. */
-static var fused(struct torch_model *b, var logits, int numbers)
+static var fused(struct torch_model *b, var logits, int numbers, bool cast)
 {
     struct tape *t = b->t;
+    bool named = b->p->logits_kept != LOGITS_DROPPED && (b->p->logits_kept == LOGITS_IN_FP32 ? tape_var_dtype(t, logits) == DT_FP32 : !cast);
     var shifted = shifted_labels(b);
-    var loss = op_fused_loss(t, "fused cross-entropy", logits, shifted, b->m->vocab, numbers);
+    var loss = op_fused_loss(t, "fused cross-entropy", logits, shifted, b->m->vocab, numbers, named);
 
     tape_drop(t, b->padded);
     tape_drop(t, shifted);
@@ -331,10 +332,13 @@ static var of_logits(struct torch_model *b, var n, var *made)
     logits = finish_logits(b, logits);
     if (b->family->float_logits)
         logits = tmp(t, logits, op_cast(t, logits, DT_FP32));
-    *made = logits;
     t->module = -1;
-    if (kind == LOSS_FUSED || kind == LOSS_COMPILED)
-        return fused(b, logits, kind == LOSS_FUSED ? 1 : 2);
+    bool casts = kind == LOSS_FUSED_FP32 && tape_var_dtype(t, logits) != DT_FP32;
+    if (casts)                          /* in the place of what the model returned (OpenRLHF's models/actor.py) */
+        logits = tmp(t, logits, op_cast(t, logits, DT_FP32));
+    *made = logits;
+    if (kind == LOSS_FUSED || kind == LOSS_FUSED_FP32 || kind == LOSS_COMPILED)
+        return fused(b, logits, kind == LOSS_COMPILED ? 2 : 1, casts);
     if (kind == LOSS_FUSED_IN_PLACE || kind == LOSS_FUSED_ENTROPY || kind == LOSS_FUSED_ENTROPY_EAGER)
         return of_actor(b, logits);
     return kind == LOSS_LIGER ? in_place(b, logits) : cross_entropy(b, logits, kind == LOSS_FP32 ? DT_FP32 : tape_var_dtype(t, logits));

@@ -57,6 +57,9 @@ json_t *phases_openrlhf(struct importing *in);
 json_t *phases_nemo(struct importing *in);
 json_t *phases_primerl(struct importing *in);
 
+/* Options of OpenRLHF's that no plan follows, or that it does not have, are told. */
+void phases_openrlhf_known(struct importing *in);
+
 /* Is it one of theirs? */
 bool phases_is_trl(const struct form_file *f);
 bool phases_is_dpo(const struct form_file *f);

@@ -50,28 +50,7 @@ enum { ACTOR, CRITIC, REWARD, REMOTE, AGENT, NODES, GPUS, ENGINES, TENSOR, SHARE
 
 /* Of DeepSpeed: read by form_openrlhf, under these names. */
 static const char *const of_deepspeed[] = { "zero_stage", "param_dtype", "adam_offload", "overlap_comm", "zpg", "grad_accum_dtype", "lora_rank", "lora_alpha", "target_modules",
-                                            "lora_dropout", "load_in_4bit", "bf16" };
-
-/* What says nothing of memory or time. */
-static const struct form_row rest[] = {
-    { "ds.*", ROW_SILENT, NULL }, { "ckpt.*", ROW_SILENT, NULL }, { "logger.*", ROW_SILENT, NULL }, { "eval.*", ROW_SILENT, NULL }, { "data.*", ROW_SILENT, NULL },
-    { "actor.*", ROW_SILENT, NULL }, { "critic.*", ROW_SILENT, NULL }, { "reward.*", ROW_SILENT, NULL }, { "ref.*", ROW_SILENT, NULL }, { "algo.*", ROW_SILENT, NULL },
-    { "rollout.*", ROW_SILENT, NULL }, { "train.*", ROW_SILENT, NULL }, { "vllm.*", ROW_SILENT, NULL }, { "local_rank", ROW_SILENT, NULL }, { "use_ms", ROW_SILENT, NULL },
-    { "save_path", ROW_SILENT, NULL }, { "ckpt_path", ROW_SILENT, NULL }, { "save_hf_ckpt", ROW_SILENT, NULL }, { "save_steps", ROW_SILENT, NULL },
-    { "logging_steps", ROW_SILENT, NULL }, { "eval_steps", ROW_SILENT, NULL }, { "num_episodes", ROW_SILENT, NULL }, { "max_samples", ROW_SILENT, NULL },
-    { "actor_learning_rate", ROW_SILENT, NULL }, { "critic_learning_rate", ROW_SILENT, NULL }, { "gamma", ROW_SILENT, NULL }, { "lambd", ROW_SILENT, NULL },
-    { "eps_clip", ROW_SILENT, NULL }, { "eps_clip_low_high", ROW_SILENT, NULL }, { "prompt_data", ROW_SILENT, NULL }, { "prompt_split", ROW_SILENT, NULL },
-    { "input_key", ROW_SILENT, NULL }, { "label_key", ROW_SILENT, NULL }, { "apply_chat_template", ROW_SILENT, NULL }, { "normalize_reward", ROW_SILENT, NULL },
-    { "packing_samples", ROW_SILENT, NULL }, { "vllm_sync_backend", ROW_SILENT, NULL }, { "vllm_sync_with_ray", ROW_SILENT, NULL },
-    { "enable_prefix_caching", ROW_SILENT, NULL }, { "attn_implementation", ROW_SILENT, NULL }, { "flash_attn", ROW_SILENT, NULL }, { "use_kl_loss", ROW_SILENT, NULL },
-    { "kl_estimator", ROW_SILENT, NULL }, { "kl_target", ROW_SILENT, NULL }, { "use_wandb", ROW_SILENT, NULL }, { "wandb_*", ROW_SILENT, NULL },
-    { "use_tensorboard", ROW_SILENT, NULL }, { "load_checkpoint", ROW_SILENT, NULL }, { "seed", ROW_SILENT, NULL }, { "temperature", ROW_SILENT, NULL },
-    { "top_p", ROW_SILENT, NULL }, { "perf", ROW_SILENT, NULL }, { "freezing_actor_steps", ROW_SILENT, NULL },
-    { "save_value_network", ROW_SILENT, NULL }, { "value_clip", ROW_SILENT, NULL }, { "lr_warmup_ratio", ROW_SILENT, NULL }, { "lr_scheduler", ROW_SILENT, NULL },
-    { "gradient_checkpointing_use_reentrant", ROW_SILENT, NULL }, { "disable_ds_ckpt", ROW_SILENT, NULL }, { "actor_init_on_gpu", ROW_SILENT, NULL },
-    { "input_template", ROW_SILENT, NULL }, { "eval_dataset", ROW_SILENT, NULL }, { "eval_split", ROW_SILENT, NULL }, { "adam_betas", ROW_SILENT, NULL },
-    { "dynamic_filtering_reward_range", ROW_SILENT, NULL }, { "enable_vllm_is_correction", ROW_SILENT, NULL }, { "policy_loss_type", ROW_SILENT, NULL },
-};
+                                            "lora_dropout", "load_in_4bit", "bf16", "attn_implementation" };
 
 /* The spelling that the file has. */
 static const char *path_of(const struct importing *in, int which)
@@ -86,28 +65,6 @@ static bool flag(struct importing *in, int which) { return import_flag(in, path_
 static const char *text(struct importing *in, int which) { return import_text(in, path_of(in, which), NULL); }
 /* Options without sections: before 0.10, which has other usual batches. */
 static bool is_old(const struct importing *in) { return form_value(in->f->doc, "pretrain") != NULL; }
-
-static bool is_known(const char *path)
-{
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if ((names[i][0] && !strcmp(names[i][0], path)) || (names[i][1] && !strcmp(names[i][1], path)))
-            return true;
-    for (size_t i = 0; i < sizeof of_deepspeed / sizeof *of_deepspeed; i++)
-        if (!strcmp(of_deepspeed[i], path))
-            return true;
-    return form_row_of(rest, FORM_COUNT(rest), path) != NULL;
-}
-
-/* Options that are in no list may be misspelt: told. */
-static void tell_unknown(struct importing *in)
-{
-    const char *key;
-    json_t *v;
-
-    json_object_foreach(in->f->doc, key, v)
-        if (!is_known(key) && !(json_is_object(v) && form_row_of(rest, FORM_COUNT(rest), key)))
-            notes_add(in->notes, "%s: not known: is it spelt right?", key);
-}
 
 /* ---- who is there ---- */
 
@@ -133,6 +90,50 @@ static int find_cast(struct importing *in, struct cast *c)
 
 static bool is_adam(const char *name) { return name && (!strcasecmp(name, "adam") || !strcasecmp(name, "adamw")); }
 
+/* Where models share GPUs, train() asserts that they have as many; a place of its own takes what it says. */
+static int check_same(struct importing *in, int nodes, int each, int other_nodes, int other_each)
+{
+    if (count(in, nodes, 1) == count(in, other_nodes, 1) && count(in, each, 8) == count(in, other_each, 8))
+        return 0;
+    return fail("%s: %s: %" PRId64 " x %" PRId64 " GPUs beside %" PRId64 " x %" PRId64 " of %s, which share them: OpenRLHF stops", in->f->path, path_of(in, other_each),
+                count(in, other_nodes, 1), count(in, other_each, 8), count(in, nodes, 1), count(in, each, 8), path_of(in, each));
+}
+
+static int check_places(struct importing *in, const struct cast *c)
+{
+    int64_t gpus = count(in, NODES, 1) * count(in, GPUS, 8);
+
+    if (!c->apart && c->gpus != gpus)
+        return fail("%s: %s: %" PRId64 " GPUs of engines (x %" PRId64 ") are not the actor's %" PRId64 ", which they share: OpenRLHF stops", in->f->path, path_of(in, ENGINES), c->gpus,
+                    count(in, TENSOR, 1), gpus);
+    if (c->refers && (c->together || flag(in, WITH_REF)) && check_same(in, NODES, GPUS, REF_NODES, REF_GPUS) < 0)
+        return -1;
+    return c->critic && flag(in, WITH_REWARD) ? check_same(in, CRITIC_NODES, CRITIC_GPUS, REWARD_NODES, REWARD_GPUS) : 0;
+}
+
+/* What its argparse and the lines behind it stop at. */
+static int check_choices(struct importing *in, const struct cast *c)
+{
+    static const char *const estimators[] = { "gae", "reinforce", "rloo", "reinforce_baseline", "group_norm", "dr_grpo" };
+    const char *estimator = import_text(in, path_of(in, ESTIMATOR), "gae");
+    size_t i = 0, n = sizeof estimators / sizeof *estimators;
+    int64_t samples = count(in, SAMPLES, 1), gpus = count(in, NODES, 1) * count(in, GPUS, 8);
+
+    if (!estimator)
+        return -1;
+    while (i < n && strcmp(estimators[i], estimator) != 0)
+        i++;
+    if (i == n)
+        return fail("%s: %s: \"%.40s\" is none of OpenRLHF's: gae, reinforce, rloo, reinforce_baseline, group_norm, dr_grpo", in->f->path, path_of(in, ESTIMATOR), estimator);
+    if (i > 1 && samples < 2)
+        return fail("%s: %s: %s compares the responses to a prompt: OpenRLHF stops at one", in->f->path, path_of(in, SAMPLES), estimator);
+    if (!is_old(in) && samples * count(in, ROLLOUT, 1024) / count(in, ROLLOUT_MICRO, 1) < gpus)
+        return fail("%s: %s: fewer micro-steps than the actor's %" PRId64 " GPUs: OpenRLHF stops", in->f->path, path_of(in, ROLLOUT_MICRO), gpus);
+    if (flag(in, ASYNC) && flag(in, SLEEPS) && c->together)
+        return fail("%s: %s: OpenRLHF stops beside %s", in->f->path, path_of(in, SLEEPS), path_of(in, ASYNC));
+    return 0;
+}
+
 static int refuses(struct importing *in, const struct cast *c)
 {
     static const struct { int which; const char *why; } never[] = {
@@ -156,6 +157,8 @@ static int refuses(struct importing *in, const struct cast *c)
         return fail("%s: %s: not given: generation without vLLM is not planned", in->f->path, names[ENGINES][0]);
     if (form_value(in->f->doc, path_of(in, GENERATES)) && count(in, GENERATES, 1) != count(in, ROLLOUT, 1024))
         return fail("%s: %s: more prompts are generated than trained on, which is not planned", in->f->path, path_of(in, GENERATES));
+    if (check_choices(in, c) < 0 || check_places(in, c) < 0)
+        return -1;
     if (c->together && c->critic && !flag(in, DS_SLEEPS))
         return fail("%s: %s: without it actor and critic train at the same time on the same GPUs, which is not planned", in->f->path, names[DS_SLEEPS][0]);
     return in->failed ? -1 : 0;
@@ -211,7 +214,6 @@ static int read_plan(struct importing *in, const char *model, const json_t *gpus
     int rc = form_openrlhf.read(&f, out, &ignored);
     if (rc == 0)                                /* of the script, whose command starts all of them */
         rc = form_read_environment(&form_openrlhf, in->f, out, in->notes);
-    out->logits_kept = LOGITS_DROPPED;          /* training_step() (trainer/ray/ppo_actor.py) names them, and returns */
     form_close(&f);
     json_decref(doc);
     if (rc < 0)
@@ -224,6 +226,7 @@ static json_t *eval_plan(struct importing *in, const struct plan *p, int offload
 {
     json_t *plan = plan_to_json(p), *ds = json_object_get(plan, "deepspeed");
 
+    json_object_del(plan, "logits_kept");
     json_object_del(ds, "offload_optimizer");
     if (flag(in, offload) && p->strategy == STRAT_ZERO3)
         json_object_set_new(ds, "offload_param", json_pack("{s:s, s:b}", "device", "cpu", "pin_memory", 1));
@@ -388,7 +391,7 @@ static json_t *planned(struct importing *in, struct cast *c)
         return NULL;
     }
     unread_ranks(in->notes, names[GPUS][0], count(in, NODES, 1) * count(in, GPUS, 8), in->actor.cluster.world_size);
-    tell_unknown(in);
+    phases_openrlhf_known(in);
     import_role(in, "actor", own_process(in, json_pack("{s:o}", "train", plan_to_json(&in->actor)), flag(in, DS_SLEEPS), NULL));
     if (add_others(in, c, seq) < 0) {
         json_decref(response);

@@ -219,19 +219,33 @@ static int short_step(struct phases *p, int i, const char *db)
     return rc;
 }
 
-static const char *const forward_pairs[] = { "recompute=full", "accumulation=1", "parallel.pipeline_schedule=1f1b", "parallel.virtual_stages=1" };
-/* Of interleaved stages the same blocks are one behind the other. */
-static int of_forward(const struct plan *p) { return p->parallel.virtual_stages > 1 ? 4 : 2; }
+/* A forward without gradients, whose logits go with it; of interleaved stages the same blocks are one behind the other.  Returns how many keys. */
+enum { FORWARD_PAIRS = 5 };
+
+static int of_forward(const struct plan *p, const char *pairs[FORWARD_PAIRS])
+{
+    int n = 0;
+
+    pairs[n++] = "recompute=full";
+    pairs[n++] = "accumulation=1";
+    if (p->logits_kept != LOGITS_DROPPED)
+        pairs[n++] = "logits_kept=none";
+    if (p->parallel.virtual_stages > 1) {
+        pairs[n++] = "parallel.pipeline_schedule=1f1b";
+        pairs[n++] = "parallel.virtual_stages=1";
+    }
+    return n;
+}
 
 int phases_short_forward(const struct phases *p, int i, int64_t micro, int64_t seq, const char *db, struct cost *first, struct cost *next)
 {
     char batch[48], tokens[40];
-    const char *pairs[6] = { batch, tokens };
+    const char *pairs[2 + FORWARD_PAIRS] = { batch, tokens };
+    int n = 2 + of_forward(&p->role[i].plan, pairs + 2);
 
     snprintf(batch, sizeof batch, "micro_batch=%" PRId64, micro);
     snprintf(tokens, sizeof tokens, "seq=%" PRId64, seq);
-    memcpy(pairs + 2, forward_pairs, sizeof forward_pairs);
-    return time_with(p, i, pairs, 2 + of_forward(&p->role[i].plan), db, first, next);
+    return time_with(p, i, pairs, n, db, first, next);
 }
 
 /* What becomes of its step without shorter samples, or with them. */
@@ -279,11 +293,11 @@ int phases_role_forward(struct phases *p, int k, int i, int64_t micro_batch, con
     struct phases_role *r = &p->role[i];
     struct phases_forward *f = &p->forward[k];
     char micro[48];
-    const char *pairs[5] = { micro };
+    const char *pairs[1 + FORWARD_PAIRS] = { micro };
+    int n = 1 + of_forward(&r->plan, pairs + 1);
 
-    memcpy(pairs + 1, forward_pairs, sizeof forward_pairs);
     snprintf(micro, sizeof micro, "micro_batch=%" PRId64, micro_batch);
-    if (plan_source_with(&r->plan, pairs, 1 + of_forward(&r->plan), &f->as) < 0)
+    if (plan_source_with(&r->plan, pairs, n, &f->as) < 0)
         return fail("%s: phases: %s: a forward without gradients is planned by full recompute, which this plan does not take", p->where, p->plan.step[k].name);
     f->is = measured_load(db, f->as.precision, f->as.kernels, &f->as.cluster) < 0 ? NULL : evaluated(&f->as);
     int rc = f->is ? forward_of(&f->as, f->is, out) : -1;
@@ -291,7 +305,7 @@ int phases_role_forward(struct phases *p, int k, int i, int64_t micro_batch, con
     if (!f->is)
         plan_free(&f->as);
     if (rc == 0 && phases_is_uneven(p, i))
-        rc = time_with(p, i, pairs, 1 + of_forward(&r->plan), db, &out->time, &out->next);
+        rc = time_with(p, i, pairs, n, db, &out->time, &out->next);
     struct role_bytes *b = &p->bytes[i];
     if (rc == 0 && p->plan.role[i].shares) {
         out->peak -= out->params;

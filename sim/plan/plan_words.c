@@ -238,7 +238,7 @@ static const char *const losses[] = {
     "head and loss in chunks", "flash-attn's loss kernel in place", "flash-attn's loss kernel, and the logits' entropy",
     "verl's loss of 512 rows at a time", "verl's loss kernel without logits", "TRL's loss of tiles of logits",
     "flash-attn's loss kernel, and the logits' entropy by single operations",
-    "NeMo-RL's loss of logits in fp32", "NeMo-RL's loss of logits in 16 bits",
+    "NeMo-RL's loss of logits in fp32", "NeMo-RL's loss of logits in 16 bits", "flash-attn's loss kernel of logits in fp32",
 };
 _Static_assert(sizeof losses / sizeof *losses == NLOSS, "each loss has words");
 static const char *const kept[] = { "", "logits kept through backward", "logits kept in fp32 through backward", "logits and their shifted copy kept through backward" };

@@ -199,6 +199,21 @@ PY
     # each of them on eight GPUs
     ask "$tmp/ppo.sh" 0 --set train.colocate_all=false vllm.enable_sleep=false ds.enable_sleep=false
     holds "sorted(d['plan']['places']) == ['critic', 'reference', 'reward'] and [len(p['phases']) for p in d['places']] == [2, 1, 1]"
+    # of 4 samples more logits of 151,936 numbers are in a forward 16 bits and fp32, 6 bytes each, in the update 10, and nothing of them behind it; the rest is of hidden states
+    ask "$tmp/ppo.sh" 0
+    cp "$tmp/doc" "$tmp/new"
+    ask "$tmp/ppo.sh" 0 --set train.micro_batch_size=8 rollout.micro_batch_size=12
+    python3 - "$tmp/new" "$tmp/doc" <<'PY'
+import json, sys
+a, b = ({p["name"]: p for p in json.load(open(f))["phases"]} for f in sys.argv[1:])
+logits = 4 * 2048 * 151936
+for name, each in (("log-probs", 6), ("reference", 6), ("update", 10)):
+    more = b[name]["live_bytes"] - a[name]["live_bytes"]
+    if not each * logits <= more <= each * logits + 4 * 2048 * 1536 * 2 * (10 if each == 6 else 60):
+        print(name, "has", more / logits, "bytes of each logit more")
+if a["weights"]["reserved_bytes"] != b["weights"]["reserved_bytes"]:
+    print("logits stay behind the update")
+PY
     says 'critic.num_gpus_per_node: expected not more GPUs than a node' "$tmp/ppo.sh" --set train.colocate_all=false critic.num_gpus_per_node=16
     says 'ds.enable_sleep: without it actor and critic train at the same time' "$tmp/ppo.sh" --set ds.enable_sleep=false
     says 'algo.dynamic_filtering_enable' "$tmp/ppo.sh" --set algo.dynamic_filtering_enable=true
@@ -214,7 +229,23 @@ PY
     ask "$tmp/ppo.sh" 0 --response 300,1024,200
     holds "d['plan']['prompt'] == 200"
     says 'this file says how long prompts are' "$tmp/old.sh" --response 300,1024,200
-    "$dpxplan" phases "$tmp/ppo.sh" --cluster 8xh100 --set rolout=1 2>&1 >"$tmp/out" | grep -q 'rolout: not known' || echo 'a misspelt option is not told'
+    "$dpxplan" phases "$tmp/ppo.sh" --cluster 8xh100 --set rolout=1 2>&1 >"$tmp/out" | grep -q 'not known, and may matter to memory or time: rolout' || echo 'a misspelt option is not told'
+    # also within the sections that are read; what it has and no plan follows is told; usual values are not
+    for key in train.zqx=1 ds.zqx=1 vllm.zqx=1 actor.zqx=1 ckpt.zqx=1 algo.kl.init_coeq=1 reward.zqx=1 train.full_determinism_enable=true vllm.sync_backend=gloo actor.entropy_coef=0.01; do
+        ask "$tmp/ppo.sh" 0 --set "$key"
+        grep -q "note: .*${key%=*}" "$tmp/err" || echo "silent: $key"
+    done
+    # 151,936 numbers of 4 bytes for each of 4 x 2048 tokens
+    grep -q 'the entropy.s gradient, .* 4.98 GB in the update' "$tmp/err" || cat "$tmp/err"
+    ask "$tmp/ppo.sh" 0 --set vllm.sync_backend=nccl actor.aux_loss_coef=0 train.seed=3 logger.wandb.project=x
+    grep 'note: ' "$tmp/err" | grep -e sync_backend -e aux_loss -e seed -e wandb
+    # where it stops itself
+    says 'vllm.num_engines: 16 GPUs of engines (x 2) are not the actor.s 8' "$tmp/ppo.sh" --set vllm.num_engines=8
+    says 'ref.num_gpus_per_node: 2 x 8 GPUs beside 1 x 8' "$tmp/ppo.sh" --set ref.num_nodes=2
+    says 'reward.num_gpus_per_node: 1 x 8 GPUs beside 1 x 4' "$tmp/ppo.sh" --set train.colocate_critic_reward=true critic.num_gpus_per_node=4
+    says 'algo.advantage.estimator: "grpo" is none of' "$tmp/ppo.sh" --set algo.advantage.estimator=grpo
+    says 'n_samples_per_prompt: rloo compares' "$tmp/ppo.sh" --set algo.advantage.estimator=rloo rollout.n_samples_per_prompt=1
+    says 'ds.load_in_4bit: weights in NF4 without adapters' "$tmp/ppo.sh" --set ds.load_in_4bit=true
 }
 check 'OpenRLHF: each model is a process, sections or none' "$(openrlhf)"
 
