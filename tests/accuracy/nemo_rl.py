@@ -101,19 +101,18 @@ def predicted(row: dict) -> dict:
     return json.loads(done.stdout)
 
 
-HAND_OVER = 2                                   # the bit of a corner (sim/plan/phases.h)
+def quotient(a: tuple, b: tuple) -> tuple[float, float, float]:
+    """Costs of the first over the second, with its 90 % interval: what is not known is at the same place in both (sim/plan/phases_faster.c)."""
+    draws = sorted(x / y for x, y in zip(a[6], b[6]))
+    return a[5] / b[5], draws[len(draws) // 20], draws[-1 - len(draws) // 20]
 
 
-def corners(a: tuple, b: tuple) -> list:
-    """Costs of both with what is not known at the same ends of its intervals, but for handing over, where one is on its engine's GPUs and one apart."""
-    ways = {0, 0 if (a[3] == "on") == (b[3] == "on") else HAND_OVER}
-    return [(x, b[6][i ^ way]) for way in ways for i, x in enumerate(a[6])]
+SURE = 0.01                                     # REPEATS of phases_faster.c
 
 
-def cheaper(a: tuple, b: tuple) -> bool | None:
+def cheaper(low: float, high: float) -> bool | None:
     """Whether the first one costs less, as dpxplan phases --search decides it.  None: that cannot be told."""
-    less = [x < y for x, y in [(a[5], b[5]), *corners(a, b)]]
-    return True if all(less) else None if any(less) else False
+    return True if high < 1 - SURE else False if low > 1 + SURE else None
 
 
 # What a phase plan calls the columns of nemo_rl_phases.csv; rewards lie within the timer of generation, what a role moves within those of its phases
@@ -155,30 +154,31 @@ def main() -> None:
         time = answer["iteration"]
         off.append(time["s"] / step - 1)
         runs.append((row["version"], row["model"], row["gpu"], row["policy"], *(int(row["gpus"]) * s for s in (step, time["s"])),
-                     [int(row["gpus"]) * s for s in answer["iteration_corners_s"]]))
+                     [int(row["gpus"]) * s for s in answer["iteration_draws_s"]]))
         inside = time["low_s"] <= step <= time["high_s"]
         say(f"  {name:<62} {step:4.0f} s, predicted {time['s']:4.0f} ({time['low_s']:.0f} to {time['high_s']:.0f}) {100 * off[-1]:+.0f} %")
         if not inside:
             print(f"outside of the interval: {name}")
     pairs = [(a, b) for i, a in enumerate(runs) for b in runs[i + 1:] if a[:3] == b[:3] and a[3] != b[3]]
-    right = wrong = middle = 0
+    right = wrong = middle = within = 0
     far = [0, 0]                    # pairs farther apart than repeats, and of these those whose middles are right
     for a, b in pairs:
-        says, is_cheaper = cheaper(a, b), a[4] < b[4]
+        (predicted_quotient, low, high), published = quotient(a, b), a[4] / b[4]
+        says, is_cheaper = cheaper(low, high), published < 1
         right += says == is_cheaper
         wrong += says == (not is_cheaper)
-        middle += (a[5] < b[5]) == is_cheaper
-        if max(a[4] / b[4], b[4] / a[4]) > REPEATS:
-            far = [far[0] + 1, far[1] + ((a[5] < b[5]) == is_cheaper)]
-        say(f"  {a[0]} {a[1]} on {a[2]}: {a[3]} / {b[3]} costs {a[4] / b[4]:.2f}, predicted {a[5] / b[5]:.2f} (by what is not known "
-            f"{min(x / y for x, y in corners(a, b)):.2f} to {max(x / y for x, y in corners(a, b)):.2f})"
+        middle += (predicted_quotient < 1) == is_cheaper
+        within += low <= published <= high
+        if max(published, 1 / published) > REPEATS:
+            far = [far[0] + 1, far[1] + ((predicted_quotient < 1) == is_cheaper)]
+        say(f"  {a[0]} {a[1]} on {a[2]}: {a[3]} / {b[3]} costs {published:.2f}, predicted {predicted_quotient:.2f} ({low:.2f} to {high:.2f})"
             f"{': cannot tell' if says is None else '' if says == is_cheaper else ': WRONG'}")
         if says == (not is_cheaper):
             print(f"{a[1]} on {a[2]}: of {a[3]} and {b[3]} the other policy is said to be the cheaper one")
     if right < DECIDED:
         print(f"the cheaper policy is said of {right} of {len(pairs)} pairs, and was of {DECIDED}")
-    say(f"  of {len(pairs)} pairs the cheaper policy is said of {right + wrong}, right in {right}; by the middle of each interval right in {middle}, "
-        f"and in {far[1]} of the {far[0]} that are farther apart than repeats")
+    say(f"  of {len(pairs)} pairs the cheaper policy is said of {right + wrong}, right in {right}; by the middle right in {middle}, "
+        f"and in {far[1]} of the {far[0]} that are farther apart than repeats; {within} quotients are within their interval")
     say(f"  {len(off)} steps, mean error {100 * sum(map(abs, off)) / len(off):.0f} %, {sum(abs(e) <= .25 for e in off)} within 25 %")
     by_phase(say)
 
