@@ -284,12 +284,13 @@ static void print_layout(struct columns *t, const struct phases_layout *l)
 static void print_faster(const struct phases_layout *l, int n, FILE *to)
 {
     const struct phases_layout *together = phases_fastest(l, n, false), *apart = phases_fastest(l, n, true);
-    int faster = together && apart ? phases_faster(together, apart) : 0;
 
-    if (together && apart && faster == 0)
-        fputs("  Together or apart: cannot tell which is faster.  It depends on where in their intervals generation, handing over and the rest lie.\n", to);
-    else if (together && apart)
-        fprintf(to, "  %s is faster, wherever in their intervals generation, handing over and the rest lie.\n", faster < 0 ? "Together" : "Apart");
+    if (!together || !apart)
+        return;
+    struct phases_quotient q = phases_quotient_of(together, apart);
+    int faster = phases_faster(together, apart);
+    fprintf(to, "  The fastest together takes %.2f times as long as the fastest apart (90 %%: %.2f to %.2f): %s.\n", q.middle, q.low, q.high,
+            faster == 0 ? "cannot tell which is faster" : faster < 0 ? "together is faster" : "apart is faster");
 }
 
 /* Where it is another plan than the one that was asked about. */

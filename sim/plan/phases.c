@@ -172,11 +172,6 @@ static struct cost times_of(const struct cost *one, double times)
     return (struct cost){ .s = one->s * times, .low_s = one->low_s * times, .high_s = one->high_s * times, .basis = one->basis };
 }
 
-static struct cost sum_of(const struct cost *a, const struct cost *b)
-{
-    return (struct cost){ .s = a->s + b->s, .low_s = a->low_s + b->low_s, .high_s = a->high_s + b->high_s, .basis = basis_worst(a->basis, b->basis) };
-}
-
 /* Samples are planned as long as they may be, and take as much less as they are shorter on average where a framework leaves padding out: where it is
  * not said that it does, that is the interval's lower end alone. */
 static struct cost as_long_as_they_are(const struct phases *p, int role, struct cost c)
@@ -199,7 +194,7 @@ static int do_short_forward(struct phases *p, int k, int64_t micro, const char *
     if (phases_short_forward(p, role, micro, of.seq, db, &first, &next) < 0)
         return -1;
     p->times[k] = ceil_div(of.rows, plan_batch_ranks(&p->role[role].plan));
-    struct cost rest = times_of(&next, (double)(p->times[k] - 1)), all = sum_of(&first, &rest);
+    struct cost rest = times_of(&next, (double)(p->times[k] - 1)), all = phases_sum_of(&first, &rest);
     all.high_s = fmax(all.high_s, p->time[k].high_s);
     p->time[k] = all;
     return 0;
@@ -216,7 +211,7 @@ static int do_forward(struct phases *p, int k, const char *db, int64_t own[])
         return -1;
     p->times[k] = ceil_div(samples_of(p, s), micro * ranks);
     struct cost rest = times_of(&f.next, (double)(p->times[k] - 1));
-    p->time[k] = sum_of(&f.time, &rest);
+    p->time[k] = phases_sum_of(&f.time, &rest);
     own[k] = f.peak + p->bytes[s->role].other;
     if (phases_is_short(p, s->role))
         return do_short_forward(p, k, micro, db);
@@ -248,7 +243,7 @@ static int do_beside(struct phases *p, int k, const char *db, int64_t own[])
         return -1;
     struct cost all = times_of(&f.time, (double)(p->times[k] * r->plan.accumulation * s->forwards));
     int64_t both = r->kept + s->held + f.peak - f.params;
-    p->time[k] = sum_of(&p->time[k], &all);
+    p->time[k] = phases_sum_of(&p->time[k], &all);
     own[k] = both > own[k] ? both : own[k];
     return 0;
 }
@@ -352,10 +347,11 @@ static void add_moves_of(struct phases *p, int place, const struct moment *m)
         struct cost c = space_cost_moved(any, m[k].moved), fresh = space_cost_touched(m[k].anew), swapped = space_cost_pinned(any, m[k].swapped);
         if (m[k].moved + m[k].swapped == 0)
             continue;
-        c = sum_of(&c, &fresh);
-        c = sum_of(&c, &swapped);
+        c = phases_sum_of(&c, &fresh);
+        c = phases_sum_of(&c, &swapped);
         p->moves_s += c.s;
-        p->time[k] = sum_of(&p->time[k], &c);
+        p->moves[k] = c;
+        p->time[k] = phases_sum_of(&p->time[k], &c);
     }
 }
 
@@ -367,68 +363,6 @@ static void add_moves(struct phases *p)
 }
 
 /* ---- the answer ---- */
-
-static struct cost longer_of(const struct cost *a, const struct cost *b)
-{
-    return (struct cost){ .s = fmax(a->s, b->s), .low_s = fmax(a->low_s, b->low_s), .high_s = fmax(a->high_s, b->high_s), .basis = basis_worst(a->basis, b->basis) };
-}
-
-static bool is_meanwhile(const struct phases *p, int k) { return p->plan.asynchronous && p->plan.step[k].does == DOES_GENERATE; }
-
-/* Of the engine's side, apart: it writes nothing while weights are loaded, whatever goes on after it (vLLM's core does one thing at a time, v1/engine/core.py:
- * run_busy_loop(); NeMo-RL's in_flight_weight_updates by collective_rpc()). */
-static bool is_of_engine(const struct phases *p, int k)
-{
-    return is_meanwhile(p, k) || (p->plan.asynchronous && p->plan.step[k].does == DOES_HAND_OVER);
-}
-
-/* Phases that begin together, from *k on: those on the same GPUs take turns, and the longest of the places decides. */
-static struct cost together_from(const struct phases *p, const struct cost time[], int *k)
-{
-    struct cost at[PHASE_PLACES + 1], all = { .s = 0 };
-
-    memset(at, 0, sizeof at);
-    do {
-        struct cost *to = &at[phase_place(&p->plan, &p->plan.step[*k])];
-        if (!is_meanwhile(p, *k))
-            *to = sum_of(to, &time[*k]);
-    } while (++*k < p->plan.nsteps && p->plan.step[*k].with_before);
-    for (int i = 0; i <= PHASE_PLACES; i++)
-        all = longer_of(&all, &at[i]);
-    return all;
-}
-
-/* Phases err alike: their intervals add.  Apart and asynchronous, the longer side decides; *shorter: the other one. */
-static struct cost all_of(const struct phases *p, const struct cost time[], double *shorter)
-{
-    struct cost side[2];
-
-    memset(side, 0, sizeof side);
-    for (int k = 0; k < p->plan.nsteps; k++)
-        side[1] = is_of_engine(p, k) ? sum_of(&side[1], &time[k]) : side[1];
-    for (int k = 0; k < p->plan.nsteps;) {
-        struct cost some = together_from(p, time, &k);
-        side[0] = sum_of(&side[0], &some);
-    }
-    *shorter = fmin(side[0].s, side[1].s);
-    return longer_of(&side[0], &side[1]);
-}
-
-static void add_times(struct phases *p)
-{
-    double shorter;
-
-    p->iteration = all_of(p, p->time, &p->apart_s);
-    for (int i = 0; i < PHASE_CORNERS; i++) {
-        struct cost time[PHASE_STEPS];
-        for (int k = 0; k < p->plan.nsteps; k++) {
-            enum phase_does does = p->plan.step[k].does;
-            bool high = i & (does == DOES_GENERATE ? PHASE_CORNER_OF_GENERATION : does == DOES_HAND_OVER ? PHASE_CORNER_OF_HAND_OVER : PHASE_CORNERS / 2);
-            time[k] = (struct cost){ .s = high ? p->time[k].high_s : p->time[k].low_s };
-        }
-        p->corner[i] = all_of(p, time, &shorter).s;
-    }
-}
 
 /* Host memory of a node in its fullest phase: what sleeps there, and what plans keep there themselves. */
 static int take_host_of(const struct phases *p, int place, const struct cluster *c, const struct moment *m, int64_t *host, int64_t *available)
@@ -568,7 +502,7 @@ static int figures(const struct phases_asked *a, struct phases *p, bool timed)
         if (p->plan.step[k].does == DOES_GENERATE)
             do_generate(p, k);
     add_moves(p);
-    add_times(p);
+    phases_iterate(p);
     if (take_host(p) < 0)
         return -1;
     judge(p);

@@ -48,8 +48,8 @@ struct phases_asked {
     { "host-memory", "bytes of a node's host memory, instead of the cluster's", .bytes = &(a).host_memory, .min = MEMORY_LEAST }, \
     { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }
 
-/* Bits of a corner: what is at its high end; the third one is all else. */
-enum { PHASE_CORNER_OF_GENERATION = 1, PHASE_CORNER_OF_HAND_OVER = 2, PHASE_CORNERS = 8 };
+/* Draws of what is not known: in draw i each source of error (phases_iteration.c) is at the same place of its interval in every plan. */
+enum { PHASE_DRAWS = 521 };
 
 /* A role as it is planned. */
 struct phases_role {
@@ -102,8 +102,9 @@ struct phases {
     int64_t available, limit;       /* of a GPU, with the headroom kept and without */
     int64_t host, host_available;   /* of a node: the largest phase's */
     struct cost iteration;
-    double corner[PHASE_CORNERS];   /* its seconds with generation, handing over and all else each at an end of its interval */
-    double moves_s;                 /* of it: to host memory and back */
+    double draw[PHASE_DRAWS];       /* its seconds in each draw */
+    struct cost moves[PHASE_STEPS]; /* of time[]: to host memory and back */
+    double moves_s;                 /* all of moves[] */
     double apart_s;                 /* asynchronous: the shorter of the two sides; its GPUs are idle for the rest */
     bool fits, tight;
     char why_not[400];
@@ -141,7 +142,7 @@ struct phases_layout {
     enum role_where between;        /* of roles that train */
     int64_t update_times, forward_times;    /* as many samples in a micro-step as the plan asked for */
     struct cost iteration;
-    double  corner[PHASE_CORNERS];
+    double  draw[PHASE_DRAWS];
     bool    tight;                  /* it fits, but as phases.tight says */
     double  idle;                   /* share of GPU time in which nothing runs */
     int64_t needed;
@@ -153,9 +154,19 @@ int phases_search(const struct phases *p, struct phases_layout out[PHASE_LAYOUTS
 /* phases_changed() without a word.  false: it is refused. */
 bool phases_evaluated(const struct phases *base, json_t *doc, bool timed, struct phases *out);
 
-/* -1: the first is faster, 1: the second, wherever in their intervals generation, handing over and all else lie, for both alike where both do it in one
- * way; 0: that cannot be told. */
-int phases_faster(const struct phases_layout *a, const struct phases_layout *b);
+/* ---- phases_iteration.c ---- */
+
+struct cost phases_sum_of(const struct cost *a, const struct cost *b);
+/* The iteration and its draws, of the phases' times. */
+void    phases_iterate(struct phases *p);
+
+/* ---- phases_faster.c ---- */
+
+/* The first one's seconds over the second one's, with its 90 % interval. */
+struct phases_quotient { double middle, low, high; };
+struct phases_quotient phases_quotient_of(const struct phases_layout *a, const struct phases_layout *b);
+/* -1: the first is faster, 1: the second, all over the interval of their quotient; 0: that cannot be told. */
+int     phases_faster(const struct phases_layout *a, const struct phases_layout *b);
 /* The fastest layout together and the fastest apart; NULL: there is none. */
 const struct phases_layout *phases_fastest(const struct phases_layout *l, int n, bool apart);
 

@@ -78,7 +78,13 @@ static json_t *layouts_json(const struct phases *p)
                                               "needed_bytes", (json_int_t)l[i].needed, "plan", l[i].doc));
     const struct phases_layout *together = phases_fastest(l, n, false), *apart = phases_fastest(l, n, true);
     int faster = together && apart ? phases_faster(together, apart) : 0;
-    return json_pack("{s:i, s:o, s:s?}", "tried", tried, "fit", rows, "faster", faster == 0 ? NULL : faster < 0 ? "together" : "apart");
+    json_t *quotient = json_null();
+
+    if (together && apart) {
+        struct phases_quotient q = phases_quotient_of(together, apart);
+        quotient = json_pack("{s:f, s:f, s:f}", "middle", q.middle, "low", q.low, "high", q.high);
+    }
+    return json_pack("{s:i, s:o, s:s?, s:o}", "tried", tried, "fit", rows, "faster", faster == 0 ? NULL : faster < 0 ? "together" : "apart", "together_over_apart", quotient);
 }
 
 /* GPUs beside the first ones. */
@@ -99,10 +105,19 @@ static json_t *places_json(const struct phases *p)
     return places;
 }
 
+static json_t *draws_json(const struct phases *p)
+{
+    json_t *draws = json_array();
+
+    for (int i = 0; i < PHASE_DRAWS; i++)
+        json_array_append_new(draws, json_real(p->draw[i]));
+    return draws;
+}
+
 json_t *phases_json(const struct phases *p)
 {
     struct phases_change c[PHASE_CHANGES];
-    json_t *roles = json_array(), *phases = json_array(), *changes = json_array(), *corners = json_array();
+    json_t *roles = json_array(), *phases = json_array(), *changes = json_array();
     int n = p->fits ? 0 : phases_changes(p, c);
 
     for (int i = 0; i < p->plan.nroles; i++)
@@ -115,9 +130,7 @@ json_t *phases_json(const struct phases *p)
                           p->fits, "tight", p->tight, "why_not", p->fits ? json_null() : json_string(p->why_not), "largest",
                           p->plan.step[p->largest].name, "usable_bytes", (json_int_t)p->available, "limit_bytes", (json_int_t)p->limit, "host_bytes_of_a_node",
                           (json_int_t)p->host, "samples", (json_int_t)p->plan.samples, "iteration", cost_json(&p->iteration), "roles", roles, "phases", phases);
-    for (int i = 0; i < PHASE_CORNERS; i++)
-        json_array_append_new(corners, json_real(p->corner[i]));
-    json_object_set_new(j, "iteration_corners_s", corners);
+    json_object_set_new(j, "iteration_draws_s", draws_json(p));
     json_object_set_new(j, "moves_s", json_real(p->moves_s));
     json_object_set_new(j, "generation", generation_json(p));
     json_object_set_new(j, "hand_over", handover_json(p));

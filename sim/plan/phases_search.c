@@ -79,7 +79,7 @@ static void keep(struct layouts *l, json_t *doc, struct phases_layout of, const 
 {
     of.doc = json_incref(doc);
     of.iteration = q->iteration;
-    memcpy(of.corner, q->corner, sizeof of.corner);
+    memcpy(of.draw, q->draw, sizeof of.draw);
     of.idle = idle_of(q);
     of.trainer_gpus = q->cluster.world_size;
     of.needed = q->moment[q->largest].needed;

@@ -110,9 +110,9 @@ static void over_link(const struct plan *p, const struct schedules *s, const str
     *out = is_staged(s, o) ? staged(t) : pinned(t);
 }
 
-/* "Roughly at 5 GB/s for host memory allocation and 10 GB/s for copying" (rapidsai/dask-cuda pull 98, DGX-1): pages are found and zeroed by the one
- * thread that copies. */
-#define FIRST_TOUCH 5e9
+/* Pages are found and zeroed by the one thread that copies: Module.to("cpu") went at 2.8 GB/s on H200 (sgl-project/sglang pull 32032), where staged copies
+ * have 27.7.  "Roughly at 5 GB/s for host memory allocation" on DGX-1 (rapidsai/dask-cuda pull 98). */
+#define FIRST_TOUCH 3.1e9
 
 struct cost space_cost_touched(int64_t bytes)
 {

@@ -320,8 +320,9 @@ apart() {
     says 'ahead: must be 1 where the plan is not "asynchronous"' demo/grpo.json --set ahead=2
     says 'phases: generate: .* responses of one engine' "$tmp/apart.json" --set ahead=1000000000
     says 'phases: generate: .* responses of one engine' demo/grpo.json --set samples=1000000000
-    # the ends of what is not known are those of the interval
-    holds "len(d['iteration_corners_s']) == 8 and [d['iteration_corners_s'][i] for i in (0, 7)] == [d['iteration'][k] for k in ('low_s', 'high_s')]"
+    # the middle of all draws is the prediction, and nine in ten draws are within its interval, whose ends add those of the phases
+    holds "len(d['iteration_draws_s']) == 521 and abs(sorted(d['iteration_draws_s'])[260] / d['iteration']['s'] - 1) < 0.1"
+    holds "sum(d['iteration']['low_s'] <= s <= d['iteration']['high_s'] for s in d['iteration_draws_s']) >= 0.9 * 521"
 }
 check 'an engine apart, one step off: the longer side decides' "$(apart)"
 
@@ -344,7 +345,8 @@ layouts() {
         [ "$(figure "'%r %r' % (d['iteration']['s'], phase[d['largest']]['needed_bytes'])")" = "$(cat "$tmp/figures")" ] || cat "$tmp/figures"
         holds "phase['update']['times'] == 4"
     done
-    # together or apart is said where no corner has it the other way round
+    # together or apart is said where the interval of their quotient is on one side of 1
+    holds "(lambda s, q: s['faster'] == ('together' if q['high'] < 0.99 else 'apart' if q['low'] > 1.01 else None) and q['low'] < q['middle'] < q['high'])(json.load(open('$tmp/found'))['search'], json.load(open('$tmp/found'))['search']['together_over_apart'])"
     holds "json.load(open('$tmp/found'))['search']['faster'] in (None, json.load(open('$tmp/found'))['search']['fit'][0]['layout'])"
     # apart: as many GPUs
     holds "d['cluster']['world_size'] + d['plan']['roles']['engine']['cluster']['gpus_per_node'] == 8"
