@@ -8,6 +8,7 @@
 #include "base/room.h"
 #include "model/arch/training.h"
 #include "model/lower/common/pipeline_order.h"
+#include "model/memory/overhead.h"
 #include "model/plan/local_share.h"
 #include "model/schedule/schedule.h"
 #include "sim/clock/crowd.h"
@@ -131,6 +132,14 @@ bool bounds_grads_stay_whole(const struct plan *p)
            p->parallel.expert <= 1 && !p->model.recorded;
 }
 
+/* Of a gradient that waits for others: FSDP2 adds up in the dtype in which it reduces (to_accumulated_grad_if_needed()). */
+int64_t bounds_grad_bytes(const struct plan *p)
+{
+    struct recipe r = plan_recipe(p);
+
+    return dtype_bytes(p->dialect == DIALECT_TORCH && bounds_grads_stay_whole(p) ? r.wire_reduce : r.used);
+}
+
 static int64_t of_blocks_params(const struct plan *p)
 {
     int64_t sum = 0;
@@ -142,12 +151,25 @@ static int64_t of_blocks_params(const struct plan *p)
 
 bool bounds_keeps_grads(const struct plan *p) { return p->dialect == DIALECT_MEGATRON || p->accumulation > 1; }
 
-int64_t bounds_bytes(const struct plan *p, const struct program *g)
+int64_t bounds_held(const struct plan *p, const struct program *g)
 {
     int64_t head = bounds_activations(p, g) + bounds_head_whole(p), units = bounds_units(p, g);
 
     return bounds_states(p) + (head > units ? head : units);
 }
+
+/* A communicator's buffers where it is known that the plan uses it: of data parallelism alone whose only group is that of all ranks. */
+int64_t bounds_overhead(const struct plan *p)
+{
+    struct plan_groups groups;
+    struct overhead o;
+
+    plan_groups(p, &groups);
+    bool alone = groups.n == 1 && groups.group[0].ranks > 1 && plan_is_data_parallel(p) && p->strategy != STRAT_DP && p->kernels != KERNELS_DPX;
+    return overhead_bytes(p, &groups, alone ? 1u : 0, &o);
+}
+
+int64_t bounds_bytes(const struct plan *p, const struct program *g) { return bounds_held(p, g) + bounds_overhead(p); }
 
 /* DistributedDataParallel's buckets hold all gradients, and .grad holds them once more where it is no view of them.  DeepSpeed's stage 1
  * keeps all of them until the last micro-step. */
@@ -194,7 +216,7 @@ int64_t bounds_states(const struct plan *p)
     int64_t all_grads = p->parallel.tensor == 1 && p->parallel.expert <= 1 && p->parallel.pipeline == 1 && !p->model.recorded ? whole_grads(p, own) : 0;
     if (bounds_keeps_grads(p) && p->dialect != DIALECT_MEGATRON && p->strategy != STRAT_DP) {
         int64_t kept = (rows ? own_share : with_states / states) * dtype_bytes(r.grad);
-        int64_t whole = with_states / p->parallel.tensor * dtype_bytes(r.used);     /* FSDP without synchronization keeps these */
+        int64_t whole = with_states / p->parallel.tensor * bounds_grad_bytes(p);    /* FSDP without synchronization keeps these */
         kept = bounds_grads_stay_whole(p) || (p->strategy == STRAT_FSDP && whole < kept) ? whole : kept;
         bytes += kept > all_grads ? kept : all_grads;
     } else
@@ -207,6 +229,8 @@ int64_t bounds_states(const struct plan *p)
         bytes += of_blocks_params(p) / p->parallel.tensor * dtype_bytes(r.used);
     /* Of dp, only the server, or device 0, has states; other optimizers than AdamW have fewer, and so has a model of which a part
      * trains. */
+    if (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED && p->ds.contiguous_gradients)
+        bytes += p->ds.reduce_bucket_size * dtype_bytes(r.wire_reduce);         /* _configure_tensor_swapping(), beside all else */
     bool all = p->strategy != STRAT_DP && p->optimizer == OPTIMIZER_ADAMW && p->model.trainable == p->model.params;
     return all ? bytes + (rows ? own_share : with_states / states) * r.optimizer : bytes;
 }

@@ -91,7 +91,7 @@ static int64_t gone_with(const struct plan *p, int64_t first, int64_t end)
 
     for (int64_t b = first; b < end; b++)
         add_block(&u, p, b, false);
-    return (bounds_stays_whole(p) ? u.all * used : 0) + (bounds_grads_stay_whole(p) ? u.trains * used : 0);
+    return (bounds_stays_whole(p) ? u.all * used : 0) + (bounds_grads_stay_whole(p) ? u.trains * bounds_grad_bytes(p) : 0);
 }
 
 /* What a unit leaves until backward ends: of FSDP2 with replicas the reductions' outputs, which are summed over these. */
@@ -173,7 +173,10 @@ int64_t bounds_head_whole(const struct plan *p)
         return 0;
     if (p->strategy == STRAT_FSDP && p->unit == UNIT_MODEL && !bounds_stays_whole(p))
         return m->params * used;
+    bool root = p->strategy == STRAT_FSDP && (p->unit == UNIT_BLOCK || p->unit == UNIT_BLOCKS || p->unit == UNIT_HALF_BLOCK) &&
+                (p->dialect == DIALECT_TORCH_FSDP1 || p->fsdp.root_units == ROOT_TOGETHER);     /* it has all that is in no block */
     for (int i = 0; i < m->ntensors; i++)
-        sum += m->tensors[i].role == (m->tied ? ROLE_TOKENS : ROLE_HEAD) ? m->tensors[i].numel : 0;
+        sum += root ? (m->tensors[i].block < 0 || m->tensors[i].block >= m->layers ? m->tensors[i].numel : 0) :
+               m->tensors[i].role == (m->tied ? ROLE_TOKENS : ROLE_HEAD) ? m->tensors[i].numel : 0;
     return sum * used + kept_gathered(p);
 }
