@@ -60,12 +60,18 @@ static int64_t of_first_stage(const struct plan *p, const struct program *g)
     return most;
 }
 
+static int64_t of_head_forward(const struct program *g)
+{
+    const struct span *forward = &g->whole[PIECE_HEAD][PASS_FORWARD][GRADS_DROP];
+
+    return forward->peak[MEM_ACTIVATIONS] + forward->peak[MEM_TEMPORARIES];
+}
+
 /* The head at its fullest, in forward or in backward, whose gradients of weights count nothing here. */
 static int64_t of_head(const struct program *g)
 {
     const struct span *forward = &g->whole[PIECE_HEAD][PASS_FORWARD][GRADS_DROP], *backward = &g->whole[PIECE_HEAD][PASS_BACKWARD][GRADS_IN_PLACE];
-    int64_t before = forward->peak[MEM_ACTIVATIONS] + forward->peak[MEM_TEMPORARIES];
-    int64_t behind = forward->net[MEM_ACTIVATIONS] + backward->peak[MEM_ACTIVATIONS] + backward->peak[MEM_TEMPORARIES];
+    int64_t before = of_head_forward(g), behind = forward->net[MEM_ACTIVATIONS] + backward->peak[MEM_ACTIVATIONS] + backward->peak[MEM_TEMPORARIES];
 
     return before > behind ? before : behind;
 }
@@ -74,7 +80,7 @@ int64_t bounds_activations(const struct plan *p, const struct program *g)
 {
     if (p->parallel.pipeline > 1)
         return of_first_stage(p, g);
-    return (bounds_leave(p) ? 0 : of_blocks(p, g)) + of_head(g);
+    return (bounds_leave(p) ? 0 : of_blocks(p, g) + g->whole[PIECE_EMBED][PASS_FORWARD][GRADS_DROP].net[MEM_ACTIVATIONS]) + of_head(g);
 }
 
 static int64_t of_block(const struct model *m, int64_t block, bool experts)
@@ -153,7 +159,8 @@ bool bounds_keeps_grads(const struct plan *p) { return p->dialect == DIALECT_MEG
 
 int64_t bounds_held(const struct plan *p, const struct program *g)
 {
-    int64_t head = bounds_activations(p, g) + bounds_head_whole(p), units = bounds_units(p, g);
+    int64_t activations = bounds_activations(p, g), gathered = bounds_head_gathered(p), less = gathered > 0 ? of_head(g) - of_head_forward(g) : 0;
+    int64_t head = activations + bounds_head_whole(p) + (gathered > less ? gathered - less : 0), units = bounds_units(p, g);
 
     return bounds_states(p) + (head > units ? head : units);
 }
@@ -177,7 +184,7 @@ static int64_t whole_grads(const struct plan *p, int64_t trains)
 {
     struct recipe r = plan_recipe(p);
     int64_t used = dtype_bytes(r.used), grad = dtype_bytes(r.grad);
-    bool ddp = p->dialect == DIALECT_TORCH && (p->strategy == STRAT_DDP || p->strategy == STRAT_ZERO1) && p->ddp.wrapped;
+    bool ddp = p->dialect == DIALECT_TORCH && (p->strategy == STRAT_ZERO1 || (p->strategy == STRAT_DDP && p->ddp.wrapped));
 
     if (ddp)
         return trains * grad * (p->accumulation > 1 && !p->ddp.gradient_as_bucket_view ? 2 : 1);
@@ -214,7 +221,7 @@ int64_t bounds_states(const struct plan *p)
         with_states -= p->strategy == STRAT_DDP ? of_experts - here : 0;    /* else they are cut over as many ranks as the rest */
     }
     int64_t all_grads = p->parallel.tensor == 1 && p->parallel.expert <= 1 && p->parallel.pipeline == 1 && !p->model.recorded ? whole_grads(p, own) : 0;
-    if (bounds_keeps_grads(p) && p->dialect != DIALECT_MEGATRON && p->strategy != STRAT_DP) {
+    if (bounds_keeps_grads(p) && p->dialect != DIALECT_MEGATRON) {
         int64_t kept = (rows ? own_share : with_states / states) * dtype_bytes(r.grad);
         int64_t whole = with_states / p->parallel.tensor * bounds_grad_bytes(p);    /* FSDP without synchronization keeps these */
         kept = bounds_grads_stay_whole(p) || (p->strategy == STRAT_FSDP && whole < kept) ? whole : kept;

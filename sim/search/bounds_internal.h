@@ -22,5 +22,7 @@ int64_t bounds_row_share(const struct plan *p, bool trains);
  * the head runs. */
 int64_t bounds_units(const struct plan *p, const struct program *g);
 int64_t bounds_head_whole(const struct plan *p);
+/* While the head runs in forward, beside that. */
+int64_t bounds_head_gathered(const struct plan *p);
 
 #endif
