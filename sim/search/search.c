@@ -344,7 +344,7 @@ static int rank(struct work *w, int64_t n)
     do {
         if (n > 1)
             sort_stable(w->found, (size_t)n, sizeof *w->found, found_by_rank);
-        more = found_at_the_top(w->found, n, w->o->answer_only, SEARCH_NEAR * SEARCH_NEAR * w->best_s, at);
+        more = found_at_the_top(w->found, n, w->o->answer_only, !w->o->no_front, SEARCH_NEAR * SEARCH_NEAR * w->best_s, at);
         rc = parallel_each(more, w->o->threads, look_at_one, &(struct looks){ w, at });
     } while (more > 0 && rc == 0);
     free(at);
