@@ -329,6 +329,7 @@ int cmd_search(int argc, char **argv)
         fail("search: --validate writes the plans that its commands run: give -o plan.json");
         return EXIT_MISUSE;
     }
+    a.brief = !json && !all;
     if ((rc = search_answer_open(&a, &s)) != EXIT_DONE)
         return rc;
     rc = find(&a, &s);

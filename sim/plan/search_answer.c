@@ -272,6 +272,7 @@ int search_answer_find(const struct search_asked *a, struct search_answer *s)
     s->q.options.go_on_of = a->go_on_of;
     s->q.options.keeps = a->keeps;
     s->q.options.ideas = a->top;
+    s->q.options.no_front = a->brief && a->goal == GOAL_STEP;
     if (search(&s->q.options, &s->r) < 0)
         return EXIT_MISUSE;
     int64_t most = a->top < s->r.nfit ? a->top : s->r.nfit;

@@ -29,6 +29,7 @@ struct search_asked {
     bool   (*go_on)(void *of, int64_t done, int64_t total);     /* as search_options has it */
     void    *go_on_of;
     bool     keeps;
+    bool     brief;                 /* nothing but search_brief() says the answer */
 };
 
 enum search_goal { GOAL_STEP, GOAL_BILL };

@@ -40,22 +40,26 @@ enum learn { OF_ALTERNATIVES, OF_FIRST, OF_NEAREST, OF_CODES, PARTS };
 
 struct alternative { const struct found *f; char better[96]; };
 
-/* Bytes of a GPU that decide (evaluation_taken): the search replays the allocator for few, this for those that are shown, each once. */
+/* Bytes of a GPU that decide (evaluation_taken): the search replays the allocator for few, this for those that are shown, each once.  1: the
+ * allocator refuses it. */
 static int taken(struct search_answer *s, const struct found *f, int64_t *bytes)
 {
     struct found *own = &s->r.found[f - s->r.found];
     struct evaluation e;
+    bool fits = true;
 
     if (!f->taken || (f->elsewhere && !f->told)) {      /* the evaluation says what is assumed of the host's memory, too */
         if (evaluate_within(&f->plan, &e) < 0)
             return -1;
         own->taken = evaluation_taken(&e.m, &e.reserved);
         own->told = true;
+        fits = e.m.fits;
         evaluation_free(&e);
     }
     *bytes = f->taken;
-    return 0;
+    return !fits;
 }
+
 struct alternatives { int n; struct alternative of[MOST]; };
 
 /* A plan twice is one row with both words. */
@@ -86,20 +90,33 @@ static const struct found *fastest(const struct search_answer *s)
     return NULL;
 }
 
-/* By what is allocated, of plans in device memory alone where slow ones with data elsewhere were not looked at; nothing where that one does not reserve less, too. */
-static const struct found *smallest(struct search_answer *s)
+/* By what is allocated, of plans in device memory alone where slow ones with data elsewhere were not looked at. */
+static const struct found *least_allocated(const struct search_answer *s, const bool *refused)
 {
     const struct found *first = s->ranked[0].found, *best = NULL;
 
     for (int64_t i = 0; i < s->r.nfit; i++) {
         const struct found *f = &s->r.found[i];
-        if (s->r.elsewhere_left_out && f->elsewhere)
+        if (refused[i] || (s->r.elsewhere_left_out && f->elsewhere))
             continue;
         if (!ranking_deprecated(&f->plan) && f->step_s <= SLOWEST * first->step_s && (double)f->needed < SMALLER * (double)first->needed && (!best || f->needed < best->needed))
             best = f;
     }
-    int64_t less, than;
-    return best && taken(s, best, &less) == 0 && taken(s, first, &than) == 0 && (double)less < SMALLER * (double)than ? best : NULL;
+    return best;
+}
+
+/* The first of these that PyTorch's allocator serves; nothing where it does not reserve less, too. */
+static const struct found *smallest(struct search_answer *s)
+{
+    bool *refused = room_new((size_t)s->r.nfit + 1, sizeof *refused);
+    const struct found *best;
+    int64_t less = 0, than;
+    int rc = 0;
+
+    while ((best = least_allocated(s, refused)) && (rc = taken(s, best, &less)) > 0)
+        refused[best - s->r.found] = true;
+    free(refused);
+    return best && rc == 0 && taken(s, s->ranked[0].found, &than) == 0 && (double)less < SMALLER * (double)than ? best : NULL;
 }
 
 static const struct found *simplest(const struct search_answer *s)

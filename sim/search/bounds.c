@@ -8,6 +8,7 @@
 #include "base/room.h"
 #include "model/arch/training.h"
 #include "model/lower/common/pipeline_order.h"
+#include "model/memory/overhead.h"
 #include "model/plan/local_share.h"
 #include "model/schedule/schedule.h"
 #include "sim/clock/crowd.h"
@@ -59,12 +60,18 @@ static int64_t of_first_stage(const struct plan *p, const struct program *g)
     return most;
 }
 
+static int64_t of_head_forward(const struct program *g)
+{
+    const struct span *forward = &g->whole[PIECE_HEAD][PASS_FORWARD][GRADS_DROP];
+
+    return forward->peak[MEM_ACTIVATIONS] + forward->peak[MEM_TEMPORARIES];
+}
+
 /* The head at its fullest, in forward or in backward, whose gradients of weights count nothing here. */
 static int64_t of_head(const struct program *g)
 {
     const struct span *forward = &g->whole[PIECE_HEAD][PASS_FORWARD][GRADS_DROP], *backward = &g->whole[PIECE_HEAD][PASS_BACKWARD][GRADS_IN_PLACE];
-    int64_t before = forward->peak[MEM_ACTIVATIONS] + forward->peak[MEM_TEMPORARIES];
-    int64_t behind = forward->net[MEM_ACTIVATIONS] + backward->peak[MEM_ACTIVATIONS] + backward->peak[MEM_TEMPORARIES];
+    int64_t before = of_head_forward(g), behind = forward->net[MEM_ACTIVATIONS] + backward->peak[MEM_ACTIVATIONS] + backward->peak[MEM_TEMPORARIES];
 
     return before > behind ? before : behind;
 }
@@ -73,7 +80,7 @@ int64_t bounds_activations(const struct plan *p, const struct program *g)
 {
     if (p->parallel.pipeline > 1)
         return of_first_stage(p, g);
-    return (bounds_leave(p) ? 0 : of_blocks(p, g)) + of_head(g);
+    return (bounds_leave(p) ? 0 : of_blocks(p, g) + g->whole[PIECE_EMBED][PASS_FORWARD][GRADS_DROP].net[MEM_ACTIVATIONS]) + of_head(g);
 }
 
 static int64_t of_block(const struct model *m, int64_t block, bool experts)
@@ -131,6 +138,14 @@ bool bounds_grads_stay_whole(const struct plan *p)
            p->parallel.expert <= 1 && !p->model.recorded;
 }
 
+/* Of a gradient that waits for others: FSDP2 adds up in the dtype in which it reduces (to_accumulated_grad_if_needed()). */
+int64_t bounds_grad_bytes(const struct plan *p)
+{
+    struct recipe r = plan_recipe(p);
+
+    return dtype_bytes(p->dialect == DIALECT_TORCH && bounds_grads_stay_whole(p) ? r.wire_reduce : r.used);
+}
+
 static int64_t of_blocks_params(const struct plan *p)
 {
     int64_t sum = 0;
@@ -142,12 +157,26 @@ static int64_t of_blocks_params(const struct plan *p)
 
 bool bounds_keeps_grads(const struct plan *p) { return p->dialect == DIALECT_MEGATRON || p->accumulation > 1; }
 
-int64_t bounds_bytes(const struct plan *p, const struct program *g)
+int64_t bounds_held(const struct plan *p, const struct program *g)
 {
-    int64_t head = bounds_activations(p, g) + bounds_head_whole(p), units = bounds_units(p, g);
+    int64_t activations = bounds_activations(p, g), gathered = bounds_head_gathered(p), less = gathered > 0 ? of_head(g) - of_head_forward(g) : 0;
+    int64_t head = activations + bounds_head_whole(p) + (gathered > less ? gathered - less : 0), units = bounds_units(p, g);
 
     return bounds_states(p) + (head > units ? head : units);
 }
+
+/* A communicator's buffers where it is known that the plan uses it: of data parallelism alone whose only group is that of all ranks. */
+int64_t bounds_overhead(const struct plan *p)
+{
+    struct plan_groups groups;
+    struct overhead o;
+
+    plan_groups(p, &groups);
+    bool alone = groups.n == 1 && groups.group[0].ranks > 1 && plan_is_data_parallel(p) && p->strategy != STRAT_DP && p->kernels != KERNELS_DPX;
+    return overhead_bytes(p, &groups, alone ? 1u : 0, &o);
+}
+
+int64_t bounds_bytes(const struct plan *p, const struct program *g) { return bounds_held(p, g) + bounds_overhead(p); }
 
 /* DistributedDataParallel's buckets hold all gradients, and .grad holds them once more where it is no view of them.  DeepSpeed's stage 1
  * keeps all of them until the last micro-step. */
@@ -155,7 +184,7 @@ static int64_t whole_grads(const struct plan *p, int64_t trains)
 {
     struct recipe r = plan_recipe(p);
     int64_t used = dtype_bytes(r.used), grad = dtype_bytes(r.grad);
-    bool ddp = p->dialect == DIALECT_TORCH && (p->strategy == STRAT_DDP || p->strategy == STRAT_ZERO1) && p->ddp.wrapped;
+    bool ddp = p->dialect == DIALECT_TORCH && (p->strategy == STRAT_ZERO1 || (p->strategy == STRAT_DDP && p->ddp.wrapped));
 
     if (ddp)
         return trains * grad * (p->accumulation > 1 && !p->ddp.gradient_as_bucket_view ? 2 : 1);
@@ -192,9 +221,9 @@ int64_t bounds_states(const struct plan *p)
         with_states -= p->strategy == STRAT_DDP ? of_experts - here : 0;    /* else they are cut over as many ranks as the rest */
     }
     int64_t all_grads = p->parallel.tensor == 1 && p->parallel.expert <= 1 && p->parallel.pipeline == 1 && !p->model.recorded ? whole_grads(p, own) : 0;
-    if (bounds_keeps_grads(p) && p->dialect != DIALECT_MEGATRON && p->strategy != STRAT_DP) {
+    if (bounds_keeps_grads(p) && p->dialect != DIALECT_MEGATRON) {
         int64_t kept = (rows ? own_share : with_states / states) * dtype_bytes(r.grad);
-        int64_t whole = with_states / p->parallel.tensor * dtype_bytes(r.used);     /* FSDP without synchronization keeps these */
+        int64_t whole = with_states / p->parallel.tensor * bounds_grad_bytes(p);    /* FSDP without synchronization keeps these */
         kept = bounds_grads_stay_whole(p) || (p->strategy == STRAT_FSDP && whole < kept) ? whole : kept;
         bytes += kept > all_grads ? kept : all_grads;
     } else
@@ -207,6 +236,8 @@ int64_t bounds_states(const struct plan *p)
         bytes += of_blocks_params(p) / p->parallel.tensor * dtype_bytes(r.used);
     /* Of dp, only the server, or device 0, has states; other optimizers than AdamW have fewer, and so has a model of which a part
      * trains. */
+    if (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED && p->ds.contiguous_gradients)
+        bytes += p->ds.reduce_bucket_size * dtype_bytes(r.wire_reduce);         /* _configure_tensor_swapping(), beside all else */
     bool all = p->strategy != STRAT_DP && p->optimizer == OPTIMIZER_ADAMW && p->model.trainable == p->model.params;
     return all ? bytes + (rows ? own_share : with_states / states) * r.optimizer : bytes;
 }

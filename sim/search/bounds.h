@@ -18,6 +18,10 @@
  * What is kept elsewhere, or may be, counts nothing. */
 int64_t bounds_bytes(const struct plan *p, const struct program *g);
 
+/* Of that, what schedules allocate; and what no schedule does (model/memory/overhead.h), as far as it is known that the plan has it. */
+int64_t bounds_held(const struct plan *p, const struct program *g);
+int64_t bounds_overhead(const struct plan *p);
+
 /* Are gradients there when a forward ends?  Megatron-LM's buffer always is; others' after a step's first micro-step, at least as much as
  * the rank has optimizer states for. */
 bool bounds_keeps_grads(const struct plan *p);

@@ -10,6 +10,8 @@ bool bounds_leave(const struct plan *p);
 bool bounds_stays_whole(const struct plan *p);
 /* FSDP that reduces gradients in a step's last micro-step alone. */
 bool bounds_grads_stay_whole(const struct plan *p);
+/* Bytes of each element of a gradient that waits for others. */
+int64_t bounds_grad_bytes(const struct plan *p);
 
 /* FSDP2 cuts every tensor by rows, which may not divide: does it cut nothing else?  And the elements of its first rank, of what trains
  * or of what does not. */
@@ -20,5 +22,7 @@ int64_t bounds_row_share(const struct plan *p, bool trains);
  * the head runs. */
 int64_t bounds_units(const struct plan *p, const struct program *g);
 int64_t bounds_head_whole(const struct plan *p);
+/* While the head runs in forward, beside that. */
+int64_t bounds_head_gathered(const struct plan *p);
 
 #endif

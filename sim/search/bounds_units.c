@@ -91,7 +91,7 @@ static int64_t gone_with(const struct plan *p, int64_t first, int64_t end)
 
     for (int64_t b = first; b < end; b++)
         add_block(&u, p, b, false);
-    return (bounds_stays_whole(p) ? u.all * used : 0) + (bounds_grads_stay_whole(p) ? u.trains * used : 0);
+    return (bounds_stays_whole(p) ? u.all * used : 0) + (bounds_grads_stay_whole(p) ? u.trains * bounds_grad_bytes(p) : 0);
 }
 
 /* What a unit leaves until backward ends: of FSDP2 with replicas the reductions' outputs, which are summed over these. */
@@ -106,7 +106,7 @@ static int64_t left_behind(const struct plan *p, const struct gathered *u)
  * more, and what reductions leave. */
 static int64_t of_units(const struct plan *p, const struct program *g, int64_t n, bool mlp_alone)
 {
-    int64_t held = 0, sum = 0;
+    int64_t held = bounds_leave(p) ? 0 : g->whole[PIECE_EMBED][PASS_FORWARD][GRADS_DROP].net[MEM_ACTIVATIONS], sum = 0;
 
     for (int64_t b = 0; b < p->model.layers; b++)
         held += kept_by(p, g, b);
@@ -162,6 +162,31 @@ static int64_t kept_gathered(const struct plan *p)
     return sum * dtype_bytes(plan_recipe(p).used);
 }
 
+/* Where all is one unit: of its parameters what bounds_states() does not count. */
+static int64_t of_whole_model(const struct plan *p)
+{
+    int64_t sum = p->model.params;
+
+    for (int64_t b = 0; b < p->model.layers && bounds_stays_whole(p); b++) {
+        struct gathered u = { 0, 0, 0, 0 };
+        add_block(&u, p, b, false);
+        sum -= u.all;
+    }
+    return sum * dtype_bytes(plan_recipe(p).used);
+}
+
+/* Of FSDP2, where all is one unit: the gathered buffer goes when another is gathered, and none is in forward (lower_fsdp2_group.c). */
+int64_t bounds_head_gathered(const struct plan *p)
+{
+    struct gathered all = { 0, 0, 0, 0 };
+
+    if (!bounds_rows(p) || p->unit != UNIT_MODEL)
+        return 0;
+    for (int i = 0; i < p->model.ntensors; i++)
+        add_tensor(&all, p, &p->model.tensors[i]);
+    return all.sent * dtype_bytes(plan_recipe(p).wire_gather);
+}
+
 int64_t bounds_head_whole(const struct plan *p)
 {
     bool gathers = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1 || (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED);
@@ -171,9 +196,12 @@ int64_t bounds_head_whole(const struct plan *p)
     if (!gathers || plan_keeps_whole(p->strategy) || p->shard_group < 2 || p->parallel.tensor > 1 || p->parallel.pipeline > 1 || m->recorded ||
         p->float8.recipe != FLOAT8_NONE || m->training.base != BASE_PLAIN)
         return 0;
-    if (p->strategy == STRAT_FSDP && p->unit == UNIT_MODEL && !bounds_stays_whole(p))
-        return m->params * used;
+    if (p->strategy == STRAT_FSDP && p->unit == UNIT_MODEL)
+        return of_whole_model(p);
+    bool root = p->strategy == STRAT_FSDP && (p->unit == UNIT_BLOCK || p->unit == UNIT_BLOCKS || p->unit == UNIT_HALF_BLOCK) &&
+                (p->dialect == DIALECT_TORCH_FSDP1 || p->fsdp.root_units == ROOT_TOGETHER);     /* it has all that is in no block */
     for (int i = 0; i < m->ntensors; i++)
-        sum += m->tensors[i].role == (m->tied ? ROLE_TOKENS : ROLE_HEAD) ? m->tensors[i].numel : 0;
+        sum += root ? (m->tensors[i].block < 0 || m->tensors[i].block >= m->layers ? m->tensors[i].numel : 0) :
+               m->tensors[i].role == (m->tied ? ROLE_TOKENS : ROLE_HEAD) ? m->tensors[i].numel : 0;
     return sum * used + kept_gathered(p);
 }

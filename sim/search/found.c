@@ -63,21 +63,21 @@ const struct found *found_twin(const struct found *all, int64_t from, int64_t i)
     return NULL;
 }
 
-int64_t found_at_the_top(const struct found *ranked, int64_t n, bool fastest_only, double within_s, int64_t *out)
+int64_t found_at_the_top(const struct found *ranked, int64_t n, bool fastest_only, bool front, double within_s, int64_t *out)
 {
     bool seen[NSTRATEGY][NDIALECT] = { 0 };
-    int64_t top = 0, front = 0, least = INT64_MAX, found = 0;
+    int64_t top = 0, saving = front ? 0 : SEARCH_FRONT, least = INT64_MAX, found = 0;
 
     for (int64_t i = 0; i < n && ranked[i].fits; i++) {
         const struct found *f = &ranked[i];
         bool *cell = &seen[f->plan.strategy][f->plan.dialect];
-        bool saves = front < SEARCH_FRONT && (double)f->needed < SEARCH_WORTH * (double)least;
+        bool saves = saving < SEARCH_FRONT && (double)f->needed < SEARCH_WORTH * (double)least;
         bool fast = top == 0 || (!fastest_only && top < SEARCH_LOOKS && f->step_s <= within_s);
         if ((fast || (!fastest_only && (!*cell || saves))) && !f->looked_at)
             out[found++] = i;
         top++;
         *cell = true;
-        front += saves;
+        saving += saves;
         least = saves ? f->needed : least;
     }
     return found;

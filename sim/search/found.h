@@ -23,9 +23,9 @@ const struct found *found_twin(const struct found *all, int64_t from, int64_t i)
 void found_same_times(struct found *f, const struct found *as);
 
 /* Of n plans ranked by time those that come to the top and were not looked at, as if they all fitted: the fastest few (behind the first of
- * them those within so many seconds), and unless only these are asked for the fastest of each strategy and dialect and the first that save memory.  Their places in `out`, which has room
- * for n; how many. */
-int64_t found_at_the_top(const struct found *ranked, int64_t n, bool fastest_only, double within_s, int64_t *out);
+ * them those within so many seconds), and unless only these are asked for the fastest of each strategy and dialect and, of a `front`, the first that save memory.  Their places in
+ * `out`, which has room for n; how many. */
+int64_t found_at_the_top(const struct found *ranked, int64_t n, bool fastest_only, bool front, double within_s, int64_t *out);
 
 /* The order of what they lack, then as enumerated.  For qsort(). */
 int found_by_lack(const void *a, const void *b);

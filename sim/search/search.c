@@ -344,7 +344,7 @@ static int rank(struct work *w, int64_t n)
     do {
         if (n > 1)
             sort_stable(w->found, (size_t)n, sizeof *w->found, found_by_rank);
-        more = found_at_the_top(w->found, n, w->o->answer_only, SEARCH_NEAR * SEARCH_NEAR * w->best_s, at);
+        more = found_at_the_top(w->found, n, w->o->answer_only, !w->o->no_front, SEARCH_NEAR * SEARCH_NEAR * w->best_s, at);
         rc = parallel_each(more, w->o->threads, look_at_one, &(struct looks){ w, at });
     } while (more > 0 && rc == 0);
     free(at);
@@ -441,6 +441,18 @@ static int look_for_fastest(struct by_need *b)
 
 enum { MORE = 16 };
 
+/* The answer needs the allocator's word on the fastest of each strategy and dialect in any case: once it is known, others are beaten by their
+ * bounds. */
+static int replay_best(struct work *w)
+{
+    int64_t at[WORTH_CELLS], n;
+    int rc = 0;
+
+    while (rc == 0 && !w->failed && !w->stopped && (n = worth_replays(w->found, w->n, at)) > 0)
+        rc = parallel_each(n, w->o->threads, look_at_one, &(struct looks){ w, at });
+    return rc;
+}
+
 /* What else the answer needs; the rest is too slow. */
 static int look_for_more(struct by_need *b)
 {
@@ -451,7 +463,8 @@ static int look_for_more(struct by_need *b)
 
     b->shown = true;
     rc = by_time_run(&all, &w->best_s);
-    while (rc == 0 && w->best_s < INFINITY && !w->failed && !w->stopped && (n = worth_more(w->found, w->n, MORE, at)) > 0)
+    while (rc == 0 && w->best_s < INFINITY && (rc = replay_best(w)) == 0 && !w->failed && !w->stopped &&
+           (n = worth_more(w->found, w->n, MORE, at)) > 0)
         rc = by_time_look(&all, at, n);
     for (int64_t i = 0; i < w->n && rc == 0 && !w->stopped; i++)
         w->found[i].too_slow |= !w->found[i].at_least && !w->found[i].assessed;

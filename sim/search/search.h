@@ -56,6 +56,7 @@ struct search_options {
     bool         answer_only;               /* only whether a plan fits, and the first of the ranking: where none does, what lacks least is
                                              * not sought; the best of each strategy and the smallest are not replayed; what is too slow to
                                              * be that first one is not looked at */
+    bool         no_front;                  /* the front of memory against time is not shown: its allocators are not replayed for that */
     bool         nearest_in_place;          /* where nothing fits: what lacks least is sought after all, of plans that keep all in device memory */
     /* Which plans count (what a tool can run); NULL: all.  It is handed accept_what. */
     bool       (*accept)(const struct plan *p, const void *what);

@@ -109,7 +109,7 @@ static int look_after_all(struct work *w, const struct found *one, double *least
     int rc;
 
     w->whole = one;
-    rc = one->elsewhere ? search_take(&one->plan, w) : enumerate(w->o, search_take, w);
+    rc = one->order >= w->later ? search_take(&one->plan, w) : enumerate(w->o, search_take, w);
     if (rc == 0)
         rc = need(w, from, least, &of, &any);
     from = w->n;

@@ -81,6 +81,23 @@ static void learn(struct known *k, const struct found *all, int64_t n)
         }
 }
 
+int64_t worth_replays(const struct found *all, int64_t n, int64_t *out)
+{
+    const struct found *best[NSTRATEGY][NDIALECT] = { 0 };
+    int64_t m = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        const struct found **cell = &best[all[i].plan.strategy][all[i].plan.dialect];
+        if (all[i].fits && !all[i].refused && (!*cell || found_by_rank(&all[i], *cell) < 0))
+            *cell = &all[i];
+    }
+    for (int s = 0; s < NSTRATEGY; s++)
+        for (int d = 0; d < NDIALECT; d++)
+            if (best[s][d] && !is_sure(best[s][d]))
+                out[m++] = best[s][d] - all;
+    return m;
+}
+
 /* Is it neither the fastest of its strategy and dialect, nor on the front?  By its bounds. */
 static bool is_beaten(const struct known *k, const struct found *f)
 {

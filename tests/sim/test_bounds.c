@@ -17,7 +17,7 @@ static int below(const struct plan *p, void *arg)
     struct program g = { 0 };
 
     assert_int_equal(program_build(p, &g), 0);
-    int64_t least = bounds_bytes(p, &g), host = bounds_host_bytes(p, &g);
+    int64_t least = bounds_held(p, &g), host = bounds_host_bytes(p, &g);
     assert_true(least >= bounds_activations(p, &g));
     assert_int_equal(evaluate(p, &e), 0);
     if (least <= 0 || least > e.m.ledger.peak.bytes) {
@@ -26,6 +26,7 @@ static int below(const struct plan *p, void *arg)
         fail_msg("%s on %s, seq %lld: the bound is %lld, it needs %lld", label, p->cluster.name, (long long)p->seq, (long long)least,
                  (long long)e.m.ledger.peak.bytes);
     }
+    assert_true(bounds_overhead(p) <= e.m.needed - e.m.ledger.peak.bytes);
     if (host > 0)
         assert_true(host <= e.m.spaces.of[SPACE_PINNED].peak + e.m.spaces.of[SPACE_HOST].peak);
     seen->sum += (double)least / (double)e.m.ledger.peak.bytes;

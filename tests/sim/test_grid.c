@@ -486,7 +486,7 @@ static void a_bound_of_a_mixture_is_below_what_it_needs(void **state)
             assert_int_equal(plan_check(&p, models[i]), 0);
             assert_int_equal(program_build(&p, &g), 0);
             assert_int_equal(evaluate_allocated(&p, &e), 0);
-            assert_true(bounds_bytes(&p, &g) <= e.m.ledger.peak.bytes);
+            assert_true(bounds_held(&p, &g) <= e.m.ledger.peak.bytes);
             evaluation_free(&e);
             program_free(&g);
             plan_free(&p);
@@ -514,8 +514,8 @@ static void a_bound_of_shared_experts_is_below_what_they_need(void **state)
             assert_int_equal(plan_check(&p, "qwen3-30b-a3b"), 0);
             assert_int_equal(program_build(&p, &g), 0);
             assert_int_equal(evaluate_allocated(&p, &e), 0);
-            if (bounds_bytes(&p, &g) > e.m.ledger.peak.bytes)
-                fail_msg("expert %d, accumulation %d: the bound is %lld, it needs %lld", expert, accumulation, (long long)bounds_bytes(&p, &g),
+            if (bounds_held(&p, &g) > e.m.ledger.peak.bytes)
+                fail_msg("expert %d, accumulation %d: the bound is %lld, it needs %lld", expert, accumulation, (long long)bounds_held(&p, &g),
                          (long long)e.m.ledger.peak.bytes);
             evaluation_free(&e);
             program_free(&g);
