@@ -50,6 +50,7 @@ struct held_now { int64_t live, most, unsettled; double until; };
 
 struct actor_lanes {
     struct lanes    *of;
+    unsigned         others[LANE_PARTS];        /* lanes of a part that go by another price than the first, a bit each */
     struct lanes_now now;
     struct lane     *items; int64_t room;       /* of each item when it was issued; once it is done, when it ended */
     struct lane      sum[2], begun[NSTREAM];    /* work so far: of kernels on the compute stream, of what runs beside it; the last entry's start */

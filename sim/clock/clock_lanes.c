@@ -27,8 +27,16 @@ static void go_on(struct lane *to, double times, const struct lane *now, const s
 void clock_lanes_open(struct actor *a, struct lanes *of)
 {
     a->lanes = of ? room_new(1, sizeof *a->lanes) : NULL;
-    if (of)
-        a->lanes->of = of;
+    if (!of)
+        return;
+    a->lanes->of = of;
+    a->lanes->room = a->most + 1 < a->room ? a->most + 1 : a->room;         /* before some are dropped */
+    a->lanes->items = malloc((size_t)a->lanes->room * sizeof *a->lanes->items);
+    if (!a->lanes->items)
+        abort();
+    for (int i = 0; i < LANE_PARTS; i++)
+        for (int k = 0; k < LANES; k++)
+            a->lanes->others[i] |= (unsigned)(of->pick[i][k] != 0) << k;
 }
 
 void clock_lanes_close(struct actor *a)
@@ -93,24 +101,29 @@ void clock_lanes_beside(struct actor *a, struct item *it, const int *ops, int n)
         it->linked |= ops[i] != it->op && shares_link(a, it->op, ops[i]);
 }
 
-/* An entry's work. */
+/* An entry's work: most lanes have the first price of a part. */
 static struct lane work_of(const struct actor *a, int op)
 {
     const struct lanes *l = a->lanes->of;
-    const double work[3] = { l->work[0][op], l->work[1][op], l->work[2][op] };
+    int part = l->part[op];
+    double usual = l->work[0][op];
     struct lane of;
 
     for (int k = 0; k < LANES; k++)
-        of.s[k] = work[l->pick[l->part[op]][k]];
+        of.s[k] = usual;
+    for (unsigned left = a->lanes->others[part]; left; left &= left - 1) {
+        int k = __builtin_ctz(left);
+        of.s[k] = l->work[l->pick[part][k]][op];
+    }
     return of;
 }
 
 /* The two sides overlap for as long as the shorter one takes, and nothing for longer than it takes itself: what an entry loses grows with
  * the shorter side, which is slowed down for more of its time.  A link that is shared halves the rate in every lane. */
-static struct lane time_of(struct actor *a, const struct item *it, double own, double lost, double part)
+static struct lane time_of(struct actor *a, const struct item *it, const struct lane *works, double own, double lost, double part)
 {
     const struct actor_lanes *l = a->lanes;
-    struct lane work = work_of(a, it->op), took = work, grows;
+    struct lane work = *works, took = work, grows;
     int side = side_of(a, it), other = !side;
     bool longer = l->beside_s[side] * l->took_s[other] < l->beside_s[other] * l->took_s[side] && l->sum_s[other] > 0;
     double sum_s = l->sum_s[other];
@@ -147,25 +160,24 @@ static void note_sharing(struct actor *a, int item, const struct lane *begun)
     }
 }
 
-static void end(struct actor *a, int item, const struct lane *took, double own, double s, double beside)
+static void end(struct actor *a, int item, const struct lane *work, const struct lane *took, double own, double s, double beside)
 {
     struct actor_lanes *l = a->lanes;
     const struct item *it = &a->items[item];
-    struct lane begun = l->items[item];
+    struct lane *begun = &l->begun[it->stream];
     int side = side_of(a, it);
 
+    *begun = l->items[item];
     add(&l->items[item], took);
     if (side)
-        note_sharing(a, item, &begun);
-    l->begun[it->stream] = begun;
+        note_sharing(a, item, begun);
     l->last_op[it->stream] = it->op + 1;
     l->now.last[it->stream] = l->items[item];
     if (!side)
         add(&l->now.worked, took);
     if (side && it->stream == STREAM_COMPUTE)       /* beside no kernel */
         return;
-    struct lane work = work_of(a, it->op);
-    add(&l->sum[side], &work);
+    add(&l->sum[side], work);
     l->sum_s[side] += own;
     l->took_s[side] += s;
     l->beside_s[side] += beside;
@@ -174,10 +186,10 @@ static void end(struct actor *a, int item, const struct lane *took, double own, 
 void clock_lanes_end(struct actor *a, int item, double s, double beside)
 {
     double own = a->d->work[a->items[item].op];
-    struct lane took = time_of(a, &a->items[item], own, s - own, s > 0 ? beside / s : 0);
+    struct lane work = work_of(a, a->items[item].op), took = time_of(a, &a->items[item], &work, own, s - own, s > 0 ? beside / s : 0);
 
     start(a, item);
-    end(a, item, &took, own, s, beside);
+    end(a, item, &work, &took, own, s, beside);
 }
 
 /* All begin when the last of them can, and take as long as the longest. */
@@ -190,15 +202,17 @@ void clock_lanes_meet(struct clock *k, const struct meet *m, double s, double be
         own = fmax(own, k->actors[m->who[i].actor].items[m->who[i].item].left);
     for (int i = 0; i < m->nmembers; i++) {
         struct actor *a = &k->actors[m->who[i].actor];
-        struct lane mine = time_of(a, &a->items[m->who[i].item], own, s - own, s > 0 ? beside / s : 0);
+        struct lane work = work_of(a, a->items[m->who[i].item].op);
+        struct lane mine = time_of(a, &a->items[m->who[i].item], &work, own, s - own, s > 0 ? beside / s : 0);
         start(a, m->who[i].item);
         latest(&begin, &a->lanes->items[m->who[i].item]);
         latest(&took, &mine);
     }
     for (int i = 0; i < m->nmembers; i++) {
         struct actor *a = &k->actors[m->who[i].actor];
+        struct lane work = work_of(a, a->items[m->who[i].item].op);
         a->lanes->items[m->who[i].item] = begin;
-        end(a, m->who[i].item, &took, own, s, beside);
+        end(a, m->who[i].item, &work, &took, own, s, beside);
     }
 }
 

@@ -444,22 +444,31 @@ int step_views(struct step *st, const struct step_view *views, int n, double *ou
     return rc;
 }
 
+int step_alone(const struct step *st, struct timeline *line, struct stage_parts *out)
+{
+    struct role *roles = room_new((size_t)st->n, sizeof *roles);
+    struct timeline *lines = room_new((size_t)st->n, sizeof *lines);
+    struct clock_result result;
+
+    for (int i = 0; i < st->n; i++)
+        roles[i] = role_of(st, i, false);
+    bool ran = clock_run(roles, st->n, SCHED_STEADY, lines, NULL, &result);
+    if (ran)
+        step_parts(st, lines, result.makespan_s, line, out);
+    free(lines);
+    free(roles);
+    return ran ? 0 : fail("the step never ends: %s", result.why);
+}
+
 int step_time(const struct plan *p, const struct evaluation *e, struct cost_cache *cache, struct coll_memo *memo,
               struct timeline *line, struct stage_parts *out)
 {
     const struct schedules *of[EVALUATION_STAGES];
-    struct timeline *lines;
     struct step st;
-    double makespan;
-    int rc;
 
     if (step_open(p, of, evaluation_roles(e, of), cache, memo, &st) < 0)
         return -1;
-    lines = room_new((size_t)st.n, sizeof *lines);
-    rc = step_run(&st, NULL, lines, NULL, &makespan);
-    if (rc == 0)
-        step_parts(&st, lines, makespan, line, out);
-    free(lines);
+    int rc = step_alone(&st, line, out);
     step_close(&st);
     return rc;
 }

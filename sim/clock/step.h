@@ -88,6 +88,9 @@ int step_held(const struct step *st, struct timeline *lines);
 /* Are the entries few enough for step_run() to keep them? */
 bool step_keeps(const struct step *st);
 
+/* As predicted, once: step_parts() of it, and neither views nor held memory, which take as long again.  0, or -1 with a deadlock reported. */
+int step_alone(const struct step *st, struct timeline *line, struct stage_parts *out);
+
 /* Prices and runs the step of an evaluated plan, as predicted: step_parts() of it.  0, or -1 with the reason reported.  For a search,
  * which needs neither interval nor held memory. */
 int step_time(const struct plan *p, const struct evaluation *e, struct cost_cache *cache, struct coll_memo *memo,

@@ -140,22 +140,35 @@ static int ask_allocator(struct found *f, struct evaluation *e)
 /* Where a candidate is evaluated, and the fastest that is known by then. */
 struct evaluating { struct desk *desk; double best_s; struct grid_attempt *attempt; };
 
+/* Its times.  One whose bound is above the fastest's step is hardly near that, and of others nobody asks for views (step_predict()). */
+static int predict(const struct found *f, struct step *st, double best_s, struct timeline *t)
+{
+    struct stage_parts parts;
+
+    if (f->bound_s > best_s) {
+        int rc = step_alone(st, t, &parts);
+        if (rc < 0 || t->step_s > SEARCH_NEAR * best_s)
+            return rc;
+    }
+    if (step_predict(st) < 0)
+        return -1;
+    step_parts(st, st->lines, st->makespan_s, t, &parts);
+    return 0;
+}
+
 /* Prices and times an evaluated plan that fits; one that is near the fastest is looked at for the ranking, too: its schedules are here. */
 static int time_it(struct found *f, struct evaluation *e, const struct evaluating *at)
 {
     const struct schedules *of[EVALUATION_STAGES];
-    struct stage_parts parts;
     struct timeline t;
     struct step st;
 
     cost_cache_use(at->desk->cache, &f->plan);
     if (step_open(&f->plan, of, evaluation_roles(e, of), at->desk->cache, &at->desk->memo, &st) < 0)
         return -1;
-    int rc = step_predict(&st);
-    if (rc == 0) {
-        step_parts(&st, st.lines, st.makespan_s, &t, &parts);
+    int rc = predict(f, &st, at->best_s, &t);
+    if (rc == 0)
         found_keep_times(f, &t, e->schedules.groups.n);
-    }
     bool near = rc == 0 && f->step_s <= SEARCH_NEAR * at->best_s;
     if (near && at->attempt) {
         at->attempt->unseen = room_new(1, sizeof *f);

@@ -18,6 +18,21 @@ static uint64_t rng = 4711;
 static const char *const models[NMODELS] = { "gpt2", "llama-3.2-1b", "gemma-3-1b", "mistral-7b", "llama-3.1-8b" };
 static const char *const clusters[NCLUSTERS] = { "8xh100", "4x8xh100", "2x4xa100-80gb", "2xrtx4090", "16x8xh200", "8xmi300x" };
 
+/* What the step takes by itself, with neither views nor held memory beside it: the same to the last bit. */
+static void is_as_alone(const struct step *st)
+{
+    struct stage_parts parts[2];
+    struct timeline t[2];
+
+    step_parts(st, st->lines, st->makespan_s, &t[0], &parts[0]);
+    assert_int_equal(step_alone(st, &t[1], &parts[1]), 0);
+    const double a[] = { t[0].step_s, t[0].compute_s, t[0].exposed_s, t[0].optimizer_s, t[0].idle_s, t[0].bubble_s, t[0].slowest_s };
+    const double b[] = { t[1].step_s, t[1].compute_s, t[1].exposed_s, t[1].optimizer_s, t[1].idle_s, t[1].bubble_s, t[1].slowest_s };
+    assert_memory_equal(a, b, sizeof a);
+    assert_memory_equal(t[0].exposed_by, t[1].exposed_by, sizeof t[0].exposed_by);
+    assert_int_equal(parts[0].busiest, parts[1].busiest);
+}
+
 /* False: not priced on this cluster.  *one: how many views came of one run. */
 static bool time_twice(const struct plan *p, const struct evaluation *e, struct timing t[2], int *one)
 {
@@ -32,6 +47,7 @@ static bool time_twice(const struct plan *p, const struct evaluation *e, struct 
             break;
         st.apart |= apart;
         assert_int_equal(step_predict(&st), 0);
+        is_as_alone(&st);
         *one = apart ? *one : st.nknown;
         assert_int_equal(simulate_interval(&st, e, &t[apart]), 0);
         step_close(&st);
