@@ -322,7 +322,7 @@ static bool add_tied_copy(struct model *to, const struct model *from, const stru
 
 /* An adapter of all experts' weights of one kind: A of (rank x experts, in), B of (out, rank x experts); of a router's as a layer has it.  But for gpt_oss, whose class says that it
  * is transposed, PEFT takes them for [expert, out, in], llama4's too, which are [expert, in, out] (layer.py, ParamWrapper.update_layer()). */
-static bool add_parameter_lora(struct model *to, const struct model *from, const struct module *of, const struct tensor *base, int64_t rank, const char *at)
+static bool add_parameter_lora(struct model *to, const struct model *from, const struct module *of, const struct tensor *base, int64_t rank, const char *at, bool halves)
 {
     bool turned = family_for(from)->clamped_gate, fits = true;
     int64_t experts = base->ndim == 3 ? base->shape[0] : 1;
@@ -334,7 +334,7 @@ static bool add_parameter_lora(struct model *to, const struct model *from, const
         t.in_out = t.frozen = false;
         t.ndim = 2;
         t.shape[0] = i ? shape[turned] : rank * experts;
-        t.shape[1] = i ? rank * experts : shape[!turned];
+        t.shape[1] = i ? rank * experts / (halves ? 2 : 1) : shape[!turned];        /* halves: gate's of w1's rank, up's of w3's */
         t.shape[2] = 1;
         snprintf(t.name, sizeof t.name, "base_model.model.%.50s%s.lora_%c.weight", of->name, at, i ? 'B' : 'A');
         add_module(to, of, at[0] ? (i ? "base_layer.lora_B.default" : "base_layer.lora_A.default") : i ? "lora_B.default" : "lora_A.default");
@@ -354,7 +354,8 @@ static bool add_wrapped(struct model *to, const struct model *from, const struct
             wrapped[n++] = &from->tensors[i];
     bool fits = add_own(to, from, of, n == 2 ? "base_layer.base_layer" : "base_layer", ADAPTER_NONE, true);
     for (int i = 0; i < n; i++)
-        fits = add_parameter_lora(to, from, of, wrapped[i], training_wrapped_rank(from, t, wrapped[i]), i < n - 1 ? ".base_layer" : "") && fits;
+        fits = add_parameter_lora(to, from, of, wrapped[i], training_wrapped_rank(from, t, wrapped[i]), i < n - 1 ? ".base_layer" : "",
+                                  t->grouped && wrapped[i]->role == ROLE_EXPERTS_IN) && fits;
     return fits;
 }
 

@@ -56,6 +56,8 @@ int64_t training_wrapped_rank(const struct model *m, const struct training *t, c
 {
     if (x->is_bias || !training_is_lora(t))
         return 0;
+    if (t->grouped && x->role == ROLE_ROUTER)
+        return 0;
     if (x->role == ROLE_EXPERTS_IN && asks_for(m, t->target_modules, GATE))
         return 2 * t->rank;
     if ((x->role == ROLE_EXPERTS_OUT && asks_for(m, t->target_modules, DOWN)) || (x->role == ROLE_ROUTER && asks_for(m, t->target_modules, ROUTER)))

@@ -109,6 +109,8 @@ static int values_are_followed(enum engine e, const struct plan *p)
         return refuse(e, "this \"recompute\" yet", "none, full and, of torch, op are followed");
     if (p->fsdp.reads_positions)
         return refuse(e, "loops that read positions back", "\"fsdp.reads_positions\" must be false");
+    if (p->fsdp.grouped_experts)
+        return refuse(e, "torchtitan's experts", "\"fsdp.grouped_experts\" must be false");
     if (p->attention != ATTENTION_BY_SDPA)
         return refuse(e, "flash-attn's attention", "\"attention\" must be sdpa");
     if (p->logits_kept != LOGITS_DROPPED)

@@ -381,6 +381,8 @@ int export_torch(const struct plan *p, FILE *to)
         return refuse("recompute", "transformers recomputes whole blocks, all or none, and keeps their inputs on the GPU");
     if (p->fsdp.reads_positions)
         return refuse("fsdp.reads_positions", "the loop that is printed reads no positions back");
+    if (p->fsdp.grouped_experts)
+        return refuse("fsdp.grouped_experts", "the model that is printed is transformers'");
     if (p->fsdp.optimizer_offload)
         return refuse("fsdp.optimizer_offload", "copy the optimizer's states from and to the host around its step by hand, as prime-rl does");
     if (p->activation_offload != OFFLOAD_NOTHING)

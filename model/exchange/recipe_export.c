@@ -177,6 +177,8 @@ static int check(const struct recipe_out *r)
         return refuse(r, "qat", "torchtune trains so: tune run qat_distributed");
     if (p->fsdp.reads_positions)
         return refuse(r, "fsdp.reads_positions", "its trainer reads no positions back");
+    if (p->fsdp.grouped_experts)
+        return refuse(r, "fsdp.grouped_experts", "its experts are transformers' or its own, not torchtitan's");
     if (p->attention == ATTENTION_BY_FLASH_4 && !r->axolotl)
         return refuse(r, "attention", "it has flash-attn 2 and 3");
     if (p->train.base_head)

@@ -104,6 +104,7 @@ struct training {
     bool    narrow;                         /* adapters in the model's 16 bits, computed without autocast */
     int     qkv_parts;                      /* enum qkv_parts, added up: litgpt's adapters of a fused layer's parts; 0: of the layer */
     bool    dora;                           /* DoRA: a magnitude for each column beside A and B, as torchtune has it */
+    bool    grouped;                        /* adapters of experts are of w1, w2 and w3 each, of the same rank, and of no router (prime-rl) */
     bool    bridge;                         /* adapters are Megatron-Bridge's, of GPTModel's layers: names are linear_qkv and so on */
     int     dropout_position;               /* enum dropout_position: bridge alone */
     bool    a2a_experimental;               /* likewise */

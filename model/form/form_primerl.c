@@ -11,6 +11,7 @@
 #include "model/exchange/unread.h"
 #include "model/form/form_bound.h"
 #include "model/arch/training.h"
+#include "model/family/family.h"
 #include "model/form/form_rows.h"
 #include "model/plan/root_units.h"
 
@@ -227,6 +228,13 @@ static void read_lora(struct form_reading *r)
         form_set(r, "fsdp.model_dtype", json_string("fp32"));
 }
 
+/* trainer/models/layers/moe.py; experts of other ranks are planned so anyway. */
+static void read_experts(struct form_reading *r, const struct plan *p)
+{
+    if (family_for(&p->model)->autoep && !model_blocks_differ(&p->model) && !form_value(r->plan, "parallel.expert"))
+        form_set(r, "fsdp.grouped_experts", json_true());
+}
+
 static void read_optimizer(struct form_reading *r)
 {
     static const char *const types[] = { "adamw", NULL };
@@ -313,6 +321,9 @@ static double expert_adapters(struct form_reading *r, const struct plan *p)
     bool named = !targets;
     size_t i;
 
+    if (p->fsdp.grouped_experts && p->train.grouped)        /* the plan has them */
+        return 0;
+
     json_array_foreach((json_t *)(uintptr_t)targets, i, t)
         named |= json_string_value(t) && strstr(json_string_value(t), "experts");
     if (!has_lora(r) || m->experts == 0 || !named)
@@ -344,6 +355,7 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
     read_recompute(&r);
     read_compile(&r);
     read_lora(&r);
+    read_experts(&r, p);
     read_optimizer(&r);
     read_head(&r);
     int attention = form_word(&r, "model.attn", attentions, 0);

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "model/arch/packed.h"
 #include "model/arch/training.h"
+#include "model/family/family.h"
 #include "model/plan/loss_check.h"
 #include "model/plan/optimizer_check.h"
 #include "model/plan/optimizer_traits.h"
@@ -124,6 +125,19 @@ static int check_states(const struct plan *p, const char *where)
     return 0;
 }
 
+/* qwen3_moe's router is prime-rl's: softmax before the choice, no bias beside it. */
+static int check_grouped(const struct plan *p, const char *where)
+{
+    static const char *const key = "fsdp.grouped_experts";
+
+    if (!p->fsdp.grouped_experts)
+        return 0;
+    if (p->kernels == KERNELS_DPX || p->parallel.pipeline > 1)
+        return fail("%s: %s: planned with torch-sdpa and torch-eager, without a pipeline", where, key);
+    return family_for(&p->model)->autoep && !model_blocks_differ(&p->model) ? 0
+         : fail("%s: %s: planned for mixtral and qwen3_moe with experts in every block", where, key);
+}
+
 static int check_loop(const struct plan *p, const char *where)
 {
     static const char *const key = "fsdp.reads_positions";
@@ -176,7 +190,7 @@ static int check_ignored(const struct plan *p, const char *where)
 
 static int check_fsdp2(const struct plan *p, const char *where)
 {
-    return check_dtype(p, where) < 0 || check_ignored(p, where) < 0 || check_last(p, where) < 0 || check_states(p, where) < 0 || check_loop(p, where) < 0 ? -1 : check_root_units(p, where);
+    return check_dtype(p, where) < 0 || check_ignored(p, where) < 0 || check_last(p, where) < 0 || check_states(p, where) < 0 || check_loop(p, where) < 0 || check_grouped(p, where) < 0 ? -1 : check_root_units(p, where);
 }
 
 static int check_fsdp1_group(const struct plan *p, const char *where)

@@ -199,6 +199,8 @@ bool knob_idle_expert(const struct plan *p)
     return p->parallel.expert <= 1;
 }
 
+bool knob_idle_whole_mixture(const struct plan *p) { return p->model.experts == 0 || p->parallel.expert > 1; }
+
 bool knob_idle_no_chunks(const struct plan *p) { return p->loss != LOSS_DISTRIBUTED_LATE; }
 
 bool knob_idle_experts_shared(const struct plan *p) { return knob_idle_expert(p) || p->parallel.expert * p->parallel.pipeline != p->cluster.world_size; }
@@ -316,6 +318,7 @@ const char *knob_idle_because(bool (*idle)(const struct plan *p))
         { knob_idle_native_moe, "deepspeed.moe_layer is not \"MoE\"" },
         { knob_idle_native_capacity, "deepspeed.moe_layer is not \"MoE\", or moe_drop_tokens is false" },
         { knob_idle_no_experts, "the model has no experts" },
+        { knob_idle_whole_mixture, "the model has no experts, or parallel.expert is over 1" },
         { knob_idle_capacity, "megatron.moe_expert_capacity_factor is null" },
         { knob_idle_whole_experts, "parallel.tensor is 1, or the model has no experts" },
         { knob_idle_interleaved, "no interleaved pipeline" },

@@ -63,6 +63,7 @@ bool knob_idle_all_kept(const struct plan *p);      /* FSDP2: units are not resh
 bool knob_idle_native_moe(const struct plan *p);
 bool knob_idle_native_capacity(const struct plan *p);
 bool knob_idle_no_experts(const struct plan *p);
+bool knob_idle_whole_mixture(const struct plan *p);     /* no experts, or experts of other ranks */
 bool knob_idle_capacity(const struct plan *p);          /* experts take what comes */
 bool knob_idle_whole_experts(const struct plan *p);     /* no tensor-parallel ranks, or no experts, to cut */
 bool knob_idle_interleaved(const struct plan *p);   /* its ranks have one stage each */

@@ -82,7 +82,7 @@ int local_model_of(const struct plan *p, int64_t rank, struct local_model *out)
         out->expert_data_ranks = mesh_ranks(&all) / p->parallel.expert;
         out->expert_data_rank = mesh_place(&all, rank) / p->parallel.expert;
     }
-    if (framework_of(p)->registered || p->parallel.expert > 1) {
+    if (framework_of(p)->registered || p->parallel.expert > 1 || p->fsdp.grouped_experts) {
         if ((framework_of(p)->registered ? framework_of(p)->registered : titan_experts_model)(p, &out->own.registered) < 0)
             return -1;
         out->whole = &out->own.registered;

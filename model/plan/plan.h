@@ -121,6 +121,7 @@ struct fsdp_options {
     bool    cpu_offload;                /* FSDP2 CPUOffloadPolicy, FSDP1 CPUOffload(offload_params=True) */
     bool    pin_memory;                 /* FSDP2, with cpu_offload */
     bool    reads_positions;            /* FSDP2: the loop reads each token's position back behind a forward (prime-rl until June 2026) */
+    bool    grouped_experts;            /* FSDP2: torchtitan's MoE module, and adapters of its products (prime-rl) */
     bool    optimizer_offload;          /* FSDP2: states are on the device in the optimizer's step alone (prime-rl's optim_cpu_offload) */
     bool    float8_all_gather, float8_precomputed;  /* FSDP2: enable_fsdp_float8_all_gather, precompute_float8_dynamic_scale_for_fsdp */
 };

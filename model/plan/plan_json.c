@@ -437,6 +437,7 @@ int plan_from_json(const json_t *j, const char *where, struct plan *out)
         || read_head(where, j, &p) < 0 || read_keys(where, j, &p) < 0)
         goto refused;
     p.train.bridge = p.dialect == DIALECT_MEGATRON && !training_is_all(&p.train);
+    p.train.grouped = p.fsdp.grouped_experts && training_is_lora(&p.train);
     if (training_apply(&p.model, &p.train, where) < 0)
         goto refused;
     late_defaults(j, &p);

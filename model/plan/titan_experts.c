@@ -1,6 +1,7 @@
 /* titan_experts.c -- see titan_experts.h. */
 #include "model/plan/titan_experts.h"
 #include "model/arch/recorded.h"
+#include "model/arch/training.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,10 +18,20 @@ static void add(struct model *m, const struct tensor *like, const char *name, en
 
     *t = *like;
     t->role = role;
-    t->shape[1] /= half ? 2 : 1;
+    t->shape[like->ndim == 3] /= half ? 2 : 1;
     t->numel /= half ? 2 : 1;
     snprintf(t->name, sizeof t->name, "%.*s.%s", (int)(sizeof t->name - 8), m->modules[like->module].name, name);
-    m->ntrainable++;
+    m->ntrainable += !t->frozen;
+}
+
+/* prime-rl's MultiLoRAGroupedExperts: gate and up have a lora_A and a lora_B each. */
+static void add_adapters(struct model *m, const struct tensor *both)
+{
+    bool a = both->adapter == ADAPTER_LORA_A;
+
+    add(m, both, a ? "w1_A" : "w1_B", ROLE_EXPERTS_IN, true);
+    add(m, both, a ? "w3_A" : "w3_B", ROLE_EXPERTS_UP, true);
+    m->modules[both->module].ntensors++;
 }
 
 /* GptOssGroupedExperts' weights are [expert, out, in]. */
@@ -47,7 +58,7 @@ static void keep(struct model *m, const struct tensor *x)
 {
     m->modules[x->module].first = m->ntensors;
     m->tensors[m->ntensors++] = *x;
-    m->ntrainable++;
+    m->ntrainable += !x->frozen;
 }
 
 /* AutoEPMoELayer has the gate in its router: TokenChoiceTopKRouter. */
@@ -71,7 +82,7 @@ int titan_experts_model(const struct plan *p, struct model *out)
     *out = *m;
     out->ntensors = out->ntrainable = 0;
     out->per_block += whole ? 0 : 1;
-    out->tensors = calloc((size_t)(m->ntensors + m->layers), sizeof *out->tensors);
+    out->tensors = calloc((size_t)(m->ntensors + 3 * m->layers), sizeof *out->tensors);
     out->modules = calloc((size_t)m->nmodules, sizeof *out->modules);
     json_incref(out->rope_scaling);
     recorded_share(out->recorded);
@@ -90,10 +101,13 @@ int titan_experts_model(const struct plan *p, struct model *out)
             keep(out, &m->tensors[t + 2]);
         if (t == m->modules[x->module].first)
             out->modules[x->module].first = out->ntensors;
-        if (x->role == ROLE_EXPERTS_IN && !whole) {
+        if (x->role == ROLE_EXPERTS_IN && tensor_is_adapter(x)) {
+            out->per_block += x->block == model_first_alike(m, x->block);
+            add_adapters(out, x);
+        } else if (x->role == ROLE_EXPERTS_IN && !whole) {
             both = x;
             add(out, x, "w1_EFD", ROLE_EXPERTS_IN, true);
-        } else if (x->role == ROLE_EXPERTS_OUT && !whole) {
+        } else if (x->role == ROLE_EXPERTS_OUT && !tensor_is_adapter(x) && !whole) {
             add(out, x, "w2_EDF", ROLE_EXPERTS_OUT, false);
             add(out, both, "w3_EFD", ROLE_EXPERTS_UP, true);
             out->modules[x->module].ntensors++;
@@ -101,8 +115,8 @@ int titan_experts_model(const struct plan *p, struct model *out)
             out->tensors[out->ntensors] = *x;
             if (role_is_of_experts(x->role))
                 turn(&out->tensors[out->ntensors]);
+            out->ntrainable += !x->frozen;
             out->ntensors++;
-            out->ntrainable++;
         }
     }
     for (int t = 0; t < out->ntensors && p->dialect == DIALECT_DEEPSPEED; t++)

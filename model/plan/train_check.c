@@ -15,7 +15,7 @@
 
 static bool same_training(const struct training *a, const struct training *b)
 {
-    if (a->base != b->base || a->bridge != b->bridge)
+    if (a->base != b->base || a->bridge != b->bridge || a->grouped != b->grouped)
         return false;
     if (training_is_all(a) || !training_is_lora(a))
         return !strcmp(a->what, b->what);

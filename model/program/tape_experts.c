@@ -61,6 +61,14 @@ var tape_pick(struct tape *t, const char *name, var x, var index, int64_t numel)
 
 var tape_take_rows(struct tape *t, const char *name, var x, var index, int64_t numel) { return picked(t, name, x, index, numel, 0, numel); }
 
+var tape_gather_rows(struct tape *t, const char *name, var x, var index, int64_t numel)
+{
+    var rows = tape_take_rows(t, name, x, index, numel);
+
+    tape_save_var(t, &t->nodes[t->nnodes - 1], x);
+    return rows;
+}
+
 var tape_add_rows(struct tape *t, const char *name, var x, var index, int64_t numel)
 {
     return picked(t, name, x, index, numel, tape_var_numel(t, x), 0);

@@ -21,6 +21,8 @@ var  tape_scatter(struct tape *t, const char *name, var into, var index, var x);
 var  tape_pick(struct tape *t, const char *name, var x, var index, int64_t numel);
 /* x.index_select(0, index): back by index_add_(), an atomic for each number. */
 var  tape_take_rows(struct tape *t, const char *name, var x, var index, int64_t numel);
+/* x.gather(0, index) with an index as wide as x's rows: the same, and x is saved, which gather_backward() is handed (derivatives.yaml). */
+var  tape_gather_rows(struct tape *t, const char *name, var x, var index, int64_t numel);
 /* zeros.scatter_add_(0, index, x) of so many elements, an atomic for each number of x; back by gather(). */
 var  tape_add_rows(struct tape *t, const char *name, var x, var index, int64_t numel);
 /* Transformer Engine's map of rows, int32[tokens, 2 experts + 1]: the rows to which each token goes, of which experts they are, and how many. */

@@ -203,9 +203,113 @@ static var combine(struct torch_model *b, var x, const struct sent *s)
     return out;
 }
 
+/* ---- experts of one rank: prime-rl's MoE (trainer/models/layers/moe.py at 32adbba80 and 30bf494fe), a copy of torchtitan's before it had dispatchers ---- */
+
+/* Names of MultiLoRAGroupedExperts.forward(): they last until it returns. */
+struct local_names { var held[12]; int n; };
+
+static var name(struct local_names *of, var x) { return of->held[of->n++] = x; }
+
+static var adapter_half(struct torch_model *b, enum tensor_role role, enum adapter which, int64_t numel)
+{
+    b->t->module = torch_piece_module(b->m, b->block, role, which);
+    return op_param(b->t, torch_piece_part(b->m, b->block, role, false, which), numel, b->param_dt);
+}
+
+/* A product of experts, and what their adapter adds: two grouped products, the second's result scaled, then added (_run_lora_grouped_mm() of
+ * layers/lora/multi_moe.py). */
+static var local_product(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k, enum tensor_role role, var offsets,
+                         struct local_names *of)
+{
+    struct tape *t = b->t;
+    int64_t e = b->m->experts, rank = b->p->train.rank;
+    var w = torch_param_of(b, role, e * n * k), y = tape_grouped(t, names, x, n, k, e, w, offsets);
+
+    tape_drop(t, w);
+    if (torch_piece_part(b->m, b->block, role, false, ADAPTER_LORA_A) < 0)
+        return name(of, y);
+    name(of, y);
+    w = adapter_half(b, role, ADAPTER_LORA_A, e * rank * k);
+    var low = tape_grouped(t, GEMM("adapter A"), x, rank, k, e, w, offsets);
+    tape_drop(t, w);
+    w = adapter_half(b, role, ADAPTER_LORA_B, e * n * rank);
+    var up = name(of, tmp(t, low, tape_grouped(t, GEMM("adapter B"), low, n, rank, e, w, offsets)));
+    tape_drop(t, w);
+    var scaled = op_mul_const(t, "adapter scale", up, 0);
+    return name(of, tmp(t, scaled, op_add(t, "adapter add", y, scaled)));
+}
+
+static var local_experts(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    int64_t h = b->m->hidden, f = b->m->expert_ffn;
+    struct local_names of = { .n = 0 };
+    var offsets = name(&of, op_new(t, "offsets of experts", KC_ELEMENTWISE, b->m->experts, DT_INT32));
+    var gate = local_product(b, GEMM("experts gate"), x, f, h, ROLE_EXPERTS_IN, offsets, &of);
+    var up = local_product(b, GEMM("experts up"), x, f, h, ROLE_EXPERTS_UP, offsets, &of);
+    var act = torch_activation(b, gate), y = name(&of, op_mul(t, "experts product", act, up));
+
+    tape_drop(t, act);
+    var out = local_product(b, GEMM("experts down"), y, h, f, ROLE_EXPERTS_OUT, offsets, &of);
+    for (int i = 0; i < of.n; i++)
+        if (of.held[i] != out)
+            tape_drop(t, of.held[i]);
+    return out;
+}
+
+/* Softmax in fp32, the largest of it, made to add up to 1 (qwen3_moe has no bias beside the choice: load_balance_coeff is None). */
+static struct routed local_route(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    int64_t rows = b->tokens;
+    var logits = torch_linear(b, GEMM("router"), x, b->m->experts, b->m->hidden, ROLE_ROUTER), wide = tmp(t, logits, op_cast(t, logits, DT_FP32));
+    struct routed r = { .scores = tmp(t, wide, op_unary(t, "router softmax", KC_ELEMENTWISE, wide, SAVE_OUT)) };
+
+    r.chosen = tape_topk(t, r.scores, rows, b->m->experts_used, &r.index);
+    if (b->m->topk_norm)
+        r.chosen = tmp(t, r.chosen, tape_normalise(t, r.chosen, rows));
+    r.chosen = tmp(t, r.chosen, op_mul_const(t, "route scale", r.chosen, 0));
+    tape_drop(t, r.scores);
+    r.scores = 0;
+    return r;
+}
+
+/* gather() of rows by an index that is expanded over their columns, back by scatter_add_(); scores in fp32 behind the experts; scatter_add() into zeros. */
+static var local_moe(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    int64_t h = b->m->hidden, n = b->tokens * b->m->experts_used;
+    enum dtype dt = tape_var_dtype(t, x);
+
+    t->half = 1;
+    t->uncounted = true;
+    struct routed r = local_route(b, x);
+    t->uncounted = false;
+    t->module = torch_piece_module(b->m, b->block, ROLE_EXPERTS_IN, ADAPTER_NONE);
+    var counts = op_new(t, "tokens of experts", KC_ELEMENTWISE, b->m->experts, DT_INT64);
+    var sorted = op_new(t, "sort by expert", KC_ELEMENTWISE, n, DT_INT64), order = op_new(t, "sort by expert", KC_ELEMENTWISE, n, DT_INT64);
+    tape_drop(t, sorted);
+    var scores = tape_pick(t, "scores of rows", r.chosen, order, n), token = tmp(t, order, op_new(t, "token of a row", KC_ELEMENTWISE, n, DT_INT64));
+    var rows = tape_gather_rows(t, "rows of experts", x, token, n * h), y = local_experts(b, rows);
+    t->module = torch_piece_module(b->m, b->block, ROLE_EXPERTS_IN, ADAPTER_NONE);
+    var wide = op_cast(t, y, DT_FP32);
+    var weighed = tmp(t, wide, tape_weigh(t, "experts weigh", wide, scores));
+    y = tmp(t, y, tmp(t, weighed, op_cast(t, weighed, dt)));
+    var zeros = op_new(t, "zeros", KC_ELEMENTWISE, b->tokens * h, dt), out = tmp(t, zeros, tape_add_rows(t, "rows of tokens", y, token, b->tokens * h));
+    const var names[] = { y, rows, scores, token, counts, r.chosen, r.index };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        tape_drop(t, names[i]);
+    t->module = -1;
+    return out;
+}
+
 var titan_moe(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
+
+    if (b->p->parallel.expert <= 1)
+        return local_moe(b, x);
 
     t->half = 1;
     struct routed r = route(b, x);

@@ -226,6 +226,8 @@ static var plain_mlp(struct torch_model *b, var x)
 
 static var mixture(struct torch_model *b, var x)
 {
+    if (b->p->fsdp.grouped_experts)
+        return titan_moe(b, x);
     if (b->p->parallel.expert <= 1)
         return b->family->every_expert ? torch_every_expert(b, x) : torch_experts(b, x);
     if (b->p->dialect != DIALECT_DEEPSPEED)

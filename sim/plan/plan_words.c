@@ -308,6 +308,7 @@ static const struct part parts[] = {
     { "fsdp", "cpu_offload", true, .format = "parameters and optimizer states in host memory" },
     { "fsdp", "keeps_last_unit", true, .format = "last unit kept after forward" },
     { "fsdp", "ignores_experts", true, .format = "experts outside of FSDP's units" },
+    { "fsdp", "grouped_experts", true, .format = "torchtitan's experts" },
     { "fsdp", "reads_positions", true, .format = "positions read back one by one" },
     { "fsdp", "optimizer_offload", true, .format = "optimizer states in host memory between steps" },
     { "deepspeed.offload_optimizer", "device", true, .say = say_states },

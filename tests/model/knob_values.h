@@ -348,6 +348,10 @@ static void for_framework(const struct knob *k, int d, struct plan *plain)
         plain->shard_group = plain->parallel.expert = 8;
         plain->fsdp.model_dtype = DT_BF16;
     }
+    if (k->offset == offsetof(struct plan, fsdp.grouped_experts)) {
+        with_experts(plain, k);
+        plain->parallel.expert = 1;
+    }
     if (!strncmp(k->name, "moe_", 4)) {
         with_experts(plain, k);
         plain->parallel.expert = d == DIALECT_DEEPSPEED ? 2 : 1;
