@@ -16,6 +16,9 @@
 
 #define MEGATRON VERL_ACTOR "megatron."
 #define ROLLOUT "actor_rollout_ref.rollout."
+#define REF "actor_rollout_ref.ref."
+#define ALGORITHM "algorithm."
+#define VERL_LORA "actor_rollout_ref.model.lora."
 #define VERL_ATTENTION "actor_rollout_ref.model.override_config.attn_implementation"
 
 static const struct form_row rows[] = {
@@ -23,7 +26,9 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.model.lora_rank", ROW_READ, NULL }, { "actor_rollout_ref.model.lora_alpha", ROW_READ, NULL },
     { "actor_rollout_ref.model.target_modules", ROW_READ, NULL },
     { "actor_rollout_ref.model.lora_adapter_path", ROW_READ, NULL },
-    { "actor_rollout_ref.model.lora.rank", ROW_READ, NULL },
+    { "actor_rollout_ref.model.lora.rank", ROW_READ, NULL }, { VERL_LORA "alpha", ROW_SILENT, NULL }, { VERL_LORA "merge", ROW_SILENT, NULL },
+    { VERL_LORA "dropout", ROW_SILENT, NULL }, { VERL_LORA "type", ROW_SILENT, NULL }, { VERL_LORA "dtype", ROW_SILENT, NULL }, { VERL_LORA "target_modules", ROW_SILENT, NULL },
+    { VERL_LORA "exclude_modules", ROW_SILENT, NULL }, { VERL_LORA "adapter_path", ROW_SILENT, NULL },
     { "actor_rollout_ref.model.use_remove_padding", ROW_READ, NULL },
     { "actor_rollout_ref.model.override_config.max_position_embeddings", ROW_SILENT, NULL },
     { "actor_rollout_ref.model.use_fused_kernels", ROW_READ, NULL }, { "actor_rollout_ref.model.fused_kernel_options.impl_backend", ROW_READ, NULL },
@@ -110,7 +115,31 @@ static const struct form_row rows[] = {
     { "actor_rollout_ref.rollout.max_num_seqs", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.top_p", ROW_SILENT, NULL },
     { "actor_rollout_ref.rollout.top_k", ROW_SILENT, NULL }, { "actor_rollout_ref.rollout.val_kwargs.*", ROW_SILENT, NULL },
     { "actor_rollout_ref.hybrid_engine", ROW_SILENT, NULL },
-    { "actor_rollout_ref.ref.*", ROW_SILENT, NULL },
+    { REF "strategy", ROW_SILENT, NULL }, { REF "rollout_n", ROW_SILENT, NULL }, { REF "use_torch_compile", ROW_SILENT, NULL },
+    { REF "log_prob_micro_batch_size", ROW_SILENT, NULL }, { REF "log_prob_micro_batch_size_per_gpu", ROW_SILENT, NULL },
+    { REF "log_prob_use_dynamic_bsz", ROW_SILENT, NULL }, { REF "log_prob_max_token_len_per_gpu", ROW_SILENT, NULL },
+    { REF "ulysses_sequence_parallel_size", ROW_SILENT, NULL }, { REF "entropy_from_logits_with_chunking", ROW_SILENT, NULL },
+    { REF "entropy_checkpointing", ROW_SILENT, NULL }, { REF "load_weight", ROW_SILENT, NULL }, { REF "use_remove_padding", ROW_SILENT, NULL },
+    { REF "use_fused_kernels", ROW_SILENT, NULL }, { REF "profiler.*", ROW_SILENT, NULL }, { REF "router_replay.*", ROW_SILENT, NULL },
+    { REF "model.*", ROW_SILENT, NULL }, { REF "tiled_mlp.*", ROW_SILENT, NULL }, { REF "fsdp_config.param_offload", ROW_SILENT, NULL },
+    { REF "fsdp_config.optimizer_offload", ROW_SILENT, NULL }, { REF "fsdp_config.offload_policy", ROW_SILENT, NULL },
+    { REF "fsdp_config.reshard_after_forward", ROW_SILENT, NULL }, { REF "fsdp_config.fsdp_size", ROW_SILENT, NULL },
+    { REF "fsdp_config.forward_prefetch", ROW_SILENT, NULL }, { REF "fsdp_config.model_dtype", ROW_SILENT, NULL },
+    { REF "fsdp_config.use_orig_params", ROW_SILENT, NULL }, { REF "fsdp_config.seed", ROW_SILENT, NULL }, { REF "fsdp_config.full_determinism", ROW_SILENT, NULL },
+    { REF "fsdp_config.ulysses_sequence_parallel_size", ROW_SILENT, NULL }, { REF "fsdp_config.forward_only", ROW_SILENT, NULL },
+    { REF "fsdp_config.strategy", ROW_SILENT, NULL }, { REF "fsdp_config.dtype", ROW_SILENT, NULL }, { REF "fsdp_config.use_torch_compile", ROW_SILENT, NULL },
+    { REF "fsdp_config.entropy_from_logits_with_chunking", ROW_SILENT, NULL }, { REF "fsdp_config.entropy_checkpointing", ROW_SILENT, NULL },
+    { REF "fsdp_config.mixed_precision.*", ROW_SILENT, NULL }, { REF "fsdp_config.wrap_policy.*", ROW_SILENT, NULL }, { REF "megatron.param_offload", ROW_SILENT, NULL },
+    { REF "megatron.grad_offload", ROW_SILENT, NULL }, { REF "megatron.optimizer_offload", ROW_SILENT, NULL },
+    { REF "megatron.tensor_model_parallel_size", ROW_SILENT, NULL }, { REF "megatron.pipeline_model_parallel_size", ROW_SILENT, NULL },
+    { REF "megatron.virtual_pipeline_model_parallel_size", ROW_SILENT, NULL }, { REF "megatron.context_parallel_size", ROW_SILENT, NULL },
+    { REF "megatron.expert_model_parallel_size", ROW_SILENT, NULL }, { REF "megatron.expert_tensor_parallel_size", ROW_SILENT, NULL },
+    { REF "megatron.sequence_parallel", ROW_SILENT, NULL }, { REF "megatron.use_distributed_optimizer", ROW_SILENT, NULL },
+    { REF "megatron.use_dist_checkpointing", ROW_SILENT, NULL }, { REF "megatron.dist_checkpointing_path", ROW_SILENT, NULL },
+    { REF "megatron.dist_checkpointing_prefix", ROW_SILENT, NULL }, { REF "megatron.seed", ROW_SILENT, NULL }, { REF "megatron.override_ddp_config.*", ROW_SILENT, NULL },
+    { REF "megatron.override_transformer_config.*", ROW_SILENT, NULL }, { REF "megatron.override_mcore_model_config.*", ROW_SILENT, NULL },
+    { REF "megatron.use_mbridge", ROW_SILENT, NULL }, { REF "megatron.vanilla_mbridge", ROW_SILENT, NULL }, { REF "megatron.use_remove_padding", ROW_SILENT, NULL },
+    { REF "megatron.forward_only", ROW_SILENT, NULL }, { REF "megatron.dtype", ROW_SILENT, NULL },
     { "actor_rollout_ref.actor.checkpoint.*", ROW_SILENT, NULL }, { "actor_rollout_ref.actor.profiler.*", ROW_SILENT, NULL },
     { "data.max_prompt_length", ROW_READ, NULL }, { "data.max_response_length", ROW_READ, NULL },
     { "data.train_batch_size", ROW_READ, NULL }, { "data.gen_batch_size", ROW_SILENT, NULL }, { "data.apply_chat_template_kwargs.*", ROW_SILENT, NULL },
@@ -120,8 +149,8 @@ static const struct form_row rows[] = {
     { "data.return_raw_chat", ROW_SILENT, NULL }, { "data.val_batch_size", ROW_SILENT, NULL }, { "data.image_key", ROW_REFUSED, "training on pictures is not planned" RECORDED_WAY },
     { "data.video_key", ROW_REFUSED, "training on pictures is not planned" RECORDED_WAY },
     { "data.reward_fn_key", ROW_SILENT, NULL }, { "data.seed", ROW_SILENT, NULL },
-    { "critic.model.path", ROW_MATTERS, "the critic's update is a phase of its own; meanwhile FSDP keeps 12 bytes a parameter of it on the GPUs together, but for what "
-                                        "param_offload and optimizer_offload of critic.model.fsdp_config send to the host: dpxplan phases counts it" },
+    { "critic.model.path", ROW_READ, NULL }, { "critic.model.fsdp_config.grad_offload", ROW_READ, NULL }, { "actor_rollout_ref.actor.fsdp_config.grad_offload", ROW_READ, NULL },
+    { ROLLOUT "n_agent", ROW_READ, NULL },
     { "critic.strategy", ROW_SILENT, NULL }, { "critic.enable", ROW_SILENT, NULL }, { "critic.rollout_n", ROW_SILENT, NULL },
     { "critic.ppo_mini_batch_size", ROW_SILENT, NULL }, { "critic.ppo_micro_batch_size", ROW_SILENT, NULL },
     { "critic.ppo_micro_batch_size_per_gpu", ROW_SILENT, NULL }, { "critic.use_dynamic_bsz", ROW_SILENT, NULL },
@@ -157,7 +186,19 @@ static const struct form_row rows[] = {
     { "reward_model.n_gpus_per_node", ROW_SILENT, NULL }, { "reward_model.nnodes", ROW_SILENT, NULL }, { "reward_model.launch_reward_fn_async", ROW_SILENT, NULL },
     { "reward_model.overlong_buffer.*", ROW_SILENT, NULL }, { "reward_model.sandbox_fusion.*", ROW_SILENT, NULL }, { "reward_model.profiler.*", ROW_SILENT, NULL },
     { "reward_model.ulysses_sequence_parallel_size", ROW_SILENT, NULL }, { "reward_model.input_tokenizer", ROW_SILENT, NULL },
-    { "custom_reward_function.*", ROW_SILENT, NULL }, { "algorithm.*", ROW_SILENT, NULL },
+    { "custom_reward_function.*", ROW_SILENT, NULL },
+    { ALGORITHM "adv_estimator", ROW_SILENT, NULL }, { ALGORITHM "gamma", ROW_SILENT, NULL }, { ALGORITHM "lam", ROW_SILENT, NULL },
+    { ALGORITHM "norm_adv_by_std_in_grpo", ROW_SILENT, NULL }, { ALGORITHM "use_kl_in_reward", ROW_SILENT, NULL }, { ALGORITHM "kl_penalty", ROW_SILENT, NULL },
+    { ALGORITHM "kl_ctrl.type", ROW_SILENT, NULL }, { ALGORITHM "kl_ctrl.kl_coef", ROW_SILENT, NULL }, { ALGORITHM "kl_ctrl.horizon", ROW_SILENT, NULL },
+    { ALGORITHM "kl_ctrl.target_kl", ROW_SILENT, NULL }, { ALGORITHM "use_pf_ppo", ROW_SILENT, NULL }, { ALGORITHM "pf_ppo.reweight_method", ROW_SILENT, NULL },
+    { ALGORITHM "pf_ppo.weight_pow", ROW_SILENT, NULL }, { ALGORITHM "filter_groups.enable", ROW_SILENT, NULL }, { ALGORITHM "filter_groups.metric", ROW_SILENT, NULL },
+    { ALGORITHM "filter_groups.max_num_gen_batches", ROW_SILENT, NULL }, { ALGORITHM "rollout_correction.rollout_is", ROW_SILENT, NULL },
+    { ALGORITHM "rollout_correction.rollout_is_threshold", ROW_SILENT, NULL }, { ALGORITHM "rollout_correction.rollout_is_batch_normalize", ROW_SILENT, NULL },
+    { ALGORITHM "rollout_correction.rollout_rs", ROW_SILENT, NULL }, { ALGORITHM "rollout_correction.rollout_rs_threshold", ROW_SILENT, NULL },
+    { ALGORITHM "rollout_correction.rollout_rs_threshold_lower", ROW_SILENT, NULL }, { ALGORITHM "rollout_correction.rollout_token_veto_threshold", ROW_SILENT, NULL },
+    { ALGORITHM "rollout_correction.bypass_mode", ROW_SILENT, NULL }, { ALGORITHM "rollout_correction.loss_type", ROW_SILENT, NULL },
+    { ALGORITHM "rollout_is", ROW_SILENT, NULL }, { ALGORITHM "rollout_is_threshold", ROW_SILENT, NULL }, { ALGORITHM "rollout_is_threshold_lower", ROW_SILENT, NULL },
+    { ALGORITHM "rollout_is_level", ROW_SILENT, NULL }, { ALGORITHM "rollout_is_mode", ROW_SILENT, NULL }, { ALGORITHM "rollout_is_veto_threshold", ROW_SILENT, NULL },
     { "trainer.critic_warmup", ROW_SILENT, NULL }, { "trainer.logger", ROW_SILENT, NULL },
     { "trainer.project_name", ROW_SILENT, NULL }, { "trainer.experiment_name", ROW_SILENT, NULL },
     { "trainer.save_freq", ROW_SILENT, NULL }, { "trainer.test_freq", ROW_SILENT, NULL }, { "trainer.total_epochs", ROW_SILENT, NULL },
@@ -177,7 +218,9 @@ static bool claims(const struct form_file *f) { return json_is_object(form_value
 /* examples/split_placement gives actor and critic half of the GPUs each. */
 static int check(const struct form_file *f)
 {
-    return form_runs(f, "main_ppo_split.py") ? fail("%s: main_ppo_split.py: an actor on a part of the GPUs is not planned: main_ppo is", f->path) : 0;
+    if (form_runs(f, "main_ppo_split.py"))
+        return fail("%s: main_ppo_split.py: an actor on a part of the GPUs is not planned: main_ppo is", f->path);
+    return verl_check_program(f);
 }
 
 /* A script may leave it empty. */
@@ -205,7 +248,7 @@ static int64_t read_ulysses(struct form_reading *r, const struct plan *p)
         form_fail(r, ACTOR "ulysses_sequence_parallel_size: %lld does not divide the %lld GPUs", (long long)ranks, (long long)p->cluster.world_size);
         return 1;
     }
-    if (!form_true(r, "actor_rollout_ref.model.use_remove_padding", true))
+    if (!verl_true_of_late(r, "actor_rollout_ref.model.use_remove_padding"))
         form_fail(r, ACTOR "ulysses_sequence_parallel_size: verl has it with actor_rollout_ref.model.use_remove_padding alone");
     form_set(r, "parallel.context", json_integer(ranks));
     form_set(r, "kernels", json_string("torch-sdpa"));
@@ -253,7 +296,7 @@ static void read_loss(struct form_reading *r)
         { ACTOR "entropy_checkpointing", false, false, "an entropy that backward computes again" },
         { "actor_rollout_ref.model.use_remove_padding", true, true, "an entropy of padded samples" },
     };
-    bool in_loss = form_number(r, ACTOR "entropy_coeff", 0) != 0, computed = in_loss || form_true(r, ACTOR "calculate_entropy", false);
+    bool always = verl_has_entropy_always(r), in_loss = always || form_number(r, ACTOR "entropy_coeff", 0) != 0, computed = in_loss || form_true(r, ACTOR "calculate_entropy", false);
 
     for (size_t i = 0; computed && i < sizeof others / sizeof *others; i++)
         if (form_true(r, others[i].key, others[i].usual) != others[i].is)
@@ -277,8 +320,9 @@ void verl_refuse_entropy(struct form_reading *r)
 struct verl_batch verl_batch_of(struct form_reading *r, const struct plan *p, int64_t sharing, int64_t context)
 {
     int64_t world = p->cluster.world_size / sharing, length = form_count(r, "data.max_prompt_length", 512) + form_count(r, "data.max_response_length", 512);
-    int64_t samples = form_count(r, ACTOR "ppo_mini_batch_size", 256) * form_count(r, "actor_rollout_ref.rollout.n", 1), each = samples / world;
     int64_t micro = form_count(r, ACTOR "ppo_micro_batch_size_per_gpu", 0), all = form_count(r, ACTOR "ppo_micro_batch_size", 0);
+    bool megatron = verl_is_megatron(r->file);
+    int64_t samples = verl_prompts_of_a_step(r, megatron ? world : p->cluster.world_size, megatron ? micro : 1) * form_count(r, ROLLOUT "n", 1), each = samples / world;
 
     micro = micro ? micro : all / world;
     if (form_true(r, ACTOR "use_dynamic_bsz", false)) {
@@ -300,13 +344,14 @@ struct verl_batch verl_batch_of(struct form_reading *r, const struct plan *p, in
     return (struct verl_batch){ .seq = length, .micro = micro > 0 ? micro : 1, .steps = micro > 0 && each >= micro ? each / micro : 1 };
 }
 
-static void read_batch(struct form_reading *r, const struct plan *p, int64_t sharing)
+static struct verl_batch read_batch(struct form_reading *r, const struct plan *p, int64_t sharing)
 {
     struct verl_batch b = verl_batch_of(r, p, sharing, sharing);
 
     form_set(r, "seq", json_integer(b.seq));
     form_set(r, "micro_batch", json_integer(b.micro));
     form_set(r, "accumulation", json_integer(b.steps));
+    return b;
 }
 
 /* get_fsdp_wrap_policy() makes each lora_A and lora_B a unit. */
@@ -373,7 +418,7 @@ static void note_padding(struct form_reading *r)
 {
     static const char key[] = "actor_rollout_ref.model.use_remove_padding";
 
-    if (form_true(r, key, true))
+    if (verl_true_of_late(r, key))
         notes_add(r->notes, "%s%s: verl runs samples without padding: shorter ones than data.max_prompt_length and max_response_length take less than planned", key,
                   form_value(r->file->doc, key) ? "" : " (usual: true)");
 }
@@ -512,14 +557,15 @@ static int read(const struct form_file *f, struct plan *p, struct notes *notes)
         form_set(&r, "fsdp.model_dtype", json_string(narrow ? "bf16" : "fp32"));
     read_sharing(&r, p, two, sharing);
     form_set(&r, "clip", json_real(form_number(&r, ACTOR "grad_clip", 1)));
-    if (form_true(&r, "actor_rollout_ref.model.enable_gradient_checkpointing", true))
+    if (verl_true_of_late(&r, "actor_rollout_ref.model.enable_gradient_checkpointing"))
         form_set(&r, "recompute", json_string("full"));
-    read_batch(&r, p, sharing);
+    struct verl_batch b = read_batch(&r, p, sharing);
     if (rank > 0)
         read_adapters(&r, two);
     else if (form_value(f->doc, "actor_rollout_ref.model.lora_adapter_path"))
         form_fail(&r, "actor_rollout_ref.model.lora_adapter_path: adapters train, and what they are is in that folder: give lora_rank and target_modules");
     read_rest(&r, p);
+    verl_read_beside(&r, p, &b);
     const char *attention = form_text(&r, VERL_ATTENTION, "flash_attention_2");     /* fsdp_workers.py, workers/config/model.py */
     if (!strcmp(attention, "eager"))
         form_set(&r, "kernels", json_string("torch-eager"));

@@ -28,4 +28,21 @@ void verl_read_units(struct form_reading *r, const struct plan *p, bool reshards
 struct verl_batch { int64_t seq, micro, steps; };
 struct verl_batch verl_batch_of(struct form_reading *r, const struct plan *p, int64_t sharing, int64_t context);
 
+/* ---- form_verl_beside.c ---- */
+
+/* Is it main_ppo, or a program that keeps its actor?  0, or -1 reported. */
+int verl_check_program(const struct form_file *f);
+
+/* A key that verl has had before 17 February 2025 alone; NULL: the file has none.  What was false where it is not given, and is true since; and whether the
+ * entropy is in every loss, which is noted. */
+const char *verl_first_releases_key(const struct form_file *f);
+bool verl_true_of_late(struct form_reading *r, const char *path);
+bool verl_has_entropy_always(struct form_reading *r);
+
+/* Prompts of an optimizer step; the reading fails where verl stops: `ranks` take `micro` samples each at least. */
+int64_t verl_prompts_of_a_step(struct form_reading *r, int64_t ranks, int64_t micro);
+
+/* Values that are none, and what the file asks for beside the update `b`. */
+void verl_read_beside(struct form_reading *r, const struct plan *p, const struct verl_batch *b);
+
 #endif

@@ -102,6 +102,7 @@ static json_t *sections_of(struct form_reading *r, const struct plan *p)
         sharing = 1;
     }
     struct verl_batch b = verl_batch_of(r, p, sharing, context);
+    verl_read_beside(r, p, &b);
     json_object_set_new(model, "seq_length", json_integer(b.seq));
     put_true(ddp, "use_distributed_optimizer", form_true(r, MEGATRON "use_distributed_optimizer", true));
     put_true(ddp, "grad_reduce_in_fp32", true);
@@ -113,11 +114,15 @@ static json_t *sections_of(struct form_reading *r, const struct plan *p)
 
 int verl_read_megatron(struct form_reading *r, struct plan *p)
 {
-    static const char *const dtypes[] = { "bfloat16", NULL };
+    static const char *const dtypes[] = { "bfloat16", NULL }, *const strategies[] = { "megatron", NULL };
     json_t *options = NULL;
     int rc = -1;
 
     bool fuses = verl_fuses(r);
+
+    form_word(r, VERL_ACTOR "strategy", strategies, 0);
+    if (fuses && !strcmp(form_text(r, "trainer.use_legacy_worker_impl", "auto"), "disable"))       /* engine/megatron/transformer_impl.py: NotImplementedError */
+        form_fail(r, "actor_rollout_ref.model.use_fused_kernels: verl stops with it on Megatron-LM where trainer.use_legacy_worker_impl is disable");
 
     form_word(r, MEGATRON "dtype", dtypes, 0);
     if (form_true(r, VERL_ACTOR "calculate_sum_pi_squared", false))

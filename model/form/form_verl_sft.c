@@ -17,7 +17,7 @@ static const struct form_row rows[] = {
     { "model.lora_adapter_path", ROW_REFUSED, "adapters train, and what they are is in that folder: give lora_rank and target_modules" },
     { "model.use_liger", ROW_READ, NULL }, { "model.trust_remote_code", ROW_SILENT, NULL },
     { "model.external_lib", ROW_SILENT, NULL }, { "model.use_shm", ROW_SILENT, NULL },
-    { "ulysses_sequence_parallel_size", ROW_READ, NULL }, { "use_remove_padding", ROW_MATTERS, "samples run without padding: shorter ones than data.max_length take less than planned" },
+    { "ulysses_sequence_parallel_size", ROW_READ, NULL }, { "use_remove_padding", ROW_READ, NULL },
     { "data.train_batch_size", ROW_READ, NULL }, { "data.micro_batch_size_per_gpu", ROW_READ, NULL }, { "data.micro_batch_size", ROW_READ, NULL },
     { "data.max_length", ROW_READ, NULL }, { "data.train_files", ROW_SILENT, NULL }, { "data.val_files", ROW_SILENT, NULL },
     { "data.prompt_key", ROW_SILENT, NULL }, { "data.response_key", ROW_SILENT, NULL }, { "data.prompt_dict_keys", ROW_SILENT, NULL },
@@ -57,6 +57,9 @@ static bool read_ulysses(struct form_reading *r, const struct plan *p, bool two)
 {
     int64_t ranks = form_count(r, "ulysses_sequence_parallel_size", 1);
 
+    if (form_true(r, "use_remove_padding", false))         /* fsdp_sft_trainer.py: use_sp */
+        notes_add(r->notes, ranks == 1 ? "use_remove_padding: does nothing where ulysses_sequence_parallel_size is 1: samples are filled up to data.max_length" :
+                  "use_remove_padding is not in the plan: samples run without padding: shorter ones than data.max_length take less than planned");
     if (ranks == 1)
         return false;
     if (p->cluster.world_size % ranks)

@@ -115,7 +115,7 @@ const char *import_text(struct importing *in, const char *path, const char *usua
 static void say_rest(const json_t *said)
 {
     static const char *const followed[] = { "loss_type is not given", "the plan is the", "GRPO has no reference model", "old log-probabilities", "use_kl_loss is not in the plan", "param_offload is not in the plan",
-                                            "optimizer_offload is not in the plan", "gpu_memory_utilization is not in the plan", "critic.model.path is not in the plan",
+                                            "optimizer_offload is not in the plan", "gpu_memory_utilization is not in the plan", "critic.model.path is not in the plan", "has a critic, which is not in the plan", "ppo_epochs: ",
                                             "use_remove_padding", "fsdp.root_units \"embed-head\"" };
     size_t i;
     json_t *line;

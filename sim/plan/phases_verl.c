@@ -134,8 +134,11 @@ static int check_reference(struct importing *in)
 {
     static const char *const keys[] = { "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",
                                         "expert_tensor_parallel_size", "virtual_pipeline_model_parallel_size" };
-    bool megatron = !strncmp(import_text(in, REF "strategy", on_megatron(in) ? "megatron" : ""), "megatron", 8);
+    const char *strategy = import_text(in, REF "strategy", on_megatron(in) ? "megatron" : "fsdp");
+    bool megatron = !strcmp(strategy, "megatron");
 
+    if (!megatron && strcmp(strategy, "fsdp") != 0 && strcmp(strategy, "fsdp2") != 0 && !strchr(strategy, '$'))
+        return fail("%s: " REF "strategy: %.20s: fsdp, fsdp2 and megatron are planned", in->f->path, strategy);
     if (megatron != on_megatron(in))
         return fail("%s: " REF "strategy: the reference model is planned under the actor's strategy", in->f->path);
     for (size_t i = 0; megatron && i < sizeof keys / sizeof *keys; i++) {
@@ -205,6 +208,24 @@ static void verl_tell_reference(struct importing *in)
         if (form_value(in->f->doc, path))
             notes_add(in->notes, "%s is not in the plan: the reference model is a copy of the actor, in bf16 and in host memory", path);
     }
+}
+
+/* Keys of the engine and of the release that are not followed, where they are not the usual ones. */
+static void verl_tell_engine(struct importing *in)
+{
+    const char *old = verl_first_releases_key(in->f);
+    const json_t *strategy = form_value(in->f->doc, REF "strategy");
+
+    if (import_flag(in, ROLLOUT "calculate_log_probs", false))
+        notes_add(in->notes, ROLLOUT "calculate_log_probs: the engine's log-softmax over the vocabulary for each token that it writes is not in the plan");
+    if (!import_flag(in, ROLLOUT "enable_prefix_caching", true))
+        notes_add(in->notes, ROLLOUT "enable_prefix_caching: false: each of a prompt's responses computes it again: planned once");
+    if (strategy && !on_megatron(in) && strcmp(import_text(in, REF "strategy", "fsdp"), import_text(in, ACTOR "strategy", "fsdp")) != 0)
+        notes_add(in->notes, REF "strategy: %.20s: the reference model is planned under the actor's, %.20s, as fsdp_workers.py has it",
+                  import_text(in, REF "strategy", "fsdp"), import_text(in, ACTOR "strategy", "fsdp"));
+    if (old)
+        notes_add(in->notes, "%s: a key of verl before 17 February 2025, whose engine (vLLM 0.6 in the trainer's own process, eager where enforce_eager is not given) is "
+                  "planned as verl 0.7's", old);
 }
 
 /* ---- the critic ---- */
@@ -380,6 +401,7 @@ json_t *phases_verl(struct importing *in)
     tell_trays(in);
     add_actor(in);
     verl_engine(in, adapts);
+    verl_tell_engine(in);
     if (refers && !adapts && check_reference(in) < 0) {
         json_decref(response);
         return NULL;

@@ -395,7 +395,8 @@ look(verl, "refused", [("critic.enable", True), ("algorithm.adv_estimator", "rem
                        (R + "expert_parallel_size", 4), (R + "dtype", "fp8"), (R + "max_model_len", 1000), (F + "model.path", "Qwen/Qwen2.5-7B"), (F + "strategy", "megatron"), (R + "gpu_memory_utilization", "half")])
 look(verl, "followed", [(R + "dtype", "float32"), (R + "quantization", "fp8"), (R + "log_prob_use_dynamic_bsz", True), (F + "log_prob_use_dynamic_bsz", True), (R + "free_cache_engine", 0),
                         ("algorithm.rollout_correction.bypass_mode", True), (R + "update_weights_bucket_megabytes", 2048), (A + "ppo_epochs", 2)])
-look(verl, "told", [("trainer.nnodes", 2), ("trainer.n_gpus_per_node", 4), (F + "ulysses_sequence_parallel_size", 2), (F + "fsdp_config.fsdp_size", 4), (R + "multi_turn.enable", True), (R + "engine_kwargs.vllm.kv_cache_dtype", "fp8")])
+look(verl, "told", [("trainer.nnodes", 2), ("trainer.n_gpus_per_node", 4), (F + "ulysses_sequence_parallel_size", 2), (F + "fsdp_config.fsdp_size", 4), (R + "multi_turn.enable", True), (R + "engine_kwargs.vllm.kv_cache_dtype", "fp8"),
+                      (F + "strategy", "fsdp2"), (F + "zzz", 1), ("algorithm.zzz", 1), (R + "calculate_log_probs", True), (R + "enable_prefix_caching", False)])
 look(grpo, "refused", [(k, v) for k in ("num_generations", "steps_per_generation", "num_iterations", "vllm_tensor_parallel_size", "max_completion_length") for v in ("many", 2.5)])
 look(grpo, "refused", [("beta", "some"), ("vllm_enable_sleep_mode", "maybe"), ("vllm_mode", 3), ("num_generations", 7), ("generation_batch_size", 100),
                        ("vllm_max_model_length", 600), ("reward_model_name_or_path", "x")])
