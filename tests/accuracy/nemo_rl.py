@@ -8,7 +8,7 @@
 Steps are 20 % off on average, all too short, and nothing was fitted to them.  Asynchronous rows on H100, where generation decides, are 6 to 10 % off: an
 AsyncLLM takes 128 sequences, and writes nothing while weights are loaded.  Apart the page's seconds are fewer than a step takes: the driver writes what it
 trained on as JSON behind the step's timer, 8 s at v0.5 and 12 to 14 at v0.6, in which engines write on (logged() below).  Without that the mean was 19 %, and
-the row of eight steps ahead 12 % too long: its trainers, 29 % too fast, are what decides there.  Where seconds are missing say the runs of
+the row of eight steps ahead 12 % too long; it is 29 % too short: with training as slow as in the runs below its trainers would decide.  Where seconds are missing say the runs of
 which phases are published (nemo_rl_phases.csv; none of them is a row of the page):
   * training of mixtures, 2.7 times as fast as published on H100, 1.6 on GB200, 3.3 on B200 in virtual machines: an update and a forward take as long on all
     three, whatever the tokens and the GPU: 14 to 21 ms a layer and micro-batch, 8 to 11 of them forward.  An all-to-all is not it (HybridEP in its place:
@@ -31,7 +31,7 @@ off (pull 1560), at v0.5 198 and 154; and one recipe took 14 to 16 % longer in a
 experiments/perf_test/v07_tier1/report): of ten pairs four are nearer than that.  dpxplan says which of two layouts is faster where 90 % of the draws of what is not known agree (sim/plan/phases_faster.c).
 Four middles have the wrong sign and a fifth is on the other side of a pair 7 % apart: on GB200, where training is too fast (Qwen3-32B: 140 s by NVIDIA's 25 % of the peak, 83
 predicted; on policy that is a third of the step, apart all of it); DeepSeek-V3's, where the 35 s missing on policy are hidden behind generation apart; and eight
-steps ahead, where trainers decide, too.
+steps ahead, where trainers seem to decide, too.
 What the page does not state its recipes do (examples/configs/recipes/llm/performance at v0.5.0 and v0.6.0): 64 prompts of
 32 responses, no recomputation, rows of 4096 tokens for updates and up to four times as many for log-probabilities of policy and reference, no padding,
 vLLM's share 0.6 or apart 0.8; one off the policy half of the GPUs generate, eight off a third; of 16 GB200 8 train, with 8 expert ranks, and of
