@@ -515,5 +515,8 @@ int megatron_import(const json_t *options, const char *where, struct plan *p)
     if (megatron_check_kind(&in) < 0 || megatron_check_said(&in) < 0)
         return -1;
     plan_resolve(p);
-    return plan_check(p, where);
+    if (plan_check(p, where) < 0)
+        return -1;
+    megatron_say_costs(&in);
+    return 0;
 }

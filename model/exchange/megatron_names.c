@@ -68,12 +68,10 @@ static const struct { const char *name, *why; int64_t nothing; } lacks[] = {
 /* What costs memory or time, and a plan has no word for, but is followed by none of our schedules: told, unless it asks for nothing. */
 static const struct { const char *name, *why; } matters[] = {
     { "moe_z_loss_coeff", "a loss of the router's logits takes kernels of its own" },
-    { "moe_router_dtype", "logits and weights of the router are taken in the model's 16 bits" },
     { "moe_router_fusion", "the router's kernels are taken one by one" },
     { "moe_router_pre_softmax", "the softmax is taken of the chosen experts, not of all" },
     { "moe_shared_expert_overlap", "shared experts run on a stream of their own, beside the all-to-alls; taken before the router" },
     { "moe_input_jitter_eps", "the router's input is a copy" },
-    { "no_rope_fusion", "rotary positions are planned as one kernel" },
     { "no_bias_gelu_fusion", "bias and activation are planned as one kernel" },
     { "overlap_p2p_communication_warmup_flush", "a pipeline's fill and drain are planned with each receive in its turn: it issues them a pass ahead, waits less, and holds "
       "one more receive buffer" },
@@ -103,13 +101,13 @@ static const char *const known[] = {
     "is_hybrid_model", "hybrid_layer_pattern", "hybrid_override_pattern", "mamba_num_heads", "mamba_head_dim", "mamba_num_groups", "mamba_state_dim",
     "moe_layer_freq", "moe_shared_expert_intermediate_size", "moe_router_score_function", "moe_router_num_groups", "moe_router_group_topk",
     "moe_router_enable_expert_bias", "multi_latent_attention", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",
-    "rope_type", "softmax_type", "window_size", "window_attn_skip_freq", "quick_geglu", "glu_linear_offset", "activation_func_clamp_value", "no_bias_dropout_fusion",
+    "rope_type", "no_rope_fusion", "moe_router_dtype", "softmax_type", "window_size", "window_attn_skip_freq", "quick_geglu", "glu_linear_offset", "activation_func_clamp_value", "no_bias_dropout_fusion",
     "moe_token_dispatcher_type", "moe_grouped_gemm", "moe_permute_fusion", "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity", "moe_token_drop_policy",
     "moe_router_padding_for_quantization", "moe_router_padding_for_fp8", "moe_aux_loss_coeff", "moe_router_load_balancing_type",
     "expert_model_parallel_size", "expert_tensor_parallel_size", "enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl",
     "cuda_graph_scope", "cuda_graph_modules", "moe_pad_experts_for_cuda_graph_inference", "main_grads_dtype", "main_params_dtype", "exp_avg_dtype",
     "exp_avg_sq_dtype", "use_precision_aware_optimizer", "accumulate_allreduce_grads_in_fp32", "no_store_param_remainders",
-    "log_params_norm", "log_num_zeros_in_grad", NULL
+    "log_params_norm", "log_num_zeros_in_grad", "distributed_backend", "ddp_num_buckets", "timing_log_level", "rampup_batch_size", NULL
 };
 
 /* Those of them without a value. */
@@ -122,7 +120,7 @@ static const char *const flags[] = {
     "moe_router_padding_for_fp8", "multi_latent_attention", "quick_geglu", "no_bias_dropout_fusion",
     "use_precision_aware_optimizer", "accumulate_allreduce_grads_in_fp32", "no_store_param_remainders",
     "moe_router_enable_expert_bias", "enable_cuda_graph", "external_cuda_graph", "moe_pad_experts_for_cuda_graph_inference",
-    "log_params_norm", "log_num_zeros_in_grad",
+    "log_params_norm", "log_num_zeros_in_grad", "no_rope_fusion",
 };
 
 static bool one_of(const char *name, const char *const *list, size_t n)
@@ -170,7 +168,7 @@ static bool is_followed(const struct import *in, const char *name)
 {
     bool softmax = !import_says(in, "moe_router_score_function", "sigmoid");    /* topk_routing_with_score_function() */
 
-    return (!strcmp(name, "no_rope_fusion") && in->p->model.kv_rank > 0) || (!strcmp(name, "moe_router_pre_softmax") && !softmax);
+    return !strcmp(name, "moe_router_pre_softmax") && !softmax;
 }
 
 /* Another order of ranks moves groups between nodes: on one node all of them lie alike. */
@@ -196,6 +194,51 @@ static void say_logs(const struct import *in)
         notes_say("%s: check_weight_hash_across_dp_replicas_interval is not in the plan: in each such step all weights go to the host and are hashed there", in->where);
 }
 
+/* Queries and keys of a block are read and written once where they are rotated by a kernel; without it five times (rope_utils.py: two halves, their
+ * concatenation, two products and a sum), each way. */
+static void say_rotations(const struct import *in)
+{
+    const struct plan *p = in->p;
+    const struct model *m = &p->model;
+    double bytes = (double)(p->micro_batch * plan_rank_seq(p)) * (double)((m->heads + m->kv_heads) * m->head_dim / p->parallel.tensor) * 2;
+    double layers = (double)m->layers / (double)p->parallel.pipeline, s = p->cluster.gpu.hbm > 0 ? 2 * 4 * 2 * bytes * layers / p->cluster.gpu.hbm : 0;
+
+    if (import_has(in, "no_rope_fusion") && m->kv_rank == 0 && s > 0 && m->position == POS_ROPE)
+        notes_say("%s: no_rope_fusion is not in the plan: queries and keys are rotated by five kernels, not one: %.2g s more for each micro-batch of a stage", in->where, s);
+}
+
+/* router_gating_linear() (moe_utils.py): tokens by experts, once in forward and twice in backward, at the rate of fp32 instead of tensor cores'. */
+static void say_router(const struct import *in)
+{
+    const struct plan *p = in->p;
+    const struct model *m = &p->model;
+    bool twice = import_says(in, "moe_router_dtype", "fp64");
+    double flops = 6 * (double)(p->micro_batch * plan_rank_seq(p) / p->parallel.tensor) * (double)m->hidden * (double)m->experts * (double)m->layers / (double)p->parallel.pipeline;
+    double s = p->cluster.gpu.fp32 > 0 ? flops / p->cluster.gpu.fp32 * (twice ? 2 : 1) : 0;
+
+    if (import_has(in, "moe_router_dtype") && m->experts > 0 && s > 1e-4)
+        notes_say("%s: moe_router_dtype is not in the plan: the router's products are in %s, not in 16 bits: %.2g s more for each micro-batch of a stage", in->where,
+                  twice ? "fp64" : "fp32", s);
+}
+
+void megatron_say_costs(const struct import *in)
+{
+    const json_t *ramp = json_object_get(in->from, "rampup_batch_size");
+
+    say_rotations(in);
+    say_router(in);
+    if (import_says(in, "distributed_backend", "gloo"))
+        notes_say("%s: distributed_backend: collectives are planned as nccl's: gloo's go by way of the host, many times as long", in->where);
+    if (import_has(in, "ddp_num_buckets") && in->p->megatron.overlap_grad_reduce)
+        notes_say("%s: ddp_num_buckets is not in the plan: buckets are planned as without it (max(40,000,000, 1,000,000 x ranks) numbers), not as its share of a rank's "
+                  "parameters: few buckets leave more of their traffic behind backward: ddp_bucket_size states their size", in->where);
+    if (json_integer_value(json_object_get(in->from, "timing_log_level")) == 2)
+        notes_say("%s: timing_log_level: the host waits for the GPU around each micro-batch's forward and backward, which the plan has without: longer than planned", in->where);
+    if (json_array_size(ramp) == 3 && json_integer_value(json_array_get(ramp, 2)) > 0)
+        notes_say("%s: rampup_batch_size: a step begins with %lld samples and grows over %lld: planned is the last", in->where,
+                  (long long)json_integer_value(json_array_get(ramp, 0)), (long long)json_integer_value(json_array_get(ramp, 2)));
+}
+
 int megatron_check_names(const struct import *in)
 {
     const char *name;
@@ -218,7 +261,7 @@ int megatron_check_names(const struct import *in)
             notes_say("%s: %s is not in the plan: %s", in->where, name, why);
         if (megatron_knows(name))
             continue;
-        const char *near = opts_nearest_word(name, known);
+        const char *near = megatron_is_field(name) ? NULL : opts_nearest_word(name, known);
         if (near)
             return fail("%s: %s: did you mean %s?", in->where, name, near);
         if (n < sizeof rest)

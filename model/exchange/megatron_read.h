@@ -36,8 +36,13 @@ int  megatron_read_adapters(const struct import *in);
 /* An option that is refused, misspelt, a shell's variable or of another form.  What matters and is not followed is listed, and what is not known.
  * 0, or -1 reported. */
 int megatron_check_names(const struct import *in);
+/* Once the plan is read: what options cost that no plan has. */
+void megatron_say_costs(const struct import *in);
 /* Is it an option that Megatron-LM has, as far as we know? */
 bool megatron_knows(const char *name);
+/* Is it a field of Megatron-Bridge's that each config written whole has, and, if so, has it its usual value there? */
+bool megatron_is_field(const char *name);
+bool megatron_field_is_usual(const char *name, const json_t *v);
 /* Is it one that changes nothing that a plan describes? */
 bool megatron_is_beside(const char *name);
 /* And of those one without a value? */

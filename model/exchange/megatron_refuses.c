@@ -25,12 +25,33 @@ static int check_words(const struct import *in)
         { "recompute_method", { "uniform", "block" }, "uniform or block" },
         { "transformer_impl", { "transformer_engine", "local" }, "transformer_engine or local, which train" },
         { "cross_entropy_fusion_impl", { "native", "te" }, "native or te" },
-        { "main_grads_dtype", { "fp32", "bf16" }, "fp32 or bf16" },
+        { "main_grads_dtype", { "fp32", "bf16" }, "fp32 or bf16" }, { "normalization", { "LayerNorm", "RMSNorm" }, "LayerNorm or RMSNorm" },
+        { "distributed_backend", { "nccl", "gloo" }, "nccl or gloo" }, { "moe_router_dtype", { "fp32", "fp64" }, "fp32 or fp64" },
     };
 
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         if (import_has(in, of[i].option) && !import_says(in, of[i].option, of[i].words[0]) && !import_says(in, of[i].option, of[i].words[1]))
             return fail("%s: %s: expected %s", in->where, of[i].option, of[i].expected);
+    return 0;
+}
+
+static int64_t whole(const json_t *v) { return json_is_integer(v) ? (int64_t)json_integer_value(v) : -1; }
+
+/* --rampup-batch-size takes three numbers, --timing-log-level one up to 2, --ddp-num-buckets one from 1 on, without --ddp-bucket-size (training.py). */
+static int check_numbers(const struct import *in)
+{
+    const json_t *ramp = json_object_get(in->from, "rampup_batch_size"), *level = json_object_get(in->from, "timing_log_level");
+    const json_t *buckets = json_object_get(in->from, "ddp_num_buckets");
+    bool three = !ramp || json_is_null(ramp) || json_array_size(ramp) == 3;
+
+    for (size_t i = 0; i < json_array_size(ramp); i++)
+        three = three && whole(json_array_get(ramp, i)) >= 0;
+    if (!three)
+        return fail("%s: rampup_batch_size: expected three numbers: the first batch, what it grows by, and the samples in which it does", in->where);
+    if (level && (whole(level) < 0 || whole(level) > 2))
+        return fail("%s: timing_log_level: expected 0, 1 or 2", in->where);
+    if (buckets && !json_is_null(buckets) && (whole(buckets) < 1 || import_has(in, "ddp_bucket_size")))
+        return fail("%s: ddp_num_buckets: %s", in->where, whole(buckets) < 1 ? "expected a number from 1 on" : "Megatron-LM takes it or ddp_bucket_size");
     return 0;
 }
 
@@ -98,5 +119,5 @@ static int check_config(const struct import *in)
 
 int megatron_check_said(const struct import *in)
 {
-    return check_words(in) < 0 || check_hierarchy(in) < 0 || check_arguments(in) < 0 ? -1 : check_config(in);
+    return check_words(in) < 0 || check_numbers(in) < 0 || check_hierarchy(in) < 0 || check_arguments(in) < 0 ? -1 : check_config(in);
 }

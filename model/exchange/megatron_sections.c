@@ -90,7 +90,8 @@ static const struct { const char *key, *option; } same[] = {
     { "moe_aux_loss_coeff", NULL }, { "moe_router_load_balancing_type", NULL }, { "moe_z_loss_coeff", NULL }, { "moe_latent_size", NULL }, { "q_lora_rank", NULL }, { "kv_lora_rank", NULL },
     { "qk_head_dim", NULL }, { "qk_pos_emb_head_dim", NULL }, { "v_head_dim", NULL }, { "rope_type", NULL }, { "softmax_type", NULL },
     { "window_size", NULL }, { "window_attn_skip_freq", NULL }, { "glu_linear_offset", NULL }, { "activation_func_clamp_value", NULL }, { "mtp_num_layers", NULL }, { "mtp_loss_scaling_factor", NULL }, { "num_distributed_optimizer_instances", NULL }, { "fp8", NULL },
-    { "fp4", "fp4_format" }, { "cuda_graph_impl", NULL }, { "cuda_graph_scope", NULL }, { "cuda_graph_modules", NULL },
+    { "fp4", "fp4_format" }, { "cuda_graph_impl", NULL }, { "cuda_graph_scope", NULL }, { "cuda_graph_modules", NULL }, { "rampup_batch_size", NULL }, { "timing_log_level", NULL },
+    { "num_buckets", "ddp_num_buckets" },
 };
 
 /* Beside fp8 or fp4 alone: a config that is written whole has them in 16 bits too.  fp8_params is NeMo 2's name, fp8_param Bridge's. */
@@ -323,22 +324,6 @@ static bool is_read(const char *key)
            !strcmp(key, "activation_func") || !strcmp(key, "devices") || !strcmp(key, "num_nodes") || is_hydras(key);
 }
 
-/* Fields that nothing above reads go on as they are: import tells or refuses them as it does unknown options. */
-static void pass_rest(struct sections *s)
-{
-    const char *key;
-    json_t *v;
-
-    for (int i = 0; i < PLACES; i++) {
-        const json_t *place = at(s->doc, places[i]);
-        json_object_foreach((json_t *)(uintptr_t)place, key, v) {
-            bool says = !unread_asks_nothing(v) || !(megatron_knows(key) || unread_is_name(key));
-            if (!is_read(key) && !json_is_object(v) && !json_is_array(v) && says && !json_object_get(s->out, key))
-                json_object_set(s->out, key, v);
-        }
-    }
-}
-
 /* Is `path` a place, or does one lie below it?  A section may be named with "_config" behind. */
 static bool is_place(const char *path)
 {
@@ -349,6 +334,26 @@ static bool is_place(const char *path)
         if ((!strncmp(places[i], path, n) && strchr(".", places[i][n])) || (!strncmp(places[i], path, m) && strchr(".", places[i][m])))
             return true;
     return false;
+}
+
+/* Fields that nothing above reads go on as they are: import tells or refuses them as it does unknown options. */
+static void pass_rest(struct sections *s)
+{
+    static const bool lists[PLACES] = { [1] = true, [2] = true, [6] = true, [12] = true, [13] = true };      /* of parts, which list_sections() looks at, or of data */
+    const char *key;
+    char path[160];
+    json_t *v;
+
+    for (int i = 0; i < PLACES; i++) {
+        const json_t *place = at(s->doc, places[i]);
+        json_object_foreach((json_t *)(uintptr_t)place, key, v) {
+            snprintf(path, sizeof path, "%s.%.100s", places[i], key);
+            bool known = megatron_knows(key) || unread_is_name(key), nests = json_is_object(v) || json_is_array(v);
+            if (is_read(key) || json_object_get(s->out, key) || megatron_field_is_usual(key, v) || (nests && (known || lists[i] || is_place(path))) || (known && unread_asks_nothing(v)))
+                continue;
+            json_object_set(s->out, key, v);
+        }
+    }
 }
 
 /* Sections, and fields of a model that are sections, in which nothing says anything of a step (Megatron-Bridge's ConfigContainer, NeMo 2's Run). */
@@ -374,7 +379,7 @@ static void list_section(struct unread *u, const char *path, const json_t *v)
     bool known = unread_is_among(path, beside, sizeof beside / sizeof *beside);
     unread_add(u, path, NULL, known);
     json_object_foreach((json_t *)(uintptr_t)v, key, each) {
-        snprintf(at, sizeof at, "%s.%.60s", path, key);
+        snprintf(at, sizeof at, "%.120s.%.60s", path, key);
         if (known && *key != '_' && !unread_is_name(key) && !megatron_knows(key))
             unread_add(u, at, NULL, false);
     }
@@ -412,7 +417,7 @@ static void list_sections(const struct sections *s)
         json_object_foreach((json_t *)(uintptr_t)(i == 0 ? s->doc : i == 1 ? at(s->doc, "model") : at(s->doc, "trainer")), key, v) {
             snprintf(path, sizeof path, "%s%.100s", within[i], key);
             bool part = i == 0 || json_is_object(v) || json_is_array(v) || (i == 2 && !unread_asks_nothing(v));
-            if (part && !is_place(path) && !is_read(key) && strcmp(key, "peft"))
+            if (part && !is_place(path) && !is_read(key) && strcmp(key, "peft") && !megatron_field_is_usual(key, v))
                 list_section(&u, path, v);
         }
     unread_end(&u);
@@ -451,6 +456,15 @@ bool megatron_has_sections(const json_t *doc)
     return json_is_object(at(doc, "model")) || json_is_object(at(doc, "trainer")) || json_is_object(at(doc, "train"));
 }
 
+/* Of a section in which nothing else matters. */
+static void take(struct sections *s, const char *section, const char *key)
+{
+    const json_t *v = field(at(s->doc, section), key);
+
+    if (v)
+        json_object_set(s->out, key, (json_t *)(uintptr_t)v);
+}
+
 json_t *megatron_from_sections(const json_t *doc, const char *where)
 {
     struct sections s = { doc, where, json_object() };
@@ -464,6 +478,8 @@ json_t *megatron_from_sections(const json_t *doc, const char *where)
     int64_t each = json_integer_value(devices), n = json_is_integer(nodes) ? json_integer_value(nodes) : 1;
     if (json_is_integer(devices))       /* 0: refused by its name */
         json_object_set_new(s.out, "world_size", json_integer(each > INT32_MAX || n > INT32_MAX || each < 1 || n < 1 ? 0 : each * n));
+    take(&s, "dist", "distributed_backend");
+    take(&s, "logger", "timing_log_level");
     pass_rest(&s);
     list_sections(&s);
     if (adapters(doc))

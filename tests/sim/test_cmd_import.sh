@@ -56,6 +56,31 @@ check "a field of Megatron-Bridge's sections that is not known is said; LoRA bes
     { cat "$tmp/bridge.yaml"; printf 'peft: { _target_: megatron.bridge.peft.dora.DoRA, dim: 8 }\n'; } >"$tmp/dora.yaml"
     refused 'planned as LoRA alone' import "$tmp/dora.yaml" --cluster 8xh100 --model llama-3-8b)"
 
+# As its runs write it: what is usual says nothing, what is not is told, a mapping as a number is.
+cat >"$tmp/run.yaml" <<'END'
+model: { tensor_model_parallel_size: 2, seq_length: 4096, deallocate_pipeline_outputs: true, masked_softmax_fusion: true, persist_layer_norm: true, pipeline_dtype: { _call_: false, _target_: torch.bfloat16 } }
+train: { micro_batch_size: 1, global_batch_size: 64, rampup_batch_size: null, train_sync_interval: null }
+ddp: { use_distributed_optimizer: true, overlap_grad_reduce: true, overlap_param_gather: true, check_for_nan_in_grad: true, align_param_gather: false }
+optimizer: { main_grads_dtype: { _call_: false, _target_: torch.float32 }, optimizer_offload_fraction: 0.0, pin_cpu_grads: true }
+comm_overlap: { align_param_gather: false, bucket_size: null }
+dist: { distributed_backend: nccl }
+logger: { timing_log_level: 0 }
+mixed_precision: { bf16: true, fp16: false, fp32: false, autocast_enabled: false, grad_reduce_in_fp32: true, params_dtype: { _call_: false, _target_: torch.bfloat16 } }
+END
+run() { sed "$1" "$tmp/run.yaml" >"$tmp/changed.yaml"; cmp -s "$tmp/run.yaml" "$tmp/changed.yaml" && echo "nothing changed: $1"; reads "$tmp/changed.yaml" 8xh100 --model llama-3-8b; said "$2"; }
+check "a config that Megatron-Bridge writes: usual values are silent, others told, unknown names whatever their value is" "$(
+    reads "$tmp/run.yaml" 8xh100 --model llama-3-8b
+    grep -e 'not looked at' -e 'not known' -e 'is not in the plan' "$tmp/err"
+    run 's/params_dtype/params_dtyqe/' 'not looked at, .*params_dtyqe'
+    run 's/deallocate_pipeline_outputs: true/deallocate_pipeline_outputs: false/' 'not looked at, .*deallocate_pipeline_outputs'
+    run 's/backend: nccl/backend: gloo/' 'distributed_backend: collectives are planned as nccl'
+    run 's/level: 0/level: 2/' 'timing_log_level: the host waits'
+    run 's/rampup_batch_size: null/rampup_batch_size: [16, 16, 3000]/' 'rampup_batch_size: a step begins with 16'
+    sed 's/main_grads_dtype/main_grads_dtyqe/' "$tmp/run.yaml" >"$tmp/changed.yaml"
+    refused 'main_grads_dtyqe: did you mean main_grads_dtype' import "$tmp/changed.yaml" --cluster 8xh100 --model llama-3-8b
+    sed 's/rampup_batch_size: null/rampup_batch_size: 2/' "$tmp/run.yaml" >"$tmp/changed.yaml"
+    refused 'rampup_batch_size: expected three numbers' import "$tmp/changed.yaml" --cluster 8xh100 --model llama-3-8b)"
+
 # torch-eager keeps 64 x 4096 x 4096 scores a sample and block: "no" is no verdict on kernels that keep none.
 check 'where scores of attention decide, a plan that keeps them is called an upper bound' "$(
     reads tests/golden/forms/automodel/gpt_oss_20b.yaml 8xh100 --seq 4096
