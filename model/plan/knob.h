@@ -190,6 +190,7 @@ int  knob_label_part(const struct plan *p, const struct knob *k, char *to, size_
 
 /* "fsdp.forward_prefetch"; what values it takes ("1 to 65536", "true, false"); its default. */
 void knob_key_text(const struct knob *k, char *out, size_t size);
+enum { KNOB_RANGE_TEXT = 384 };         /* bytes that hold what any key takes */
 void knob_range_text(const struct knob *k, char *out, size_t size);
 void knob_default_text(const struct knob *k, char *out, size_t size);
 

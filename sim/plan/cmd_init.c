@@ -142,7 +142,7 @@ static void comment(json_t *to, const char *key, const char *text)
 
 static void knob_comment(const struct knob *k, char *to, size_t size)
 {
-    char values[256], usual[96];
+    char values[KNOB_RANGE_TEXT], usual[96];
 
     knob_range_text(k, values, sizeof values);
     knob_default_text(k, usual, sizeof usual);

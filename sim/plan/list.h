@@ -19,7 +19,7 @@ extern const char *const list_words[];
 int list_json(const char *what, json_t **doc);
 
 /* A row of the table of knobs where a person reads it. */
-struct list_key { char key[64], values[256], usual[96], cells[512]; };
+struct list_key { char key[64], values[KNOB_RANGE_TEXT], usual[96], cells[512]; };
 void list_key_text(const struct knob *k, struct list_key *t);
 
 /* "fsdp/torch zero3/deepspeed ...": the cells of a row that has them, as a person reads them. */

@@ -30,8 +30,8 @@ static void every_row_says_what_it_is(void **state)
             fail_msg("%s: no sentence or no cell", key);
         if (!k->usual != !k->usually)
             fail_msg("%s: a rule for the default, but no words for it", key);
-        knob_range_text(k, text, sizeof text);
-        assert_true(text[0] != '\0');
+        knob_range_text(k, text, KNOB_RANGE_TEXT);
+        assert_true(text[0] != '\0' && strlen(text) + 1 < KNOB_RANGE_TEXT);          /* all of it */
         knob_default_text(k, text, sizeof text);
         assert_true(text[0] != '\0');
         assert_true((k->object[0] == '\0') == !knob_is_object(k->object));
