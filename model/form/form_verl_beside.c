@@ -189,11 +189,12 @@ static void check_values(struct form_reading *r)
 static void check_words(struct form_reading *r)
 {
     static const char *const control[] = { "fixed", "adaptive", NULL }, *const truncation[] = { "error", "left", "right", "middle", NULL };
+    static const char *const mode[] = { "async", "sync", NULL };
     static const char *const penalty[] = { "kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "full", "kl+", "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+", NULL };
     static const char *const agg[] = { "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm", NULL };
     static const struct { const char *path; const char *const *words; } of[] = {
         { "algorithm.kl_ctrl.type", control }, { "algorithm.kl_penalty", penalty }, { ACTOR "kl_loss_type", penalty }, { ACTOR "loss_agg_mode", agg },
-        { "data.truncation", truncation },
+        { "data.truncation", truncation }, { ROLLOUT "mode", mode },
     };
 
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
@@ -285,6 +286,8 @@ void verl_read_beside(struct form_reading *r, const struct plan *p, const struct
     static const char lora[] = "actor_rollout_ref.model.lora.rank";
 
     check_values(r);
+    if (!is_open(form_value(r->file->doc, ROLLOUT "gpu_memory_utilization")) && form_number(r, ROLLOUT "gpu_memory_utilization", 0.5) > 1)
+        form_fail(r, ROLLOUT "gpu_memory_utilization: a share of the memory, up to 1");
     check_words(r);
     note_estimator(r);
     note_program(r);

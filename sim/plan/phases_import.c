@@ -112,7 +112,7 @@ const char *import_text(struct importing *in, const char *path, const char *usua
 }
 
 /* Notes of the form's reader that say what a plan of one step has not, and the phases have. */
-static void say_rest(const json_t *said)
+static void say_rest(const json_t *said, bool again)
 {
     static const char *const followed[] = { "loss_type is not given", "the plan is the", "GRPO has no reference model", "old log-probabilities", "use_kl_loss is not in the plan", "param_offload is not in the plan",
                                             "optimizer_offload is not in the plan", "gpu_memory_utilization is not in the plan", "critic.model.path is not in the plan", "has a critic, which is not in the plan", "ppo_epochs: ",
@@ -122,7 +122,7 @@ static void say_rest(const json_t *said)
 
     json_array_foreach((json_t *)(uintptr_t)said, i, line) {
         const char *text = json_string_value(line);
-        bool known = false;
+        bool known = again && strstr(text, "a program of its own");           /* a critic is the same program's */
         for (size_t k = 0; k < sizeof followed / sizeof *followed; k++)
             known |= strstr(text, followed[k]) != NULL;
         if (!known)
@@ -149,7 +149,7 @@ int import_plan(struct importing *in, json_t *doc, bool named, struct plan *out)
     json_t *said = json_array(), *before = notes_divert(said);
     int rc = convert_form(&args, &f, out) == EXIT_DONE ? 0 : -1;
     notes_divert(before);
-    say_rest(said);
+    say_rest(said, named);
     json_decref(said);
     form_close(&f);
     return rc;

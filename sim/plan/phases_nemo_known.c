@@ -3,6 +3,7 @@
  * Source: examples/configs and nemo_rl's TypedDicts of August 2026. */
 #include "sim/plan/phases_nemo.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #include "model/plan/environment.h"
 
 #define GEN "policy.generation."
+#define DEFERS "policy.dtensor_cfg.defer_fsdp_grad_sync"
 
 /* Of each section that decides its keys: one behind '-' says nothing of a step, one behind '!' matters and is in no plan, all others are read. */
 static const struct { const char *section, *keys; } known[] = {
@@ -92,6 +94,44 @@ static const struct { const char *section, *keys; } known[] = {
              "-preference_average_log_probs -sft_average_log_probs -preference_loss_weight -sft_loss_weight -gt_reward_scale -preference_loss " },
     { "sft", " -max_num_epochs -max_num_steps -val_period -val_batches -val_global_batch_size -val_micro_batch_size -val_at_start -val_at_end -seed -only_unmask_final " },
     { "rm", " -max_num_epochs -max_num_steps -val_period -val_batches -val_global_batch_size -val_micro_batch_size -val_at_start -val_at_end -seed " },
+    { "checkpointing", " -enabled -checkpoint_dir -metric_name -higher_is_better -save_period -keep_top_k -ft_keep_latest_k -ft_save_period -checkpoint_must_save_by "
+                       "-pretrained_checkpoint -save_optimizer -model_save_format -save_consolidated -model_cache_dir -model_repo_id -is_peft -peft_config -is_async " },
+    { "checkpointing.pretrained_checkpoint", " -path -format " },
+    { "data", " -max_input_seq_length -add_bos -add_eos -add_generation_prompt -add_system_prompt -shuffle -num_workers -use_multiple_dataloader "
+              "-num_prompts_per_dataloader -custom_dataloader -train -validation -default -_override_ -prompt_file -system_prompt_file -dataset_name -processor "
+              "-repeat -problem_key -solution_key -split -file_format -env_name " },
+    { "data.train", " -dataset_name -data_path -input_key -output_key -subset -split -prompt_file -system_prompt_file -env_name -processor -download_dir "
+                    "-split_validation_size -seed -num_frames -video_sampling_style -video_target_num_patches -video_temporal_patch_size -video_maintain_aspect_ratio "
+                    "-min_generation_tokens -prompt_key -chosen_key -rejected_key -allowed_problem_types -characters_per_sample -chat_key -data_files -extract_answer "
+                    "-file_format -language -max_samples -media_data_dir -problem_key -repeat -require_valid -solution_key -system_key -system_prompt -text_key "
+                    "-tool_key -use_preserving_dataset -variant -verifiable_only " },
+    { "logger", " -log_dir -wandb_enabled -swanlab_enabled -tensorboard_enabled -mlflow_enabled -wandb -tensorboard -swanlab -mlflow -monitor_gpus -gpu_monitoring "
+                "-num_val_samples_to_print " },
+    { "logger.wandb", " -project -name -entity -log_nemo_gym_full_result_tables -group -tags -notes -id -resume -mode -dir " },
+    { "logger.swanlab", " -project -name -workspace -mode -logdir " },
+    { "logger.tensorboard", " -log_dir " },
+    { "logger.mlflow", " -experiment_name -run_id -run_name -tracking_uri -artifact_location " },
+    { "logger.gpu_monitoring", " -collection_interval -flush_interval " },
+    { "data_plane", " -enabled -impl -backend -storage_capacity -num_storage_units -claim_meta_poll_interval_s -global_segment_size -local_buffer_size "
+                    "-controller_address -ack_timeout_ms -observability " },
+    { "reward_penalties", " -penalize_duplicated_reasoning -penalize_empty_final_answer -penalize_unwanted_tokens -penalize_malformed_think_tag -token_ids " },
+    { "reward_penalties.token_ids", " -unwanted -think_open -think_close " },
+    { "policy.tokenizer", " -name -chat_template -chat_template_kwargs -audio -video -use_processor -use_fastokens " },
+    { "policy.reward_model_cfg", " -enabled -reward_model_type " },
+    { "policy.scheduler", " -name -kwargs -milestones " },
+    { "policy.scheduler.kwargs", " -start_factor -end_factor -total_iters -T_max -eta_min -factor -last_epoch -gamma -step_size -milestones -power -lr_lambda -T_0 "
+                                 "-T_mult -max_lr -total_steps -pct_start -num_warmup_steps -num_training_steps " },
+    { "policy.megatron_cfg.scheduler", " -start_weight_decay -end_weight_decay -weight_decay_incr_style -lr_decay_style -lr_decay_iters -lr_decay_samples "
+                                       "-lr_wsd_decay_style -lr_wsd_decay_iters -lr_wsd_decay_samples -lr_warmup_fraction -lr_warmup_iters -lr_warmup_samples "
+                                       "-lr_warmup_init -override_opt_param_scheduler -use_checkpoint_opt_param_scheduler " },
+    { "policy.megatron_cfg.checkpoint", " -async_save -ckpt_assume_constant_structure -ckpt_fully_parallel_save_process_group -ckpt_fully_parallel_load_process_group "
+                                        "-ckpt_fully_parallel_load_exchange_algo " },
+    { "grpo.adv_estimator", " -name -normalize_rewards -use_leave_one_out_baseline -minus_baseline -reward_weights -normalize_advantages -gae_lambda -gae_gamma "
+                            "-gae_lambda_value -gae_lambda_policy -length_adaptive_alpha " },
+    { "grpo.reward_shaping", " -enabled -overlong_buffer_length -overlong_buffer_penalty -max_response_length -stop_properly_penalty_coef " },
+    { "grpo.reward_scaling", " -enabled -source_min -source_max -target_min -target_max " },
+    { "env", " should_use_nemo_gym -should_log_nemo_gym_responses reward_model -math_default -math -math_multi_reward -code -code_jaccard -vlm -nemo_gym -sliding_puzzle_game "
+             "-clevr-cogent -geometry3k -refcoco -dapo -mmpr-tiny " },
     { "on_policy_distillation", " enabled -non_colocated_teachers -deduplicate_shared_teacher_checkpoints -default_teacher_alias -orm_advantage_weight -strict_agent_name_match "
                                 "-teacher_model_by_agent_name -use_orm_advantage " },
 };
@@ -111,13 +151,18 @@ static bool stands_in(const char *keys, const char *key)
     return strstr(keys, word) != NULL;
 }
 
-/* The keys of a section; a critic's are the policy's.  NULL: anything may stand in it. */
+/* The keys of a section; a critic's are the policy's, a data set's those of the data to train on, and PPO shapes rewards as GRPO does.  NULL: anything may stand in it. */
 static const char *keys_of(const char *section)
 {
+    static const char *const same[][2] = { { "data.validation", "data.train" }, { "data.default", "data.train" }, { "ppo.adv_estimator", "grpo.adv_estimator" },
+                                           { "ppo.reward_shaping", "grpo.reward_shaping" }, { "ppo.reward_scaling", "grpo.reward_scaling" } };
     char of[200];
     bool critic = !strncmp(section, "value", 5) && (!section[5] || section[5] == '.');
 
     snprintf(of, sizeof of, "%s%s", critic ? "policy" : section, critic ? section + 5 : "");
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (!strcmp(same[i][0], of))
+            snprintf(of, sizeof of, "%s", same[i][1]);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(known[i].section, of))
             return known[i].keys;
@@ -158,7 +203,12 @@ static void tell_section(struct importing *in, struct unread *left, const char *
 {
     const char *keys = keys_of(section), *key;
     json_t *each;
+    size_t k;
 
+    if (keys && v && !json_is_object(v) && !json_is_array(v) && !json_is_null(v))
+        import_refuse(in, section, "a section of keys");
+    json_array_foreach(keys ? v : NULL, k, each)            /* schedulers one after the other, data sets beside each other */
+        tell_section(in, left, section, each);
     json_object_foreach((json_t *)(uintptr_t)(keys ? v : NULL), key, each) {
         char at[200], class = class_of(keys, key);
         snprintf(at, sizeof at, "%.140s%s%.50s", section, *section ? "." : "", key);
@@ -218,6 +268,9 @@ void nemo_tell_unknown(struct importing *in)
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
         if (form_value(in->f->doc, beside[i].path) && !json_is_null(form_value(in->f->doc, beside[i].path)) && !(i == 0 && nemo_is_megatron(in)))
             notes_add(in->notes, "%s: %s", beside[i].path, beside[i].what);
+    if (import_flag(in, "policy.dtensor_cfg.enabled", false) && form_value(in->f->doc, DEFERS))
+        notes_add(in->notes, DEFERS ": Automodel's recipes read it, and NeMo-RL's loop does not (models/automodel/train.py): gradients are reduced after each micro-step "
+                  "whatever it says");
     if (import_flag(in, "policy.dtensor_cfg.enabled", false) && !import_flag(in, "policy.dtensor_cfg._v2", false))
         notes_add(in->notes, "policy.dtensor_cfg._v2: the older worker: transformers' class, whose MLP, attention and norms are checkpoints of their own");
     tell_engine(in);
@@ -255,6 +308,23 @@ static int refuses_filters(struct importing *in)
                 "with top_k: null and top_p: 1.0 they are whole", in->f->path, k > 0 ? "top_k" : "top_p", k > 0 ? k : p);
 }
 
+/* What setup() asserts (algorithms/grpo.py). */
+static int refuses_assertions(struct importing *in)
+{
+    static const char skips[] = "grpo.skip_reference_policy_logprobs_calculation", penalty[] = "loss_fn.reference_policy_kl_penalty";
+    int64_t all = import_count(in, "grpo.num_prompts_per_step", 1, 32) * import_count(in, "grpo.num_generations_per_prompt", 1, 16);
+    int64_t batch = import_count(in, "policy.train_global_batch_size", 1, all);
+
+    if (!json_is_object(json_object_get(in->f->doc, "grpo")) || json_is_object(json_object_get(in->f->doc, "ppo")))
+        return 0;
+    if (import_flag(in, skips, false) && import_number(in, penalty, 0) > 0)
+        return fail("%s: %s: NeMo-RL stops with it where %s is not 0", in->f->path, skips, penalty);
+    if (import_flag(in, "loss_fn.force_on_policy_ratio", false) && batch != all)
+        return fail("%s: loss_fn.force_on_policy_ratio: NeMo-RL stops with it where policy.train_global_batch_size, %" PRId64 ", is not all %" PRId64 " responses of a step",
+                    in->f->path, batch, all);
+    return in->failed ? -1 : 0;
+}
+
 int nemo_refuses_beside(struct importing *in)
 {
     static const struct { const char *path, *why; } never[] = {
@@ -277,5 +347,5 @@ int nemo_refuses_beside(struct importing *in)
         if (v && !unread_asks_nothing(v))
             return fail("%s: %s: %s", in->f->path, never[i].path, never[i].why);
     }
-    return refuses_filters(in);
+    return refuses_assertions(in) < 0 ? -1 : refuses_filters(in);
 }

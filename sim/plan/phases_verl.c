@@ -264,7 +264,11 @@ static json_t *critic_doc(struct importing *in)
     json_object_set_new(actor, "ppo_max_token_len_per_gpu", json_integer(import_count(in, CRITIC "ppo_max_token_len_per_gpu", 1, 32768)));
     take(actor, "ulysses_sequence_parallel_size", doc, CRITIC "ulysses_sequence_parallel_size", NULL);
     take(actor, "grad_clip", doc, CRITIC "grad_clip", NULL);
-    take(actor, "fsdp_config", doc, CRITIC "model.fsdp_config", NULL);
+    json_object_set_new(actor, "entropy_coeff", json_integer(0));
+    json_object_set_new(actor, "fsdp_config", json_deep_copy(form_value(doc, CRITIC "model.fsdp_config")));
+    json_object_del(json_object_get(actor, "fsdp_config"), "grad_offload");            /* of a release whose actor has an entropy: a critic has none */
+    if (verl_first_releases_key(in->f) && !form_value(doc, CRITIC "model.enable_gradient_checkpointing"))
+        json_object_set_new(model, "enable_gradient_checkpointing", json_false());
     take(actor, "megatron", doc, CRITIC "megatron", NULL);
     if (critic_on_megatron(in))
         json_object_set_new(actor, "strategy", json_string("megatron"));

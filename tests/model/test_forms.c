@@ -425,9 +425,6 @@ static void another_number_of_ranks_is_a_note(void **state)
     }
 }
 
-#define VERL_UPDATE "actor_rollout_ref.model.path=gpt2 actor_rollout_ref.actor.ppo_mini_batch_size=8 data.max_prompt_length=64 data.max_response_length=64 " \
-                    "actor_rollout_ref.actor."
-
 /* Whatever the model: the reason is the recipe's, not that a model is not known. */
 static void recipes_of_pictures_and_diffusion_are_refused(void **state)
 {
@@ -451,23 +448,6 @@ static void recipes_of_pictures_and_diffusion_are_refused(void **state)
           "verl.trainer.sft_trainer" },
         { "verl.yaml", "actor_rollout_ref:\n  model:\n    path: llama-3.1-8b\n  actor:\n    ppo_mini_batch_size: 256\n    strategy: fsdp\n",
           "give --micro-batch" },
-        /* another program's update; values at which verl stops (workers/config/actor.py) */
-        { "verl.sh", "python3 -m recipe.spin.main_spin " VERL_UPDATE "ppo_micro_batch_size_per_gpu=1\n", "recipe.spin.main_spin" },
-        { "verl.sh", "python3 -m verl.experimental.vla.main_ppo " VERL_UPDATE "ppo_micro_batch_size_per_gpu=1\n", "vla.main_ppo" },
-        { "verl.sh", "python3 -m verl.trainer.main_ppo " VERL_UPDATE "ppo_micro_batch_size_per_gpu=1 data.train_batch_size=4\n", "data.train_batch_size: 4" },
-        { "verl.sh", "python3 -m verl.trainer.main_ppo " VERL_UPDATE "ppo_micro_batch_size_per_gpu=1 actor_rollout_ref.actor.ppo_micro_batch_size=8\n",
-          "ppo_micro_batch_size_per_gpu is given, too" },
-        { "verl.sh", "python3 -m verl.trainer.main_ppo " VERL_UPDATE "ppo_micro_batch_size=3\n", "does not divide by it" },
-        { "verl.sh", "python3 -m verl.trainer.main_ppo " VERL_UPDATE "ppo_micro_batch_size_per_gpu=1 algorithm.kl_penalty=zzz\n", "algorithm.kl_penalty" },
-        { "verl.sh", "python3 -m verl.trainer.main_ppo " VERL_UPDATE "ppo_micro_batch_size_per_gpu=1 algorithm.use_kl_in_reward=zzz\n", "algorithm.use_kl_in_reward" },
-        { "verl.sh", "python3 -m verl.trainer.main_ppo " VERL_UPDATE "ppo_micro_batch_size_per_gpu=1 actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=-3\n",
-          "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu" },
-        { "verl.sh", "python3 -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer " VERL_UPDATE "ppo_micro_batch_size_per_gpu=1 actor_rollout_ref.actor.strategy=fsdp\n",
-          "actor.strategy" },
-        { "verl.sh", "python3 -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer " VERL_UPDATE "ppo_micro_batch_size_per_gpu=1 "
-          "actor_rollout_ref.model.use_fused_kernels=True trainer.use_legacy_worker_impl=disable\n", "use_fused_kernels" },
-        { "verl.sh", "python3 -m verl.trainer.main_ppo " VERL_UPDATE "ppo_micro_batch_size_per_gpu=1 actor_rollout_ref.actor.fsdp_config.grad_offload=True\n",
-          "an entropy of padded samples" },
         { "verl.yaml", "defaults:\n  - ppo_megatron_trainer\n  - _self_\nactor_rollout_ref:\n  model:\n    path: llama-3.1-8b\n  actor:\n    ppo_micro_batch_size_per_gpu: 1\n"
           "    megatron: {vanilla_mbridge: false}\n", "vanilla_mbridge" },
     };
@@ -521,8 +501,6 @@ static void a_misspelt_false_is_told(void **state)
         { "verl.sh", "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=gpt2 actor_rollout_ref.actor.ppo_mini_batch_size=8 "
           "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 actor_rollout_ref.model.zzzenable_gradient_checkpointing=False\n",
           "zzzenable_gradient_checkpointing" },
-        { "verl.sh", "python3 -m verl.trainer.main_ppo " VERL_UPDATE "ppo_micro_batch_size_per_gpu=1 actor_rollout_ref.ref.zzzkey=False\n", "actor_rollout_ref.ref.zzzkey" },
-        { "verl.sh", "python3 -m verl.trainer.main_ppo " VERL_UPDATE "ppo_micro_batch_size_per_gpu=1 algorithm.zzzkey=False\n", "algorithm.zzzkey" },
     };
 
     (void)state;
@@ -537,8 +515,6 @@ static void a_misspelt_false_is_told(void **state)
         plan_free(&p);
     }
 }
-
-#define VERL_STEP "python3 -m verl.trainer.main_ppo " VERL_UPDATE "ppo_micro_batch_size_per_gpu=1 "
 
 /* A reason that a note gives is that of this file; an attention that is none is refused, another kernel than the plan's is said. */
 static void notes_give_this_files_reasons(void **state)
@@ -564,17 +540,6 @@ static void notes_give_this_files_reasons(void **state)
         { "verl.yaml", "actor_rollout_ref:\n  actor:\n    strategy: fsdp\n    fsdp_config:\n      strategy: fsdp2\n    ppo_mini_batch_size: 2\n"
           "    ppo_micro_batch_size_per_gpu: 1\n  model:\n    path: a/b\ndata:\n  max_prompt_length: 256\n  max_response_length: 256\n",
           "planned with actor.strategy, fsdp", "config_name" },
-        { "verl.sh", VERL_STEP "algorithm.adv_estimator=grpo critic.model.path=a/c\n", "the actor's update alone", "critic" },
-        { "verl.sh", VERL_STEP "critic.model.path=a/c\n", "the critic's update is a phase of its own", "ppo_epochs" },
-        { "verl.sh", VERL_STEP "algorithm.adv_estimator=grpo actor_rollout_ref.actor.ppo_epochs=3\n", "an iteration has 3 times the steps", "critic" },
-        { "verl.sh", VERL_STEP "actor_rollout_ref.model.lora.rank=32 actor_rollout_ref.model.lora.alpha=64\n", "there are no adapters and every weight trains", "not known" },
-        { "verl.sh", VERL_STEP "actor_rollout_ref.actor.use_torch_compile=False\n", "the entropy's softmax", "not known" },
-        { "verl.sh", VERL_STEP "data.train_batch_size=4 actor_rollout_ref.actor.use_dynamic_bsz=True\n", "ppo_mini_batch_size, 8, is never reached", "not known" },
-        { "verl.sh", VERL_STEP "actor_rollout_ref.actor.fsdp_config.grad_offload=True actor_rollout_ref.model.use_remove_padding=True\n",
-          "the entropy is in every loss", "not known" },
-        { "verl.sh", "python3 train.py " VERL_UPDATE "ppo_micro_batch_size_per_gpu=1\n", "train.py: a program of its own", "not known" },
-        { "sft.sh", "torchrun --nproc-per-node=2 -m verl.trainer.fsdp_sft_trainer data.train_batch_size=8 data.max_length=256 model.partial_pretrain=a/b use_remove_padding=true\n",
-          "does nothing where ulysses_sequence_parallel_size is 1", "without padding" },
     };
     struct notes notes = { 0 };
     struct plan p;

@@ -111,10 +111,20 @@ nemo() {
         says "policy.${given%%=*}: " "$tmp/base.yaml" --set "policy.$given"
     done
     # a key that NeMo-RL has not is told, in each section that decides
-    for section in policy policy.dtensor_cfg policy.generation policy.generation.vllm_cfg policy.generation.colocated grpo loss_fn; do
+    for section in policy policy.dtensor_cfg policy.generation policy.generation.vllm_cfg policy.generation.colocated grpo loss_fn checkpointing data logger \
+        policy.tokenizer policy.megatron_cfg.scheduler env grpo.reward_shaping; do
         "$dpxplan" phases "$tmp/base.yaml" --cluster 8xh100 --response 200,400 --set "$section.zzz=1" 2>"$tmp/err" >/dev/null
         grep -q "$section.zzz: not known" "$tmp/err" || echo "$section.zzz: not told"
     done
+    "$dpxplan" phases "$tmp/base.yaml" --cluster 8xh100 --response 200,400 --set 'policy.scheduler=[{"name": "a", "zzz": 1}]' 'data.train=[{"zzz": 1}]' \
+        policy.dtensor_cfg.defer_fsdp_grad_sync=false 2>"$tmp/err" >/dev/null
+    for told in 'policy.scheduler.zzz: not known' 'data.train.zzz: not known' 'defer_fsdp_grad_sync: .* each micro-step'; do
+        grep -q "$told" "$tmp/err" || echo "$told: not told"
+    done
+    says 'checkpointing: .* a section of keys' "$tmp/base.yaml" --response 200,400 --set checkpointing=some
+    # algorithms/grpo.py asserts both
+    says 'reference_policy_kl_penalty is not 0' "$tmp/base.yaml" --set grpo.skip_reference_policy_logprobs_calculation=true loss_fn.reference_policy_kl_penalty=0.01
+    says 'force_on_policy_ratio: NeMo-RL stops' "$tmp/base.yaml" --set loss_fn.force_on_policy_ratio=true policy.train_global_batch_size=8
     says 'expert 4: qwen2.5-1.5b has 0 experts' "$tmp/base.yaml" --set policy.generation.vllm_cfg.expert_parallel_size=4
     # what differs is over what is in the file of "defaults": 4 GPUs train, in micro-steps of 8; 39 rows of 8 x 512
     ask "$tmp/apart.yaml" 0 --response 200,400
