@@ -80,20 +80,9 @@ static void end_word(struct reader *r)
 
 /* ---- variables ---- */
 
-static bool holds(const json_t *names, const char *name)
-{
-    size_t i;
-    json_t *v;
-
-    json_array_foreach((json_t *)(uintptr_t)names, i, v)
-        if (!strcmp(json_string_value(v), name))
-            return true;
-    return false;
-}
-
 static const json_t *variable(struct reader *r, const char *name)
 {
-    if (holds(r->out->conditional, name) && !holds(r->out->uncertain, name))
+    if (shell_holds(r->out->conditional, name) && !shell_holds(r->out->uncertain, name))
         json_array_append_new(r->out->uncertain, json_string(name));
     return json_object_get(r->out->variables, name);
 }
@@ -119,7 +108,7 @@ static void set(struct reader *r, const char *name, json_t *value, bool adds)
     for (size_t i = json_array_size(r->out->conditional); !maybe && !adds && i-- > 0;)
         if (!strcmp(json_string_value(json_array_get(r->out->conditional, i)), name))
             json_array_remove(r->out->conditional, i);
-    if (maybe && !holds(r->out->conditional, name))
+    if (maybe && !shell_holds(r->out->conditional, name))
         json_array_append_new(r->out->conditional, json_string(name));
     if (maybe && before) {
         json_decref(value);
@@ -192,24 +181,11 @@ static void give_value(struct reader *r, const json_t *v, bool quoted, bool word
         give(r, json_string_value(v), quoted);
 }
 
-/* How far a bracket goes that was opened before `s`; 0: it is not closed. */
-static size_t closed(const char *s, char open, char close)
-{
-    int depth = 1;
-
-    for (size_t i = 0; s[i]; i++) {
-        depth += s[i] == open ? 1 : s[i] == close ? -1 : 0;
-        if (depth == 0)
-            return i + 1;
-    }
-    return 0;
-}
-
 /* ${NAME}, ${NAME[@]}, ${NAME:-default}; others are left as they are. */
 static int braced(struct reader *r, bool quoted)
 {
     const char *from = r->at - 1, *s = r->at + 1;
-    size_t all = closed(s, '{', '}'), n = shell_name_length(s), index = n;
+    size_t all = shell_closed(s, '{', '}'), n = shell_name_length(s), index = n;
     char name[NAME];
 
     if (all == 0)
@@ -248,7 +224,7 @@ static int dollar(struct reader *r, bool quoted)
     if (*r->at == '{')
         return braced(r, quoted);
     if (r->at[0] == '(') {
-        if (!(n = closed(r->at + 1, '(', ')')))
+        if (!(n = shell_closed(r->at + 1, '(', ')')))
             return bad(r, "\"$(\" is not closed");
         if (r->at[1] == '(' && n > 2 && shell_arithmetic(r->at + 2, n - 3, text_of, r, &x)) {
             snprintf(number, sizeof number, "%lld", x);
@@ -302,11 +278,48 @@ static int double_quoted(struct reader *r)
     return 0;
 }
 
+/* $'...', whose backslashes say more than themselves. */
+static int ansi_quoted(struct reader *r)
+{
+    size_t n;
+    char *s = shell_ansi(r->at + 2, &n);
+
+    if (!s)
+        return bad(r, "\"$'\" is not closed");
+    for (const char *end = r->at += 2; end < r->at + n; end++)
+        r->line += *end == '\n';
+    r->some = true;
+    give(r, s, true);
+    free(s);
+    r->at += n;
+    return 0;
+}
+
+/* The output of a command is not known; of a comment there is none. */
+static void backticks(struct reader *r, size_t n)
+{
+    bool comment = r->at[1 + strspn(r->at + 1, " \t")] == '#';
+
+    for (const char *end = r->at + n; r->at < end; r->at++) {
+        r->line += *r->at == '\n';
+        if (!comment)
+            put(r, *r->at);
+    }
+}
+
 /* One piece of a word: a letter, quotes, a variable. */
 static int word_part(struct reader *r, bool quoted)
 {
+    size_t ticks = *r->at == '`' && !quoted ? shell_backticks(r->at) : 0;
+
     if (r->words > LARGEST)
         return bad(r, "more than 1 MiB of words");
+    if (ticks > 0) {
+        backticks(r, ticks);
+        return 0;
+    }
+    if (*r->at == '$' && r->at[1] == '\'' && !quoted)
+        return ansi_quoted(r);
     if (*r->at == '$')
         return dollar(r, quoted);
     if (*r->at == '"')
@@ -413,7 +426,7 @@ static void unset(struct reader *r, const char *name)
 {
     if (name && runs(r) == RUNS)
         json_object_del(r->out->variables, name);
-    else if (name && runs(r) == RUNS_MAYBE && json_object_get(r->out->variables, name) && !holds(r->out->conditional, name))
+    else if (name && runs(r) == RUNS_MAYBE && json_object_get(r->out->variables, name) && !shell_holds(r->out->conditional, name))
         json_array_append_new(r->out->conditional, json_string(name));
 }
 
@@ -452,17 +465,11 @@ static void end_command(struct reader *r, const char *end)
 }
 
 /* Blanks, comments and lines that go on. */
-/* Letters of a backslash and the end of the line behind it; 0: another. */
-static int joined_line(const char *at)
-{
-    return *at != '\\' ? 0 : at[1] == '\n' ? 2 : at[1] == '\r' && at[2] == '\n' ? 3 : 0;
-}
-
 static void skip(struct reader *r, bool lines)
 {
     for (;;) {
-        if (joined_line(r->at)) {
-            r->at += joined_line(r->at);
+        if (shell_joined_line(r->at)) {
+            r->at += shell_joined_line(r->at);
             r->line++;
         } else if (*r->at == '#') {
             r->at += strcspn(r->at, "\n");
@@ -478,7 +485,7 @@ static bool ends_word(const struct reader *r)
 {
     if (*r->at == '(' || *r->at == ')')        /* a bracket in a command's words, which a shell refuses, is of its word: (127,0) */
         return r->in_array || json_array_size(r->command) == 0;
-    return !*r->at || strchr(" \t\r\n;&|<>", *r->at) || joined_line(r->at);
+    return !*r->at || strchr(" \t\r\n;&|<>", *r->at) || shell_joined_line(r->at);
 }
 
 static int one_word(struct reader *r)

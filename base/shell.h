@@ -7,8 +7,8 @@
  *     shell_free(&s);
  *
  * Nothing is run.  Followed are assignments (NAME=..., export, env, +=), unset, arrays, the values of variables ($NAME, ${NAME},
- * ${NAME:-8}, ${NAME[@]}), arithmetic of whole numbers ($((A * B))), quotes, comments, lines that go on, here-documents
- * (left out).  A variable that the script does not set keeps its dollar ("$MASTER_ADDR"); an environment's default
+ * ${NAME:-8}, ${NAME[@]}), arithmetic of whole numbers ($((A * B))), quotes ($'...', too), comments (`# ...`, too), lines that go on,
+ * here-documents (left out).  A variable that the script does not set keeps its dollar ("$MASTER_ADDR"); an environment's default
  * (${X:-8}) is taken.  A condition that compares what the script itself sets ([ "$X" = fp8 ], -z, -n, !=) is decided.  Of
  * others, and of case, for and while, it is not known whether their commands run: a variable that is set there keeps an
  * earlier value, else takes the first, and is in `uncertain`. */

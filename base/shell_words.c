@@ -22,6 +22,55 @@ size_t shell_name_length(const char *s)
     return n > 0 && !isdigit((unsigned char)s[0]) ? n : 0;
 }
 
+size_t shell_closed(const char *s, char open, char close)
+{
+    int depth = 1;
+
+    for (size_t i = 0; s[i]; i++) {
+        depth += s[i] == open ? 1 : s[i] == close ? -1 : 0;
+        if (depth == 0)
+            return i + 1;
+    }
+    return 0;
+}
+
+int shell_joined_line(const char *at)
+{
+    return *at != '\\' ? 0 : at[1] == '\n' ? 2 : at[1] == '\r' && at[2] == '\n' ? 3 : 0;
+}
+
+size_t shell_backticks(const char *s)
+{
+    for (size_t i = 1; s[i]; i++)
+        if (s[i] == '\\' && s[i + 1])
+            i++;
+        else if (s[i] == '`')
+            return i + 1;
+    return 0;
+}
+
+/* Letters by a letter behind a backslash; others, numbers among them, stay as they are written. */
+char *shell_ansi(const char *s, size_t *n)
+{
+    static const char names[] = "abefnrtv\\'\"?", are[] = "\a\b\033\f\n\r\t\v\\'\"?";
+    char *out = malloc(strlen(s) + 1), *to = out;
+
+    if (!out)
+        abort();
+    for (size_t i = 0; s[i]; i++) {
+        const char *name = s[i] == '\\' && s[i + 1] ? strchr(names, s[i + 1]) : NULL;
+        if (s[i] == '\'') {
+            *to = '\0';
+            *n = i + 1;
+            return out;
+        }
+        *to++ = name ? are[name - names] : s[i];
+        i += name != NULL;
+    }
+    free(out);
+    return NULL;
+}
+
 /* Names of variables, and how deep parentheses lie. */
 struct sums { const char *(*text_of)(void *of, const char *name); void *of; int depth; };
 
@@ -212,6 +261,17 @@ json_t *shell_options(const json_t *words, size_t from)
             name[0] = '\0';             /* --name=VALUE takes no further values */
     }
     return out;
+}
+
+bool shell_holds(const json_t *names, const char *name)
+{
+    size_t i;
+    json_t *v;
+
+    json_array_foreach((json_t *)(uintptr_t)names, i, v)
+        if (!strcmp(json_string_value(v), name))
+            return true;
+    return false;
 }
 
 bool shell_is_word_of(const json_t *command, size_t i, const char *const *of)

@@ -59,6 +59,10 @@ static json_t *command_line(const json_t *words, const char *where)
 
     for (size_t i = 0; i < json_array_size(words); i++) {
         const char *word = json_string_value(json_array_get(words, i)), *equal;
+        if (!strcmp(word, "$@") || !strcmp(word, "$*") || !strcmp(word, "${@}")) {
+            notes_say("%s: %s: the script's own arguments: planned as without any", where, word);
+            continue;
+        }
         bool list = word[0] == '$' && (strstr(word, "[@]") || strstr(word, "[*]"));
         if (list || (word[0] == '$' && (!name[0] || !json_is_true(json_object_get(out, name))))) {
             fail("%s: \"%s\": options in a shell's variable that the script does not set: write them out, as `echo` prints them", where, word);

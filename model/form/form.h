@@ -46,6 +46,8 @@ int form_launch(struct form_file *f, const char *path);
 
 /* Does a word of the command, or of what launches it, end so?  false of other files. */
 bool form_runs(const struct form_file *f, const char *program);
+/* OpenRLHF's: as a module, or by its path. */
+bool form_openrlhf_runs(const struct form_file *f, const char *program);
 
 /* Of recipes for transformers' Trainer and what wraps it: 0, or -1 reported, a value that none of their programs takes, or a command of a program that is
  * not theirs, with their options among its own. */

@@ -82,12 +82,18 @@ static const json_t *said(const struct form_file *f, int which)
     return v ? v : form_value(f->doc, names[which][1]);
 }
 
-static bool runs(const struct form_file *f, const char *what)
+bool form_openrlhf_runs(const struct form_file *f, const char *what)
 {
     char module[64];
 
     snprintf(module, sizeof module, "openrlhf.cli.%s", what);
-    return form_runs(f, module);
+    if (form_runs(f, module))
+        return true;
+    snprintf(module, sizeof module, "openrlhf/cli/%s.py", what);
+    if (form_runs(f, module))
+        return true;
+    snprintf(module, sizeof module, "%s.py", what);         /* before 0.3 they lay in examples/; the batch's name is no other program's */
+    return form_runs(f, module) && form_value(f->doc, "micro_train_batch_size");
 }
 
 static bool claims(const struct form_file *f)
@@ -95,7 +101,7 @@ static bool claims(const struct form_file *f)
     static const char *const all[] = { "train_sft", "train_dpo", "train_rm", "train_kto", "train_kd", "train_ppo_ray", "train_prm" };
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (runs(f, all[i]))
+        if (form_openrlhf_runs(f, all[i]))
             return true;
     return false;
 }
@@ -191,11 +197,11 @@ static int check_unplanned(const struct form_file *f)
 /* Other programs than train_sft and train_rm run a second model, or one with another head. */
 static int check(const struct form_file *f)
 {
-    if (runs(f, "train_prm"))
+    if (form_openrlhf_runs(f, "train_prm"))
         return fail("%s: openrlhf: a reward for each step of a response, a head of the vocabulary with a loss of its own, is not planned: train_sft and train_rm are", f->path);
-    if (runs(f, "train_ppo_ray"))
+    if (form_openrlhf_runs(f, "train_ppo_ray"))
         return fail("%s: openrlhf: train_ppo_ray has several models that take turns: dpxplan phases plans them", f->path);
-    return runs(f, "train_sft") || runs(f, "train_rm") ? 0 : fail("%s: openrlhf: a step with a second model on the same GPUs is not planned: train_sft and train_rm are", f->path);
+    return form_openrlhf_runs(f, "train_sft") || form_openrlhf_runs(f, "train_rm") ? 0 : fail("%s: openrlhf: a step with a second model on the same GPUs is not planned: train_sft and train_rm are", f->path);
 }
 
 /* train_rm: the head is one number (models/model.py: get_llm_for_sequence_regression()), and each sample two sequences in one batch
@@ -227,7 +233,7 @@ static void put_loss(const struct form_file *f, struct plan *p, struct notes *no
 
 static int read(const struct form_file *f, struct plan *p, struct notes *notes)
 {
-    bool pairs = runs(f, "train_rm");
+    bool pairs = form_openrlhf_runs(f, "train_rm");
     int64_t global = count(f, BATCH, 128) * (pairs ? 2 : 1), micro = pairs ? 2 * count(f, MICRO, 1) : count(f, MICRO, 8), ranks = p->cluster.world_size;
 
     if (check_unplanned(f) < 0 || (pairs && as_pairs(f, p, notes) < 0))

@@ -19,7 +19,7 @@
 /* OpenRLHF's program of several models that take turns; its others train one. */
 static bool is_ppo(const struct form_file *f, const struct form *form)
 {
-    return form == &form_openrlhf && form_runs(f, "openrlhf.cli.train_ppo_ray");
+    return form == &form_openrlhf && form_openrlhf_runs(f, "train_ppo_ray");
 }
 
 bool phases_beside(const struct form_file *f)

@@ -83,10 +83,16 @@ static const struct { const char *section, *keys; } known[] = {
     { "orchestrator", " algo model train tokenizer renderer eval log env_vars monitors collect_inference_metrics inference_metrics_roles ckpt resume "
                       "weight_broadcast rollout_transport output_dir tasks_per_minute env_server_base_port batch_size token_batch_size concurrency group_size "
                       "seq_len num_train_workers pad_to_multiple_of max_steps max_off_policy_steps heartbeat " },
+    { "orchestrator.model", " name trust_remote_code vlm lora client " },
+    { "orchestrator.model.lora", " name rank alpha " },
+    { "orchestrator.model.client", " wait_for_ready_timeout base_url api_key_var headers headers_from_env extra_headers_from_state skip_model_check admin_base_url " },
+    { "orchestrator.renderer", " name tool_parser reasoning_parser thinking_retention clear_thinking truncate_history_thinking enable_thinking preserve_all_thinking "
+                               "preserve_thinking_between_tool_calls pool_size " },
     { "orchestrator.train", " source sampling filter_zero_advantages " },
+    { "orchestrator.train.source", " env serve name ratio sampling group_size algo curriculum " },
     { "orchestrator.train.sampling", " temperature max_completion_tokens extra_body " },
     { "orchestrator.concurrency", " initial_inflight min_inflight max_inflight " },
-    { "inference", " server vllm deployment router env_vars weight_broadcast kv_cache_offload log slurm output_dir use_deep_gemm enable_fp32_lm_head dry_run "
+    { "inference", " server vllm deployment router env_vars weight_broadcast kv_cache_offload log slurm output_dir use_deep_gemm enable_fp32_lm_head enable_fp32_router_logits use_pd_kv_transfer dry_run "
                    "backend_port run clean " },
     { "inference.vllm", " model dtype max_model_len enforce_eager trust_remote_code chat_template tool_call_parser reasoning_parser rope_scaling "
                         "tensor_parallel_size data_parallel_size data_parallel_size_local data_parallel_rpc_port api_server_count seed gpu_memory_utilization "
@@ -96,20 +102,56 @@ static const struct { const char *section, *keys; } known[] = {
     { "weight_broadcast", " type host port timeout session_id quantize_in_weight_transfer " },
 };
 
-static void tell_unknown(struct importing *in)
+static void tell_others(struct importing *in, const json_t *section, const char *name, const char *keys)
 {
     const char *key;
     json_t *v;
 
+    json_object_foreach((json_t *)(uintptr_t)section, key, v) {
+        char word[80];
+        snprintf(word, sizeof word, " %.70s ", key);
+        if (!strstr(keys, word))
+            notes_add(in->notes, "%s%s%s: not known: is it spelt right?", name, *name ? "." : "", key);
+    }
+}
+
+/* Of a list each member. */
+static void tell_unknown(struct importing *in)
+{
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         const json_t *section = *known[i].section ? form_value(in->f->doc, known[i].section) : in->f->doc;
-        json_object_foreach((json_t *)(uintptr_t)section, key, v) {
-            char word[80];
-            snprintf(word, sizeof word, " %.70s ", key);
-            if (!strstr(known[i].keys, word))
-                notes_add(in->notes, "%s%s%s: not known: is it spelt right?", known[i].section, *known[i].section ? "." : "", key);
-        }
+        tell_others(in, section, known[i].section, known[i].keys);
+        for (size_t k = 0; k < json_array_size(section); k++)
+            tell_others(in, json_array_get(section, k), known[i].section, known[i].keys);
     }
+}
+
+/* Each section is a table, and sources are a list of them (pydantic stops at others); one that may be left out is so by "None", too. */
+static int check_sections(const struct importing *in)
+{
+    static const struct { const char *path; bool may_lack; } tables[] = {
+        { "trainer", false }, { "orchestrator", false }, { "inference", true }, { "model", true }, { "deployment", false }, { "weight_broadcast", true }, { "log", false },
+        { "ckpt", true }, { "resume", true }, { "monitors", false }, { "tokenizer", true }, { "run", false }, { "env_vars", false }, { "slurm", true },
+        { "rollout_transport", true },
+        { "trainer.model", false }, { "trainer.optim", false }, { "trainer.data", false }, { "trainer.scheduler", false }, { "trainer.loss", false },
+        { "trainer.model.lora", true }, { "trainer.ckpt", true }, { "trainer.log", false }, { "trainer.weight_broadcast", true },
+        { "orchestrator.algo", false }, { "orchestrator.model", false }, { "orchestrator.model.lora", true }, { "orchestrator.model.client", false },
+        { "orchestrator.renderer", false }, { "orchestrator.train", false }, { "orchestrator.train.sampling", false }, { "orchestrator.concurrency", false },
+        { "orchestrator.eval", true }, { "orchestrator.log", false }, { "orchestrator.tokenizer", false }, { "orchestrator.ckpt", true }, { "orchestrator.monitors", false },
+        { "orchestrator.weight_broadcast", false }, { "inference.server", false }, { "inference.vllm", false }, { "inference.deployment", false },
+        { "inference.router", true }, { "inference.weight_broadcast", false }, { "inference.kv_cache_offload", true }, { "inference.log", false },
+    };
+    const json_t *sources = form_value(in->f->doc, "orchestrator.train.source");
+
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        const json_t *v = form_value(in->f->doc, tables[i].path);
+        if (v && !json_is_object(v) && !(tables[i].may_lack && is_none(in, tables[i].path)))
+            return fail("%s: %s: expected a section%s", in->f->path, tables[i].path, tables[i].may_lack ? ", or \"None\"" : "");
+    }
+    for (size_t i = 0; i < json_array_size(sources) || (sources && !json_is_array(sources)); i++)
+        if (!json_is_object(json_array_get(sources, i)))
+            return fail("%s: orchestrator.train.source: expected sections, [[orchestrator.train.source]]", in->f->path);
+    return 0;
 }
 
 static void tell(struct importing *in)
@@ -308,7 +350,7 @@ json_t *phases_primerl(struct importing *in)
 {
     struct cluster all;
 
-    if (refuses(in) < 0)
+    if (check_sections(in) < 0 || refuses(in) < 0)
         return NULL;
     if (!in->a->plan.cluster && !in->a->plan.cluster_doc) {
         fail("%s: say on which GPUs all of it runs: --cluster 8xh100", in->f->path);

@@ -34,6 +34,10 @@ static void words_are_cut_as_a_shell_cuts_them(void **state)
     last_is("a \"\" b", "a||b");
     last_is("M=m\nread -r -d '' C <<EOF\na.b --x 1 \\\n --y $M\nEOF\nrun $C\n", "run|a.b|--x|1|--y|m");
     last_is("cat <<EOF > f\nx y\nEOF\nrun it\n", "run|it");
+    /* bash 5.2 prints the same: `for w in ...; do printf '%s|' "$w"; done` */
+    last_is("run --a 1 `# don't stop` \\\n `# here` --b 2 \\\n `# nor` \\\n --c", "run|--a|1|--b|2|--c");
+    last_is("run --t $'Q: {}\\n\\nLet\\'s go\\tx' --n 1", "run|--t|Q: {}\n\nLet's go\tx|--n|1");
+    last_is("run \"$'a'\" `date +%s` x", "run|$'a'|`date +%s`|x");
 }
 
 static void variables_have_the_values_that_the_script_gives(void **state)
@@ -205,7 +209,7 @@ static void what_does_not_end_is_refused(void **state)
 /* Every text of up to four of the letters that mean something is read to its end or refused: none is waited for. */
 static void every_text_comes_to_an_end(void **state)
 {
-    static const char letters[] = "a= \n\r\\'\"$({})#<>&|;";
+    static const char letters[] = "a= \n\r\\'\"$({})#<>&|;`";
     enum { N = sizeof letters - 1 };
     char why[512];
 

@@ -81,6 +81,25 @@ check "a config that Megatron-Bridge writes: usual values are silent, others tol
     sed 's/rampup_batch_size: null/rampup_batch_size: 2/' "$tmp/run.yaml" >"$tmp/changed.yaml"
     refused 'rampup_batch_size: expected three numbers' import "$tmp/changed.yaml" --cluster 8xh100 --model llama-3-8b)"
 
+printf 'set -x\ndeepspeed openrlhf/cli/train_sft.py --pretrain meta-llama/Meta-Llama-3-8B --max_len 512 --micro_train_batch_size 2 --train_batch_size 64\n' >"$tmp/path.sh"
+printf 'deepspeed ../train_rm.py --pretrain meta-llama/Meta-Llama-3-8B --max_len 512 --micro_train_batch_size 2 --train_batch_size 64\n' >"$tmp/old.sh"
+printf 'python my/train_sft.py --pretrain meta-llama/Meta-Llama-3-8B --train_batch_size 64\n' >"$tmp/own.sh"
+check "OpenRLHF's programs are known by their path, another's of the same name are not" "$(
+    reads "$tmp/path.sh" 8xh100
+    said 'read as OpenRLHF'
+    has '"loss": "fused-fp32"'
+    reads "$tmp/old.sh" 8xh100
+    said 'read as OpenRLHF'
+    "$B/dpxplan" import "$tmp/own.sh" 8xh100 2>&1 | grep 'read as OpenRLHF')"
+
+printf 'A=("$@")\npython pretrain_gpt.py --num-layers 2 --hidden-size 512 --num-attention-heads 8 --vocab-size 1024 --seq-length 128 --micro-batch-size 1 --bf16 "${A[@]}" --global-batch-size 8\n' >"$tmp/own_args.sh"
+check "a script's own arguments are none, and said, in an array or not" "$(
+    reads "$tmp/own_args.sh" 8xh100
+    said '.@: the script.s own arguments: planned as without any'
+    sed 's/^A=.*//; s/"${A\[@\]}"/"$@"/' "$tmp/own_args.sh" >"$tmp/own_args2.sh"
+    reads "$tmp/own_args2.sh" 8xh100
+    said '.@: the script.s own arguments')"
+
 # torch-eager keeps 64 x 4096 x 4096 scores a sample and block: "no" is no verdict on kernels that keep none.
 check 'where scores of attention decide, a plan that keeps them is called an upper bound' "$(
     reads tests/golden/forms/automodel/gpt_oss_20b.yaml 8xh100 --seq 4096

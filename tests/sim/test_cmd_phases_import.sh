@@ -380,8 +380,9 @@ primerl() {
     holds "d['cluster']['world_size'] == 16 and plan['policy']['train']['shard_group'] == 8 and plan['engine']['tensor'] == 4 and plan['engine']['max_num_seqs'] == 64"
     "$dpxplan" import "$tmp/reverse.toml" --cluster 2xh100 -o "$tmp/r.json" 2>"$tmp/err" || cat "$tmp/err"
     grep -q '"dpx_phases": 1' "$tmp/r.json" || echo 'import writes no phase plan'
-    "$dpxplan" phases "$tmp/reverse.toml" --cluster 2xh100 --set orchestrator.batchsize=2 inference.vllm.max_seqs=3 trainer.losses=1 trainer.model.sequence=2 --response 60,128 >"$tmp/out" 2>"$tmp/err"
-    for told in orchestrator.batchsize inference.vllm.max_seqs trainer.losses model.sequence; do
+    "$dpxplan" phases "$tmp/reverse.toml" --cluster 2xh100 --set orchestrator.batchsize=2 inference.vllm.max_seqs=3 trainer.losses=1 trainer.model.sequence=2 orchestrator.renderer.zqx=1 \
+        orchestrator.model.lora.zqx=1 --response 60,128 >"$tmp/out" 2>"$tmp/err"
+    for told in orchestrator.batchsize inference.vllm.max_seqs trainer.losses model.sequence orchestrator.renderer.zqx orchestrator.model.lora.zqx; do
         grep -q "$told" "$tmp/err" || echo "a key that nobody knows is not told: $told"
     done
     refuses 'deployment: 1 GPUs train and 1 generate, but --cluster has 8' reverse --cluster 8xh100
@@ -397,6 +398,13 @@ primerl() {
     refuses 'full_offload' reverse --cluster 2xh100 --set trainer.model.full_offload=true
     refuses 'compiled blocks beside cp' math --cluster 8xh100 --set trainer.model.cp=2
     refuses 'vision encoder' reverse --cluster 2xh100 --set model.vlm.freeze_vision_encoder=true
+    # text where a section stands is no section that is left out
+    for section in inference inference.vllm orchestrator.train orchestrator.train.sampling trainer.model trainer.model.lora; do
+        refuses "$section: expected a section" reverse --cluster 2xh100 --set "$section=nonsense"
+    done
+    refuses 'orchestrator.train.source: expected sections' reverse --cluster 2xh100 --set orchestrator.train.source=x
+    sed 's/^\[\[orchestrator.train.source\]\]/&\nzqx = 1/' "$tmp/reverse.toml" >"$tmp/source.toml"
+    "$dpxplan" phases "$tmp/source.toml" --cluster 2xh100 --response 60,128 2>&1 >"$tmp/out" | grep -q 'orchestrator.train.source.zqx: not known' || echo 'a key of a source is silent'
     refuses 'group_size' reverse --cluster 2xh100 --set orchestrator.group_size=7
     refuses 'only one of batch_size' reverse --cluster 2xh100 --set orchestrator.token_batch_size=1000
     refuses 'batch_size: expected a number' reverse --cluster 2xh100 --set orchestrator.batch_size=many
