@@ -164,6 +164,8 @@ static int check_root_units(const struct plan *p, const char *where)
     if (!why && p->fsdp.root_units == ROOT_EMBED && p->model.tied)
         why = "a tied embedding belongs to the head's unit, which is the root's here";
     bool called = !why && p->fsdp.root_units == ROOT_EMBED_HEAD && p->loss == LOSS_LINEAR_CHUNKS;
+    if (called && p->model.tied)
+        why = "of a tied table a head that the loss calls for each chunk is not planned";
     if (called && p->fsdp.root_reshard_after_forward > 1)
         why = "of a head that the loss calls for each chunk fsdp.root_reshard_after_forward of a number is not planned";
     if (called && p->accumulation > 1 && !p->sync_every_micro_step)

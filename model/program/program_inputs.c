@@ -43,6 +43,7 @@ static void leave_out_states(struct plan *p)
     p->fsdp.model_dtype = fsdp.model_dtype;
     p->fsdp.wrap_adapters = fsdp.wrap_adapters;         /* plan_gets_gradient() */
     p->fsdp.float8_all_gather = fsdp.float8_all_gather;
+    p->fsdp.grouped_experts = fsdp.grouped_experts;
     p->ds.moe_layer = ds.moe_layer;
     p->ds.moe_capacity_factor = ds.moe_capacity_factor;
     p->ds.moe_min_capacity = ds.moe_min_capacity;

@@ -340,6 +340,7 @@ static void export_then_import_is_the_same_plan(void **state)
         q.sync_every_micro_step = p.sync_every_micro_step;
         q.loss = p.loss;                        /* the script's */
         q.logits_kept = p.logits_kept;
+        q.logits_until = p.logits_until;
         q.attention = p.attention;
         q.optimizer = p.optimizer;
         q.optimizer_form = p.optimizer_form;

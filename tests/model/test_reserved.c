@@ -146,8 +146,10 @@ static void random_plans_add_up(uint64_t seed, const char *const *models, int nm
         bool accepted = random_plan(i, &m, &c, &rng, &p, &s);
         fail_capture(NULL, 0);
         if (accepted) {
-            if (!schedules_check(&s, why, sizeof why))
+            if (!schedules_check(&s, why, sizeof why)) {
+                json_dumpf(plan_to_json(&p), stderr, 0);
                 fail_msg("%s", why);
+            }
             bool shortened = i % 3 == 0 || p.accumulation > 1;
             if (!walked_like_the_ledger(&p, &s, why, sizeof why) || (shortened && !shortened_alike(&p, &s, why, sizeof why))) {
                 print_error("random plan %d, %s: %s\n", i, models[i % nmodels], why);
