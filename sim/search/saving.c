@@ -37,8 +37,8 @@ static bool lacks(const struct found *f)
     return f->at_least || !f->fits || (double)f->needed > FULL * (double)f->available;
 }
 
-/* The run from `i` on; *usual, *least: of its plans the nearest to the defaults, and the one that needs least; -1
- * where one of them has room. */
+/* The run from `i` on; *usual, *least: of its plans the nearest to the defaults, and the one that needs least, by its bound where that
+ * left it out; -1 where one of them has room. */
 static int64_t run_from(const struct work *w, int64_t i, int64_t *usual, int64_t *least)
 {
     int64_t first = i;
@@ -54,7 +54,7 @@ static int64_t run_from(const struct work *w, int64_t i, int64_t *usual, int64_t
             fewest = departures;
             *usual = i;
         }
-        if (!f->at_least && (w->found[*least].at_least || f->needed < w->found[*least].needed))
+        if (f->needed < w->found[*least].needed)
             *least = i;
     }
     if (room)
@@ -104,6 +104,52 @@ static bool none_may_be_fast(struct work *w, const struct plan *base)
     return bound_of(w, &p, program) > w->slow_s;
 }
 
+/* ---- which of those that a bound left out needs least ---- */
+
+struct least { struct work *w; const struct plan *run; struct plan best; int64_t needed; struct schedules s; };
+
+static int need_less(const struct plan *p, void *arg)
+{
+    struct least *l = arg;
+    struct memory_verdict m;
+
+    if (!search_same_run(p, l->run))
+        return 0;
+    int program = programs_of(&l->w->programs, p, 0);
+    if (program < 0)
+        return -1;
+    l->w->programs.of[program].used = true;
+    const struct program *g = l->w->programs.of[program].program;
+    if (bounds_bytes(p, g) >= l->needed)
+        return 0;
+    if (evaluate_memory(p, g, &l->s, &m) < 0)
+        return -1;
+    if (m.needed < l->needed) {
+        l->needed = m.needed;
+        l->best = *p;
+    }
+    return 0;
+}
+
+/* Of a run that bounds left out whole the plan that needs least: a bound does not know all that differs. */
+static int least_of_run(struct work *w, const struct plan *p, struct plan *out)
+{
+    struct least l = { .w = w, .run = p, .best = *p, .needed = INT64_MAX };
+    struct search_options one = *w->o;
+
+    one.strategies = UINT64_C(1) << p->strategy;
+    one.dialects = UINT64_C(1) << p->dialect;
+    one.recompute = UINT64_C(1) << p->recompute;
+    one.micro_batch = p->micro_batch;
+    int rc = enumerate(&one, need_less, &l);
+    l.s.borrowed = true;
+    schedules_free(&l.s);
+    *out = l.best;
+    return rc;
+}
+
+/* ---- the variants ---- */
+
 /* Appends the variants that save memory of the runs of one micro-batch that lack it: of the plan nearest to the
  * defaults, or where none of those fits of the one that needs least; of that one without offload where only offload
  * helped the other. */
@@ -123,8 +169,11 @@ static int append_saving(struct work *w, int64_t n, int64_t micro_batch, bool le
             continue;
         const struct found *usual = &w->found[of[0]], *smallest = &w->found[of[1]];
         struct plan base = !least ? usual->plan : smallest->at_least ? w->least[smallest->program] : smallest->plan;
-        if (!least || (memcmp(&base, &usual->plan, sizeof base) && !has_fitting(w, n, &base, true)))
-            rc = enumerate_saving(w->o, &base, w->o->in_place || (least && has_fitting(w, n, &base, false)) || none_may_be_fast(w, &base), search_take, w);
+        bool in_place = w->o->in_place || (least && has_fitting(w, n, &base, false)) || none_may_be_fast(w, &base);
+        if (least && smallest->at_least && !in_place)
+            rc = least_of_run(w, &w->least[smallest->program], &base);
+        if (rc == 0 && (!least || (memcmp(&base, &usual->plan, sizeof base) && !has_fitting(w, n, &base, true))))
+            rc = enumerate_saving(w->o, &base, in_place, search_take, w);
     }
     return rc;
 }
