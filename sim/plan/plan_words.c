@@ -242,6 +242,7 @@ static const char *const losses[] = {
 };
 _Static_assert(sizeof losses / sizeof *losses == NLOSS, "each loss has words");
 static const char *const kept[] = { "", "logits kept through backward", "logits kept in fp32 through backward", "logits and their shifted copy kept through backward" };
+static const char *const until[] = { "", "freed when backward ends" };
 static const char *const bases[] = {
     "", "frozen weights in 4 bits (NF4)", "frozen weights in 4 bits (NF4, double quantization)", "frozen weights in 8 bits",
     "frozen weights in 8 bits (torchao)", "frozen weights in 4 bits (torchao)", "frozen weights in 4 bits (torchao, tiled)",
@@ -320,6 +321,7 @@ static const struct part parts[] = {
     { "", "loss", false, .of = losses },
     { "megatron", "logprob_chunk_size", false, .format = "log-probabilities of %g positions at once" },
     { "", "logits_kept", false, .of = kept },
+    { "", "logits_until", false, .of = until },
     { "liger", "rope", false, .format = "Liger rotary embedding" },
     { "liger", "rms_norm", false, .format = "Liger norms" },
     { "liger", "glu_activation", false, .format = "Liger SwiGLU" },

@@ -195,12 +195,13 @@ static int64_t whole_grads(const struct plan *p, int64_t trains)
 
 int64_t bounds_states(const struct plan *p)
 {
-    struct plan in_place = enumerate_in_place(p);
+    struct plan in_place = enumerate_in_place(p), stays = *p;
     struct recipe r = plan_recipe(p);
     int64_t params, states, bytes = 0;
     int64_t each = dtype_bytes(r.kept);                 /* of a parameter that trains, and of its gradient where the rank has that whole, too */
 
-    if (!enumerate_same_place(p, &in_place))
+    stays.activation_offload = in_place.activation_offload;          /* states stay where they are */
+    if (!enumerate_same_place(&stays, &in_place))
         return 0;
     if (p->model.training.bridge && p->parallel.pipeline > 1)
         return 0;                                       /* search tries none of these */
