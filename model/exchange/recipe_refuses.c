@@ -31,9 +31,13 @@ static bool is_among(const char *word, const char *const *words, size_t n)
 
 double recipe_grpo_beta(const json_t *config)
 {
+    static const char *const before[] = { "vllm_device", "vllm_max_model_len", "vllm_dtype", "vllm_enable_prefix_caching" };       /* none in 0.18 */
     const json_t *beta = json_object_get(config, "beta");
+    bool old = false;
 
-    return beta ? json_number_value(beta) : json_object_get(config, "vllm_device") ? 0.04 : 0;
+    for (size_t i = 0; i < COUNT(before); i++)
+        old = old || json_object_get(config, before[i]);
+    return beta ? json_number_value(beta) : old ? 0.04 : 0;
 }
 
 /* TRL's DPO and KTO run a reference model beside the one that trains, GRPO where beta is above 0, RLOO always. */
@@ -47,7 +51,7 @@ static const char *trl_refers(const json_t *config)
     if (trainer != TRL_GRPO)
         return names[trainer];
     return program && !strcmp(program, "rloo") ? "RLOO" : !refers ? NULL
-         : json_object_get(config, "beta") ? names[TRL_GRPO] : "GRPO with vllm_device and no beta, which was 0.04 then";
+         : json_object_get(config, "beta") ? names[TRL_GRPO] : "GRPO with keys of before TRL 0.18 and no beta, which was 0.04 then";
 }
 
 const char *recipe_refers(const json_t *config, enum recipe_form form)

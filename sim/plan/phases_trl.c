@@ -290,13 +290,33 @@ json_t *phases_kto(struct importing *in)
     return import_document(in, form_of_quietly(in->f)->name, plan_global_batch(&in->actor), 1, 0, NULL);
 }
 
-/* TRL 0.14 to 0.17 (grpo_trainer.py): the main process makes one LLM on vllm_device, "auto" the GPU behind the trainers'; vLLM's own max_num_seqs. */
-static void trl_engine_apart(struct importing *in)
+/* Whose word puts the engine on GPUs of its own; NULL: none does.  vllm_mode's default is "server" from its first release to 0.29, "colocate" since 1.0 (13 March
+ * 2026); GRPOConfig had max_prompt_length until 17 January 2026, transformers overwrite_output_dir and evaluation_strategy until 5. */
+static const char *apart_by(struct importing *in)
 {
-    notes_add(in->notes, "vllm_device: one engine writes all samples, on a GPU of its own beside the %" PRId64 " that train",
-              (int64_t)in->actor.cluster.world_size);
+    static const char *const olds[] = { "vllm_device", "vllm_max_model_len", "vllm_dtype", "vllm_enable_prefix_caching", "vllm_server_host", "vllm_server_port",
+                                        "vllm_server_base_url", "vllm_server_timeout", "max_prompt_length", "overwrite_output_dir", "evaluation_strategy" };
+
+    if (form_value(in->f->doc, "vllm_mode"))
+        return strcmp(import_text(in, "vllm_mode", "colocate"), "colocate") ? "vllm_mode" : NULL;
+    for (size_t i = 0; i < sizeof olds / sizeof *olds; i++)
+        if (form_value(in->f->doc, olds[i]))
+            return olds[i];
+    notes_add(in->notes, "vllm_mode: not given: colocate, the default since TRL 1.0; before it was server, with GPUs of its own");
+    return NULL;
+}
+
+/* vllm_device (TRL 0.14 to 0.17, grpo_trainer.py): the main process makes one LLM there, "auto" is the GPU behind the trainers'; later `trl vllm-serve` has its own
+ * command.  vLLM's own max_num_seqs. */
+static void trl_engine_apart(struct importing *in, const char *by)
+{
+    bool device = !strcmp(by, "vllm_device");
+
+    notes_add(in->notes, "%s: %s: planned as one engine on a GPU of its own beside the %" PRId64 " that train%s", by,
+              device ? "the main process makes one engine" : strcmp(by, "vllm_mode") ? "of before TRL 1.0, when vllm_mode was server" : "server",
+              (int64_t)in->actor.cluster.world_size, device ? "" : ": the server's command says how many it has");
     import_role(in, "engine", json_pack("{s:s, s:I, s:f, s:i, s:o, s:b}", "engine", "vllm", "tensor", (json_int_t)1, "gpu_memory_utilization",
-                                        import_number(in, "vllm_gpu_memory_utilization", 0.9), "max_num_seqs", 256, "cluster",
+                                        device ? import_number(in, "vllm_gpu_memory_utilization", 0.9) : 0.9, "max_num_seqs", 256, "cluster",
                                         phases_part_of(&in->actor.cluster, 1), "enforce_eager", import_flag(in, "vllm_enforce_eager", false)));
 }
 
@@ -307,12 +327,10 @@ static int trl_engine(struct importing *in, int64_t steps, int64_t prompt, int64
 
     if (!import_flag(in, "use_vllm", false))
         return fail("%s: use_vllm is not set: generation by transformers (model.generate()) is not planned: set use_vllm: true", in->f->path);
-    if (strcmp(import_text(in, "vllm_mode", "colocate"), "colocate") != 0)
-        return fail("%s: vllm_mode: server: the server's GPUs are not in this file: write a phase plan in which the engine has a \"cluster\" of its own "
-                    "(docs/howto/phases.md)", in->f->path);
     notes_add(in->notes, "vLLM's context holds a prompt and a response, %" PRId64 " tokens", prompt + longest);
-    if (form_value(in->f->doc, "vllm_device")) {
-        trl_engine_apart(in);
+    const char *by = apart_by(in);
+    if (by) {
+        trl_engine_apart(in, by);
         return 0;
     }
     import_role(in, "engine", json_pack("{s:s, s:I, s:f, s:I, s:i, s:i, s:b}", "engine", "vllm", "tensor", (json_int_t)tensor, "gpu_memory_utilization",
@@ -384,7 +402,7 @@ json_t *phases_trl(struct importing *in)
         import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "reference", "forward", adapts ? "policy" : "reference", "micro_batch", (json_int_t)micro));
     import_phase(in, json_pack("{s:s, s:s, s:I}", "name", "update", "update", "policy", "epochs", (json_int_t)import_count(in, "num_iterations", 1, 1)));
     if (refers && !form_value(in->f->doc, "beta"))
-        notes_add(in->notes, "beta: not given: 0.04 in the releases that know vllm_device (TRL 0.14 to 0.17), so a reference model scores");
+        notes_add(in->notes, "beta: not given: 0.04 in the releases that know the file's keys (TRL before 0.18), so a reference model scores");
     recipe_note_engine(in->f->doc, in->notes);
     notes_add(in->notes, "rewards by functions take no time and no memory here; a reward model is not planned");
     return import_document(in, "TRL", each * steps, n, prompt, response);

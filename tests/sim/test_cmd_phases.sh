@@ -213,7 +213,16 @@ grpo() {
     grep -v use_vllm "$tmp/grpo.yaml" >"$tmp/hf.yaml"
     says 'generation by transformers' "$tmp/hf.yaml" --cluster 8xh100
     sed 's/colocate/server/' "$tmp/grpo.yaml" >"$tmp/server.yaml"
-    says 'vllm_mode: server' "$tmp/server.yaml" --cluster 8xh100
+    # a server's GPUs are beside the trainers'; before TRL 1.0 that was the default
+    (grep -v vllm_mode "$tmp/grpo.yaml"; echo 'max_prompt_length: 512') >"$tmp/before.yaml"
+    for more in server before; do
+        ask "$tmp/$more.yaml" 0 --cluster 8xh100 --response 200,512
+        holds "all(p['engine_bytes'] == 0 for p in d['phases']) and 'cluster' in d['plan']['roles']['engine']"
+        grep -q 'planned as one engine on a GPU of its own beside the 8 that train' "$tmp/err" || cat "$tmp/err"
+    done
+    grep -v vllm_mode "$tmp/grpo.yaml" >"$tmp/now.yaml"
+    ask "$tmp/now.yaml" 0 --cluster 8xh100 --response 200,512
+    grep -q 'vllm_mode: not given: colocate, the default since TRL 1.0' "$tmp/err" || cat "$tmp/err"
     says 'a mean and a longest' "$tmp/grpo.yaml" --cluster 8xh100 --response 200
     says 'a mean and a longest' "$tmp/grpo.yaml" --cluster 8xh100 --response 200,500k
     says 'at most, but the file has 512' "$tmp/grpo.yaml" --cluster 8xh100 --response 200,600
