@@ -336,6 +336,14 @@ static bool is_place(const char *path)
     return false;
 }
 
+/* Weights in fp32 beside products in 16 bits. */
+static bool keeps_wide(const struct sections *s, const char *key, const json_t *v)
+{
+    bool half = json_object_get(s->out, "bf16") || json_object_get(s->out, "fp16");
+
+    return half && !strcmp(key, "params_dtype") && (has_word(v, "32") || has_word(json_object_get(v, "_target_"), "32"));
+}
+
 /* Fields that nothing above reads go on as they are: import tells or refuses them as it does unknown options. */
 static void pass_rest(struct sections *s)
 {
@@ -349,7 +357,7 @@ static void pass_rest(struct sections *s)
         json_object_foreach((json_t *)(uintptr_t)place, key, v) {
             snprintf(path, sizeof path, "%s.%.100s", places[i], key);
             bool known = megatron_knows(key) || unread_is_name(key), nests = json_is_object(v) || json_is_array(v);
-            if (is_read(key) || json_object_get(s->out, key) || megatron_field_is_usual(key, v) || (nests && (known || lists[i] || is_place(path))) || (known && unread_asks_nothing(v)))
+            if (is_read(key) || json_object_get(s->out, key) || (megatron_field_is_usual(key, v) && !(i == 0 && keeps_wide(s, key, v))) || (nests && (known || lists[i] || is_place(path))) || (known && unread_asks_nothing(v)))
                 continue;
             json_object_set(s->out, key, v);
         }
@@ -436,10 +444,14 @@ static const json_t *adapters(const json_t *doc)
 /* Adapters other than LoRA, and sections of NeMo 1, whose trainer and model.optim say what NeMo 2 says elsewhere. */
 static int check_kind(const json_t *doc, const char *where)
 {
+    static const char *const tables[] = { "model", "train", "ddp", "optimizer", "comm_overlap", "dataset", "dist", "logger", "checkpoint" };
     static const char *const first[] = { "megatron_amp_O2", "optim", "encoder_seq_length", "restore_from_path" }, *const distils[] = { "teacher", "kd_config" };
     const json_t *model = at(doc, "model");
     struct training said;
 
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        if (json_object_get(doc, tables[i]) && !json_is_object(json_object_get(doc, tables[i])) && !json_is_null(json_object_get(doc, tables[i])))
+            return fail("%s: %s: expected a section", where, tables[i]);
     if (adapters(doc) && megatron_adapters(adapters(doc), where, &said) < 0)
         return -1;
     for (size_t i = 0; i < sizeof distils / sizeof *distils; i++)

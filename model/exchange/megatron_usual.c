@@ -70,6 +70,15 @@ static int field_of(const char *name)
     return -1;
 }
 
+static bool is_format(const json_t *v)
+{
+    static const char *const formats[] = { "float32", "bfloat16", "float16", "fp32", "bf16", "fp16" };
+    const char *text = json_string_value(json_is_object(v) ? json_object_get(v, "_target_") : v);
+
+    text = text && !strncmp(text, "torch.", 6) ? text + 6 : text;
+    return text && unread_is_among(text, formats, sizeof formats / sizeof *formats);
+}
+
 bool megatron_is_field(const char *name) { return field_of(name) >= 0; }
 
 /* A number format is the run's own, which other fields say (a class by its name); so is a model's identity. */
@@ -80,7 +89,7 @@ bool megatron_field_is_usual(const char *name, const json_t *v)
     if (i < 0)
         return false;
     const char *usual = fields[i].usual;
-    if (!strcmp(name, "hf_model_id") || (strstr(name, "_dtype") && (json_is_string(v) || json_is_string(json_object_get(v, "_target_")))) || (usual ? json_is_null(v) : unread_asks_nothing(v)))
+    if (!strcmp(name, "hf_model_id") || (strstr(name, "_dtype") && is_format(v)) || (usual ? json_is_null(v) : unread_asks_nothing(v)))
         return true;
     if (!usual)
         return (json_is_array(v) && json_array_size(v) == 0) || (json_is_string(v) && !*json_string_value(v)) || !strcmp(name, "should_pad_vocab");

@@ -99,6 +99,8 @@ static const struct { const char *section, *keys; } known[] = {
                         "enable_prefix_caching quantization enable_lora max_loras max_cpu_loras max_lora_rank lora_target_modules enable_expert_parallel "
                         "all2all_backend enable_eplb enable_dbo enable_return_routed_experts max_num_seqs max_num_batched_tokens block_size kv_cache_dtype "
                         "pipeline_parallel_size safetensors_load_strategy kv_transfer_config speculative_config " },
+    { "monitors", " wandb file prime " },
+    { "monitors.wandb", " project entity name group tags offline " },
     { "weight_broadcast", " type host port timeout session_id quantize_in_weight_transfer " },
 };
 

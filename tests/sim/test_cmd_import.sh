@@ -76,6 +76,9 @@ check "a config that Megatron-Bridge writes: usual values are silent, others tol
     run 's/backend: nccl/backend: gloo/' 'distributed_backend: collectives are planned as nccl'
     run 's/level: 0/level: 2/' 'timing_log_level: the host waits'
     run 's/rampup_batch_size: null/rampup_batch_size: [16, 16, 3000]/' 'rampup_batch_size: a step begins with 16'
+    run 's/params_dtype: { _call_: false, _target_: torch.bfloat16/params_dtype: { _call_: false, _target_: torch.float32/' 'not looked at, .*params_dtype'
+    sed 's/^optimizer:.*/optimizer: nonsense/' "$tmp/run.yaml" >"$tmp/changed.yaml"
+    refused 'optimizer: expected a section' import "$tmp/changed.yaml" --cluster 8xh100 --model llama-3-8b
     sed 's/main_grads_dtype/main_grads_dtyqe/' "$tmp/run.yaml" >"$tmp/changed.yaml"
     refused 'main_grads_dtyqe: did you mean main_grads_dtype' import "$tmp/changed.yaml" --cluster 8xh100 --model llama-3-8b
     sed 's/rampup_batch_size: null/rampup_batch_size: 2/' "$tmp/run.yaml" >"$tmp/changed.yaml"
