@@ -485,6 +485,13 @@ check "Automodel: what a plan has not is told with its size" "$(
     reads tests/golden/forms/automodel/llama3_2_1b_squad_peft.yaml 8xh100 --seq 512
     said "A's outputs are made again in backward: the plan keeps them: 0.0073 GB more")"
 # 8 samples of 4096 x 128,256 logits of two bytes are 7.83 GiB, which a loss without logits has not.
+# States on the host leave the GPU two copies of the weights at init, and fewer bytes in a step.
+check "DeepSpeed: a peak where parameters are flattened names the release" "$(
+    for stage in 2 3; do
+        echo '{"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, "zero_optimization": {"stage": '$stage', "offload_optimizer": {"device": "cpu"}}}' >"$tmp/ds.json"
+        "$B/dpxplan" import "$tmp/ds.json" --model llama-2-13b --cluster 8xa100-80gb --seq 512 --recompute full -o "$tmp/p.json" >"$tmp/out" 2>&1
+        grep -c 'flattens the parameters on the GPU, as since 0.18.7' "$tmp/out" | grep -qx $((3 - stage)) || cat "$tmp/out"
+    done)"
 check "Automodel: a loss without logits is advised, with what the loop keeps of them" "$(
     reads tests/golden/forms/automodel/llama3_2_1b_squad.yaml 8xh100 --seq 4096
     "$B/dpxplan" explain "$tmp/p.json" >"$tmp/out" 2>&1
