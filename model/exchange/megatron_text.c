@@ -63,6 +63,9 @@ static json_t *command_line(const json_t *words, const char *where)
             notes_say("%s: %s: the script's own arguments: planned as without any", where, word);
             continue;
         }
+        size_t n = strlen(word);
+        if (word[0] == '$' && !name[0] && n > 3 && !strcmp(word + n - 3, ".py"))          /* the program, in a folder that another file names */
+            continue;
         bool list = word[0] == '$' && (strstr(word, "[@]") || strstr(word, "[*]"));
         if (list || (word[0] == '$' && (!name[0] || !json_is_true(json_object_get(out, name))))) {
             fail("%s: \"%s\": options in a shell's variable that the script does not set: write them out, as `echo` prints them", where, word);

@@ -492,6 +492,15 @@ check "DeepSpeed: a peak where parameters are flattened names the release" "$(
         "$B/dpxplan" import "$tmp/ds.json" --model llama-2-13b --cluster 8xa100-80gb --seq 512 --recompute full -o "$tmp/p.json" >"$tmp/out" 2>&1
         grep -c 'flattens the parameters on the GPU, as since 0.18.7' "$tmp/out" | grep -qx $((3 - stage)) || cat "$tmp/out"
     done)"
+# A folder that another file names hides no options; a list of them that is not set does.
+check "Megatron-LM: a program in a folder that is not set is the program" "$(
+    options='--num-layers 16 --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 2 --global-batch-size 64 --vocab-size 50257 --bf16'
+    for program in pretrain_gpt.py '"${MEGATRON_ROOT}/pretrain_gpt.py"' '$MEGATRON_PATH/pretrain_gpt.py'; do
+        printf 'source setup_env.sh\ntorchrun --nproc_per_node 8 %s %s\n' "$program" "$options" >"$tmp/m.sh"
+        "$B/dpxplan" import "$tmp/m.sh" 8xh100 -o "$tmp/p.json" >"$tmp/out" 2>&1 || cat "$tmp/out"
+        [ "$program" = pretrain_gpt.py ] && cp "$tmp/p.json" "$tmp/whole.json"
+        cmp -s "$tmp/p.json" "$tmp/whole.json" || echo "$program: another plan"
+    done)"
 check "Automodel: a loss without logits is advised, with what the loop keeps of them" "$(
     reads tests/golden/forms/automodel/llama3_2_1b_squad.yaml 8xh100 --seq 4096
     "$B/dpxplan" explain "$tmp/p.json" >"$tmp/out" 2>&1
