@@ -131,6 +131,15 @@ static int need_less(const struct plan *p, void *arg)
     return 0;
 }
 
+/* Where a plan fits, the variants of the others only have to be fast: the bound's word on which needs least is enough. */
+static bool any_fits(const struct work *w, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (w->found[i].fits)
+            return true;
+    return false;
+}
+
 /* Of a run that bounds left out whole the plan that needs least: a bound does not know all that differs. */
 static int least_of_run(struct work *w, const struct plan *p, struct plan *out)
 {
@@ -170,7 +179,7 @@ static int append_saving(struct work *w, int64_t n, int64_t micro_batch, bool le
         const struct found *usual = &w->found[of[0]], *smallest = &w->found[of[1]];
         struct plan base = !least ? usual->plan : smallest->at_least ? w->least[smallest->program] : smallest->plan;
         bool in_place = w->o->in_place || (least && has_fitting(w, n, &base, false)) || none_may_be_fast(w, &base);
-        if (least && smallest->at_least && !in_place)
+        if (least && smallest->at_least && !in_place && !any_fits(w, n))
             rc = least_of_run(w, &w->least[smallest->program], &base);
         if (rc == 0 && (!least || (memcmp(&base, &usual->plan, sizeof base) && !has_fitting(w, n, &base, true))))
             rc = enumerate_saving(w->o, &base, in_place, search_take, w);
