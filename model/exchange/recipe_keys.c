@@ -59,17 +59,21 @@ static bool is_one_of(const char *names, const char *key)
 
 const char *recipe_key(const json_t *config, enum recipe_form form, enum recipe_word word)
 {
-    static _Thread_local char first[64];
-    const char *names = form < RECIPE_TITAN ? keys[word][form] : NULL, *key, *found = NULL;
-    json_t *v;
+    static _Thread_local char name[64], unset[64];
+    const char *names = form < RECIPE_TITAN ? keys[word][form] : NULL;
 
     if (!names || !strchr(names, '|'))
         return names;
-    json_object_foreach((json_t *)(uintptr_t)config, key, v)
-        if (is_one_of(names, key) && (!found || json_is_null(json_object_get(config, found)) || (!json_is_null(v) && strstr(names, key) < strstr(names, found))))
-            found = key;
-    snprintf(first, sizeof first, "%.*s", (int)strcspn(names, "|"), names);
-    return found ? found : first;
+    snprintf(unset, sizeof unset, "%.*s", (int)strcspn(names, "|"), names);
+    for (const char *at = names; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "|"), at);
+        const json_t *v = json_object_get(config, name);
+        if (v && !json_is_null(v))
+            return name;
+        if (v)                              /* null: the file's word, unless another name has a value */
+            memcpy(unset, name, sizeof unset);
+    }
+    return unset;
 }
 
 /* What does matter, and why it is not in the plan. */

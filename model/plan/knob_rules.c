@@ -585,7 +585,7 @@ int knob_say_graphs(const struct plan *p, char *to, size_t size)
     return p->megatron.cuda_graph_impl == GRAPHS_NONE ? 0 : snprintf(to, size, ", CUDA graphs %s%s%s", impl, *scope ? " of " : "", scope);
 }
 
-/* 0 is no number of threads. */
+/* 0 stands for a share of the cores: the label does not say "0 host threads". */
 int knob_say_threads(const struct plan *p, char *to, size_t size)
 {
     if (knob_idle_host(p) || (double)p->host_threads == knob_usual_host_threads(p))

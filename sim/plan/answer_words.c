@@ -132,6 +132,14 @@ static void print_fits(const struct evaluation *e, FILE *to)
     fputs(".\n", to);
 }
 
+/* runtime/zero/stage_1_and_2.py flattens on the GPU since 0.18.7 (84af82212, 13 February 2026), where there is room. */
+const char *answer_release(const struct plan *p, const struct evaluation *e)
+{
+    bool flattens = p->dialect == DIALECT_DEEPSPEED && (p->strategy == STRAT_ZERO1 || p->strategy == STRAT_ZERO2) && e->m.ledger.peak.sched == SCHED_INIT;
+
+    return flattens ? "The peak is where DeepSpeed flattens the parameters on the GPU, as since 0.18.7 (February 2026). Older releases do it in host memory." : NULL;
+}
+
 void answer_lack(const struct plan *p, const struct evaluation *e, char *to, size_t size)
 {
     struct lack l;

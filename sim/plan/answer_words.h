@@ -27,6 +27,9 @@ void answer_cluster(const struct cluster *c, FILE *to);
 /* "all weights trained", "LoRA adapters of rank 16 on weights in NF4". */
 void answer_training(const struct search_tuned *t, FILE *to);
 
+/* The release since which a plan's peak is where it is, in a sentence; NULL: all releases that are known have it there. */
+const char *answer_release(const struct plan *p, const struct evaluation *e);
+
 /* Why a plan does not fit: "needs 54.88 GiB of 31.33 GiB usable, 23.55 GiB too much", or what a node lacks. */
 void answer_lack(const struct plan *p, const struct evaluation *e, char *to, size_t size);
 /* "  Fits: reserves 37.89 GiB of 74.31 GiB usable (28.14 GiB allocated).", "  Tight: ..." with the reason, or "  Does not fit: ...". */

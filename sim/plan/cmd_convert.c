@@ -30,13 +30,6 @@ int convert_write_plan(const struct plan *p, const char *path)
     return rc;
 }
 
-/* runtime/zero/stage_1_and_2.py flattens on the GPU since 0.18.7 (84af82212, 13 February 2026), where there is room. */
-static void say_flattens(const struct plan *p, const struct evaluation *e)
-{
-    if (p->dialect == DIALECT_DEEPSPEED && (p->strategy == STRAT_ZERO1 || p->strategy == STRAT_ZERO2) && e->m.ledger.peak.sched == SCHED_INIT)
-        notes_say("    note      the peak is where DeepSpeed flattens the parameters on the GPU, as since 0.18.7 (February 2026); older ones do it in host memory");
-}
-
 /* Whether it fits is what people import for; what cannot be evaluated `dpxplan eval` explains. */
 static void say_fits(const struct plan *p)
 {
@@ -56,7 +49,8 @@ static void say_fits(const struct plan *p)
                   e.verdict == VERDICT_TIGHT ? ", so less than usual stays free, or the allocator runs full" : "", e.verdict == VERDICT_TIGHT ? bound : "");
     else
         notes_say("    fits      no: %s%s", ignored, bound);
-    say_flattens(p, &e);
+    if (answer_release(p, &e))
+        notes_say("    note      %s", answer_release(p, &e));
     evaluation_free(&e);
 }
 

@@ -266,6 +266,8 @@ static int print_answer(const struct eval_args *a, const struct eval_answer *e, 
         fputs("  If there were room for it:\n", to);
     answer_step(&e->plan, &e->t, to);
     print_memory(&e->e, &e->t, all, to);
+    if (answer_release(&e->plan, &e->e))
+        fprintf(to, "%s\n", answer_release(&e->plan, &e->e));
     if (elsewhere_note(&e->plan))
         fprintf(to, "%s\n", elsewhere_note(&e->plan));
     print_comm(&e->plan, &e->e.schedules, &e->e.comm, to);

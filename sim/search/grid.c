@@ -140,7 +140,7 @@ static int ask_allocator(struct found *f, struct evaluation *e)
 /* Where a candidate is evaluated, and the fastest that is known by then. */
 struct evaluating { struct desk *desk; double best_s; struct grid_attempt *attempt; };
 
-/* Its times.  One whose bound is above the fastest's step is hardly near that, and of others nobody asks for views (step_predict()). */
+/* Its times.  A plan whose bound is above the fastest step is rarely near it, and plans that are not near need no views (step_predict()). */
 static int predict(const struct found *f, struct step *st, double best_s, struct timeline *t)
 {
     struct stage_parts parts;

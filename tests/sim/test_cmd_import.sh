@@ -491,6 +491,8 @@ check "DeepSpeed: a peak where parameters are flattened names the release" "$(
         echo '{"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, "zero_optimization": {"stage": '$stage', "offload_optimizer": {"device": "cpu"}}}' >"$tmp/ds.json"
         "$B/dpxplan" import "$tmp/ds.json" --model llama-2-13b --cluster 8xa100-80gb --seq 512 --recompute full -o "$tmp/p.json" >"$tmp/out" 2>&1
         grep -c 'flattens the parameters on the GPU, as since 0.18.7' "$tmp/out" | grep -qx $((3 - stage)) || cat "$tmp/out"
+        COLUMNS=200 "$B/dpxplan" eval "$tmp/p.json" >"$tmp/out" 2>&1
+        tr '\n' ' ' <"$tmp/out" | grep -c 'as since 0.18.7 (February 2026)' | grep -qx $((3 - stage)) || { echo "eval, stage $stage:"; cat "$tmp/out"; }
     done)"
 # A folder that another file names hides no options; a list of them that is not set does.
 check "Megatron-LM: a program in a folder that is not set is the program" "$(
